@@ -1,0 +1,269 @@
+"""The estimator contract: MetricLearner → LinearMetric → ObjectiveMetric, all abstract."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from isometry.core.distance import pair_sqdist
+from isometry.core.linalg import row_range
+from isometry.core.moments import ArrayMoments, Moments, all_pair_scatters
+from isometry.core.objective import Objective, minimize_psd
+from isometry.core.scatter import pair_scatter
+from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.core.start import initial_map
+from isometry.supervision import Labels, Pairs, Supervision, as_supervision
+
+__all__ = ["LinearMetric", "Metric", "MetricLearner", "ObjectiveMetric"]
+
+
+class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Abstract: learns a map; the learned distance is the Euclidean one after ``transform``."""
+
+    _sees: ClassVar[tuple[type[Supervision], ...]] = (Labels,)  # kinds of supervision ``_fit`` takes; () for none
+    _needs: ClassVar[tuple[str, ...]] = ()  # of "similar", "dissimilar": kinds of pairs that must not be missing
+    _needs_y: ClassVar[bool] = True
+    _uses_unlabelled: ClassVar[bool] = False  # semi-supervised: −1 in y means unlabelled, and such rows count
+
+    def fit(self, X: Any, y: Any = None) -> MetricLearner:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) table
+        y : class labels, or a supervision object such as `Pairs`, `Triplets` or `Chunklets` over the rows of X
+        """
+        X = validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
+        side = self._supervise(y, len(X))
+        if isinstance(side, Labels) and not self._uses_unlabelled and not side.labelled.all():
+            X, side = X[side.labelled], side[side.labelled]
+        self._fit(X, side)
+        return self
+
+    def _fit(self, X: np.ndarray, side: Any) -> None:
+        raise NotImplementedError
+
+    def _supervise(self, y: Any, n: int) -> Supervision | None:
+        """``y`` as one of the kinds this method sees, or an error that says what it needs."""
+        name = type(self).__name__
+        if not self._sees:
+            return None
+        if y is None:
+            if self._needs_y:
+                raise ValueError(f"{name} requires y to be passed, but the target y is None")
+            return None
+        side = as_supervision(y, n, unlabelled=-1 if self._uses_unlabelled else None)
+        for kind in self._sees:
+            if isinstance(side, kind):
+                break
+        else:
+            converted = next((c for c in (side.to(kind) for kind in self._sees) if c is not None), None)
+            if converted is None:
+                kinds = " or ".join(kind.kind for kind in self._sees)
+                raise TypeError(f"{name} learns from {kinds}; it cannot use {side.kind}")
+            side = converted
+        self._check_side(side)
+        return side
+
+    def _check_side(self, side: Supervision) -> None:
+        """Refuse supervision that carries no information for this method."""
+        name = type(self).__name__
+        if isinstance(side, Labels):
+            if not self._needs:
+                return
+            if len(side.classes) < 2 and "dissimilar" in self._needs:
+                raise ValueError(f"{name} needs at least 2 classes; y has {len(side.classes)} class")
+            if "similar" in self._needs and side.counts.max(initial=0) < 2:
+                raise ValueError(f"{name} needs a class with at least 2 samples; every class in y has one")
+        elif isinstance(side, Pairs):
+            for need in self._needs:
+                if len(getattr(side, need).i) == 0:
+                    raise ValueError(f"{name} needs {need} pairs; y holds none")
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Map X to the space where the learned distance is Euclidean."""
+        check_is_fitted(self)
+        return self._transform(validate_data(self, X, dtype=(np.float64, np.float32), reset=False))
+
+    def _transform(self, X: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def pair_distance(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """Learned distances of listed pairs.
+
+        Either rows X (n, d) with ``pairs`` as (m, 2) indices or a `Pairs` object, or X as an array (m, 2, d) of pairs.
+        """
+        if pairs is None:
+            T = np.asarray(X)
+            if T.ndim != 3 or T.shape[1] != 2:
+                raise ValueError(f"without `pairs`, X must have shape (m, 2, d), got {T.shape}")
+            Z = self.transform(T.reshape(-1, T.shape[2])).reshape(len(T), 2, -1)
+            return np.linalg.norm(Z[:, 0] - Z[:, 1], axis=1)
+        i, j = (pairs.i, pairs.j) if hasattr(pairs, "i") else np.asarray(pairs).T
+        return np.sqrt(pair_sqdist(np.asarray(self.transform(X)), np.asarray(i), np.asarray(j)))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Leave-one-out 1-NN accuracy of labels, or the area under the ROC curve of pairs, in the learned space."""
+        from isometry.eval import get_scorer
+
+        side = as_supervision(y)
+        if side is None:
+            raise ValueError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
+        return get_scorer("knn" if isinstance(side, Labels) else "pair_auc")(self, X, side)
+
+    def save(self, path: Any) -> None:
+        """Write the fitted metric to one file; `isometry.load` reads it back."""
+        from isometry.io.store import save
+
+        save(self, path)
+
+    def _record(self, solution: Solution) -> None:
+        """Leave ``n_iter_``, ``history_`` and ``stop_reason_``, and warn if the solver gave up."""
+        self.n_iter_, self.history_ = solution.n_iter, np.asarray(solution.history, dtype=np.float64)
+        self.stop_reason_, self.converged_ = solution.reason, bool(solution.converged)
+        if not solution.converged:
+            warnings.warn(
+                f"{type(self).__name__} did not converge: {solution.reason}. Raise `max_iter`, or `tol` if this is "
+                "accurate enough; the metric found so far is kept",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = bool(self._sees) and self._needs_y
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class Metric:
+    """d(u, v) = |L(u − v)| for two vectors; picklable, fit for any place that takes a metric function."""
+
+    def __init__(self, components: np.ndarray):
+        self.components = components
+
+    def __call__(self, u: Any, v: Any, squared: bool = False) -> float:
+        z = self.components @ (np.asarray(u, dtype=np.float64) - np.asarray(v, dtype=np.float64))
+        return float(z @ z) if squared else float(np.sqrt(z @ z))
+
+
+class LinearMetric(MetricLearner):
+    """Abstract: a Mahalanobis metric W = LᵀL given by ``components_`` L (p, d).
+
+    If L has fewer independent rows than columns this is a pseudo-metric: distinct points can be at distance 0.
+    """
+
+    components_: np.ndarray
+
+    def _transform(self, X):
+        return X @ self.components_.T.astype(X.dtype, copy=False)
+
+    def _set_components(self, L: np.ndarray, dtype: Any) -> None:
+        self.components_ = np.ascontiguousarray(L, dtype=dtype)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    @property
+    def mahalanobis_(self) -> np.ndarray:
+        """W = LᵀL (d, d)."""
+        check_is_fitted(self)
+        L = self.components_.astype(np.float64)
+        return L.T @ L
+
+    def get_mahalanobis_matrix(self) -> np.ndarray:
+        """W = LᵀL (d, d), under the name metric-learn uses."""
+        return self.mahalanobis_
+
+    def get_metric(self) -> Metric:
+        """The learned distance as a function of two vectors."""
+        check_is_fitted(self)
+        return Metric(self.components_.astype(np.float64))
+
+    def _check_n_components(self, d: int) -> int | None:
+        p = getattr(self, "n_components", None)
+        if p is None or isinstance(p, str):
+            return None
+        if not 1 <= p <= d:
+            raise ValueError(f"n_components={p} must be between 1 and the number of features, {d}")
+        return int(p)
+
+
+class ObjectiveMetric(LinearMetric):
+    """Abstract: minimises an objective on distances over maps L (p, d).
+
+    A method supplies ``_objective``; the engine starts it, solves it, and records how that went. A method whose problem
+    is convex in W sets ``_convex``: with p = d its minimum is then certified as global.
+    """
+
+    _convex: ClassVar[bool] = False
+
+    @staticmethod
+    def _start_sqdist(Z: np.ndarray, rng: np.random.RandomState) -> float:
+        """The squared distance that becomes 1 at the start; only named starts are scaled."""
+        return 1.0
+
+    def _objective(self, X: np.ndarray, side: Any, rng: np.random.RandomState) -> Objective:
+        """The problem, on centred X."""
+        raise NotImplementedError
+
+    def _start_size(self, d: int, side: Any) -> int:
+        """Number of rows of L that the search works on."""
+        return self._check_n_components(d) or d
+
+    def _fit(self, X, side):
+        dtype, rng = X.dtype, check_random_state(getattr(self, "random_state", None))
+        p = self._check_n_components(X.shape[1])
+        X = X - X.mean(axis=0)  # distances do not change, cancellation does
+        Q = row_range(X) if X.shape[1] > len(X) else None  # n < d: differences live in at most n − 1 dimensions
+        if Q is not None and Q.shape[1]:
+            X = X @ Q.astype(dtype)
+        objective = self._objective(X, side, rng)
+        d = X.shape[1]
+        convex = self._convex
+        rows = d if convex else min(self._start_size(d, side), d)
+        init = self.init if hasattr(self, "init") else "identity"
+        if Q is not None and Q.shape[1] and not isinstance(init, str):
+            init = np.asarray(init) @ Q
+        L0 = initial_map(X, side, init, rows, rng)
+        if isinstance(init, str):
+            L0 /= np.sqrt(self._start_sqdist(X @ L0.T.astype(dtype), rng))
+        with Progress(getattr(self, "verbose", False), type(self).__name__, self.max_iter) as progress:
+            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
+            if convex:
+                solution = minimize_psd(objective, objective.metric_gradient, L0, **options)
+            else:
+                solution = lbfgs(objective, L0, **options)
+        L = self._finish(solution.x, p)
+        self._set_components(L if Q is None or not Q.shape[1] else L @ Q.T, dtype)
+        self._record(solution)
+
+    def _finish(self, L: np.ndarray, p: int | None) -> np.ndarray:
+        """The rows that leave the solver: rotated so that the widest direction comes first."""
+        from isometry.core.linalg import fix_signs
+
+        _, s, Vt = np.linalg.svd(L, full_matrices=False)
+        keep = s > 1e-7 * s[0] if self._convex and s[0] > 0 else np.ones(len(s), dtype=bool)
+        return fix_signs((s[:, None] * Vt)[keep][:p])
+
+
+def label_moments(X: np.ndarray, labels: Labels) -> Moments:
+    """Class moments of labelled rows."""
+    return ArrayMoments(X, labels.codes, len(labels.classes))
+
+
+def mean_pair_scatters(X: np.ndarray, side: Labels | Pairs) -> tuple[np.ndarray, np.ndarray]:
+    """M_S, M_D: mean of (x_i − x_j)(x_i − x_j)ᵀ over similar and over dissimilar pairs; all pairs if given labels."""
+    if isinstance(side, Labels):
+        S, D, n_similar, n_dissimilar = all_pair_scatters(label_moments(X, side))
+    else:
+        S, D = (pair_scatter(X, e.i, e.j, e.weight) for e in (side.similar, side.dissimilar))
+        n_similar, n_dissimilar = side.similar.weight.sum(), side.dissimilar.weight.sum()
+    return S / max(n_similar, 1e-300), D / max(n_dissimilar, 1e-300)

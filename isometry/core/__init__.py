@@ -1,0 +1,1 @@
+"""The mathematics: functions on arrays. Nothing here knows of estimators."""

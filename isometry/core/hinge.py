@@ -1,0 +1,13 @@
+"""A hinge that quasi-Newton methods can descend: rounded at first, sharper in each round."""
+
+from __future__ import annotations
+
+import numpy as np
+
+SMOOTHING = (1e-1, 1e-2, 1e-3, 1e-4)  # widths of the rounding, in units of the margin; each round starts from the last
+
+
+def rounded_hinge(h: np.ndarray, tau: float) -> tuple[np.ndarray, np.ndarray]:
+    """[h]₊ with a parabola of width τ in place of the kink, and its slope in [0, 1]."""
+    slope = np.clip(h / tau, 0, 1)
+    return slope * (h - slope * tau / 2), slope

@@ -1,0 +1,134 @@
+"""Symmetric linear algebra that survives singular, rank-deficient and n < d input. Work is done in float64."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg as sla
+
+RANK_TOL = 1e-10  # an eigenvalue below RANK_TOL · largest counts as zero
+
+
+class SingularMatrixWarning(UserWarning):
+    """A matrix that should be positive definite was singular, and a ridge was added."""
+
+
+def symmetrize(A: np.ndarray) -> np.ndarray:
+    return (A + A.T) / 2
+
+
+def sym_fn(A: np.ndarray, fn: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """f(A) = V f(λ) Vᵀ for symmetric A."""
+    w, V = sla.eigh(symmetrize(np.asarray(A, dtype=np.float64)))
+    return (V * fn(w)) @ V.T
+
+
+def psd_project(A: np.ndarray) -> np.ndarray:
+    """The nearest positive semi-definite matrix in Frobenius norm."""
+    return sym_fn(A, lambda w: np.maximum(w, 0))
+
+
+def spectrahedron_project(A: np.ndarray) -> np.ndarray:
+    """The nearest matrix with V ⪰ 0, tr V = 1."""
+    return sym_fn(A, simplex_project)
+
+
+def simplex_project(v: np.ndarray) -> np.ndarray:
+    """The nearest point of {x ≥ 0, Σx = 1}."""
+    u = np.sort(v)[::-1]
+    shift = (np.cumsum(u) - 1) / np.arange(1, len(u) + 1)
+    return np.maximum(v - shift[np.flatnonzero(u > shift)[-1]], 0)
+
+
+def fix_signs(L: np.ndarray) -> np.ndarray:
+    """Turn each row so that its entry of largest magnitude is positive: eigenvectors become reproducible."""
+    largest = np.take_along_axis(L, np.abs(L).argmax(axis=1)[:, None], axis=1)
+    return L * np.where(largest < 0, -1.0, 1.0)
+
+
+def factor(W: np.ndarray, n_components: int | None = None, *, tol: float = 1e-12) -> np.ndarray:
+    """L (p, d) with W = LᵀL, largest eigenvalue first, signs fixed; eigenvalues ≤ tol · largest are dropped."""
+    w, V = sla.eigh(symmetrize(np.asarray(W, dtype=np.float64)))
+    w, V = w[::-1], V[:, ::-1]
+    keep = w > tol * max(w[0], 0)
+    if n_components is not None:
+        keep[n_components:] = False
+    if not keep.any():  # W = 0: every pair at distance 0
+        return np.zeros((1, len(W)))
+    return fix_signs(np.sqrt(w[keep])[:, None] * V[:, keep].T)
+
+
+def ridge(C: np.ndarray, reg: float) -> np.ndarray:
+    """C + reg · tr(C)/d · I: a ridge that does not depend on the units of the data."""
+    d = len(C)
+    return C + (reg * np.trace(C) / d) * np.eye(d) if reg else C
+
+
+def definite(C: np.ndarray, reg: float, *, least: float = 1e-4, tol: float = RANK_TOL) -> np.ndarray:
+    """C with its ridge; if that is still singular, with a ridge of at least ``least``, and a warning."""
+    if not is_singular(ridge(C, reg), tol):
+        return ridge(C, reg)
+    reg = max(reg, least)
+    warnings.warn(
+        f"a scatter matrix is singular (too few samples, or features that depend on one another); a relative ridge of "
+        f"{reg:g} was added. Set `reg` yourself to choose another, or reduce the features first",
+        SingularMatrixWarning,
+        stacklevel=3,
+    )
+    return ridge(C, reg)
+
+
+def is_singular(C: np.ndarray, tol: float = RANK_TOL) -> bool:
+    """Whether the symmetric matrix C has an eigenvalue ≤ tol · the largest."""
+    w = sla.eigvalsh(C)
+    return bool(w[0] <= tol * max(w[-1], 0))
+
+
+def column_range(A: np.ndarray, tol: float = RANK_TOL) -> np.ndarray:
+    """Orthonormal basis (d, r) of the range of a symmetric PSD matrix, largest eigenvalue first."""
+    w, V = sla.eigh(symmetrize(A))
+    return V[:, w > tol * max(w[-1], 0)][:, ::-1]
+
+
+def joint_range(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Orthonormal basis (d, r) of range(A + B) for symmetric PSD matrices, each weighed by its trace."""
+    return column_range(A / max(np.trace(A), 1e-300) + B / max(np.trace(B), 1e-300))
+
+
+def row_range(X: np.ndarray) -> np.ndarray:
+    """Orthonormal basis (d, r) of the row space of X − mean: where all differences of samples live."""
+    Xc = np.asarray(X, dtype=np.float64)
+    Xc = Xc - Xc.mean(axis=0)
+    _, s, Vt = sla.svd(Xc, full_matrices=False, check_finite=False)
+    # round-off of the input type, not of the working type, decides what is zero
+    eps = np.finfo(X.dtype).eps if np.issubdtype(X.dtype, np.floating) else np.finfo(np.float64).eps
+    return Vt[s > eps * max(X.shape) * (s[0] if len(s) else 0)].T
+
+
+def top_eigenvectors(
+    A: np.ndarray, B: np.ndarray | None = None, p: int | None = None, *, reg: float = 0.0, smallest: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The p leading (or smallest) eigenpairs of A v = λ B v, best first, with Vᵀ(B + ridge)V = I.
+
+    With B, the problem is solved inside range(A + B), where directions without any variance do not exist. If B is
+    singular even there, the ridge is raised to at least 1e-4 so that the quotient stays finite, with a warning.
+    """
+    A = symmetrize(np.asarray(A, dtype=np.float64))
+    if B is None:
+        w, V = sla.eigh(A)
+        order = slice(None) if smallest else slice(None, None, -1)
+        return w[order][:p], V[:, order][:, :p]
+    B = symmetrize(np.asarray(B, dtype=np.float64))
+    Q = joint_range(A, B)
+    Ar, Br = Q.T @ A @ Q, symmetrize(Q.T @ B @ Q)
+    w, V = sla.eigh(symmetrize(Ar), definite(Br, reg))
+    order = slice(None) if smallest else slice(None, None, -1)
+    return w[order][:p], (Q @ V[:, order])[:, :p]
+
+
+def logdet_divergence(W: np.ndarray, W0: np.ndarray) -> float:
+    """D(W, W₀) = tr(W W₀⁻¹) − log det(W W₀⁻¹) − d: twice the KL divergence of the Gaussians with these precisions."""
+    M = sla.solve(W0, W, assume_a="pos")
+    return float(np.trace(M) - np.linalg.slogdet(M)[1] - len(W))

@@ -1,0 +1,98 @@
+"""f(L) = Σ over edges of a loss on |L(x_i − x_j)|², plus a penalty on L: value, gradient, and gradient in W = LᵀL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg as sla
+
+from isometry.core.edges import Edges, Loss
+from isometry.core.linalg import factor
+from isometry.core.solve import Progress, Solution, lbfgs
+
+Penalty = Callable[[np.ndarray], tuple[float, np.ndarray]]  # L (p, d) → value, gradient (p, d)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """An objective to minimise over linear maps L (p, d). Call it for (value, gradient)."""
+
+    X: np.ndarray  # (n, d), centred
+    edges: Edges
+    loss: Loss
+    penalty: Penalty | None = None
+    penalty_slope: Callable[[np.ndarray], np.ndarray] | None = None  # W → ∂penalty/∂W; needed for certificates
+    linear: np.ndarray | None = None  # A (d, d): adds tr(W A), for terms whose slopes do not depend on W
+
+    def __call__(self, L: np.ndarray) -> tuple[float, np.ndarray]:
+        X = self.X
+        Z = X @ L.T.astype(X.dtype, copy=False)  # (n, p)
+        value, pull = self.edges.evaluate(Z, self.loss)
+        gradient = 2 * (pull.T.astype(X.dtype, copy=False) @ X).astype(np.float64, copy=False)  # (p, d)
+        if self.linear is not None:
+            LA = L @ self.linear
+            value += float(np.vdot(LA, L))
+            gradient += 2 * LA
+        if self.penalty is not None:
+            f, g = self.penalty(L)
+            value, gradient = value + f, gradient + g
+        return value, gradient
+
+    def metric_gradient(self, L: np.ndarray) -> np.ndarray:
+        """∂f/∂W (d, d) at W = LᵀL."""
+        Z = self.X @ L.T.astype(self.X.dtype, copy=False)
+        _, pull = self.edges.evaluate(Z, self.loss, V=self.X)
+        G = (self.X.T @ pull.astype(self.X.dtype, copy=False)).astype(np.float64, copy=False)
+        if self.linear is not None:
+            G = G + self.linear
+        if self.penalty_slope is not None:
+            G = G + self.penalty_slope(L.T @ L)
+        return G
+
+
+def minimize_psd(
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    metric_gradient: Callable[[np.ndarray], np.ndarray],
+    L0: np.ndarray,
+    *,
+    max_iter: int = 200,
+    tol: float = 1e-5,
+    restarts: int = 5,
+    progress: Progress | None = None,
+) -> Solution:
+    """Minimise a function that is convex in W ⪰ 0 over a square factor W = LᵀL, with a certificate.
+
+    A stationary L has G W = 0 for G = ∂f/∂W; W is the global minimum if also G ⪰ 0. Where G has a negative eigenvalue,
+    its eigenvector is a direction of descent that L could not see: it is added and the search goes on.
+    """
+    L, history, n_iter = np.array(L0, dtype=np.float64), [], 0
+    for _ in range(restarts + 1):
+        solution = lbfgs(objective, L, max_iter=max(max_iter - n_iter, 1), tol=tol, progress=progress)
+        history += solution.history
+        n_iter += solution.n_iter
+        L = solution.x
+        G = metric_gradient(L)
+        w, V = sla.eigh((G + G.T) / 2, subset_by_index=[0, 0])
+        scale = max(1.0, np.abs(G).max(), np.abs(objective(L0)[1]).max())
+        if w[0] >= -max(tol, 1e-8) * scale or n_iter >= max_iter:
+            break
+        step, v = np.trace(L @ L.T) / len(L) + 1e-12, V[:, 0]
+        W = L.T @ L
+        for _ in range(30):
+            candidate = _square(factor(W + step * np.outer(v, v)), L.shape)
+            if objective(candidate)[0] < solution.value:
+                L = candidate
+                break
+            step /= 4
+        else:
+            break
+    return Solution(L, solution.value, n_iter, solution.reason, solution.converged, history)
+
+
+def _square(L: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Pad a factor with zero rows."""
+    out = np.zeros(shape)
+    out[: len(L)] = L
+    return out

@@ -1,0 +1,31 @@
+"""scatter(X, a) = Σ a_ij (x_i − x_j)(x_i − x_j)ᵀ = Xᵀ Laplacian(a) X, in its dense, sparse and pair-list forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from isometry.core.distance import row_blocks
+
+
+def laplacian(A):
+    """diag(A1 + Aᵀ1) − A − Aᵀ for coefficients A (n, n), dense or sparse, symmetric or not."""
+    if sp.issparse(A):
+        degree = np.asarray(A.sum(axis=1)).ravel() + np.asarray(A.sum(axis=0)).ravel()
+        return (sp.diags(degree) - A - A.T).tocsr()
+    return np.diag(A.sum(axis=1) + A.sum(axis=0)) - A - A.T
+
+
+def scatter(X: np.ndarray, A) -> np.ndarray:
+    """Σ_ij A_ij (x_i − x_j)(x_i − x_j)ᵀ (d, d) for a coefficient matrix A (n, n), dense or sparse."""
+    return X.T @ (laplacian(A) @ X)
+
+
+def pair_scatter(X: np.ndarray, i: np.ndarray, j: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """Σ_m weight_m (x_i − x_j)(x_i − x_j)ᵀ over listed pairs, in blocks, summed in float64."""
+    d = X.shape[1]
+    S = np.zeros((d, d))
+    for block in row_blocks(len(i), d * 8, buffers=3):
+        delta = (X[i[block]] - X[j[block]]).astype(np.float64, copy=False)  # (b, d)
+        S += delta.T @ (delta if weight is None else delta * weight[block, None])
+    return S

@@ -1,0 +1,236 @@
+"""Solvers. Each returns a Solution that says how it ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.linalg as sla
+import scipy.optimize as so
+
+from isometry.core.linalg import RANK_TOL, symmetrize
+
+
+@dataclass
+class Solution:
+    """A minimiser and the story of how it was found."""
+
+    x: Any
+    value: float
+    n_iter: int
+    reason: str
+    converged: bool = True
+    history: list[float] = field(default_factory=list)
+
+
+class Progress:
+    """A tqdm bar of iterations that shows the objective; silent unless asked for."""
+
+    def __init__(self, verbose: bool | int = False, desc: str = "", total: int | None = None):
+        self.bar = None
+        if verbose:
+            from tqdm.auto import tqdm
+
+            self.bar = tqdm(total=total, desc=desc, file=sys.stderr, leave=True)
+
+    def step(self, value: float) -> None:
+        if self.bar is not None:
+            self.bar.set_postfix_str(f"objective {value:.6g}", refresh=False)
+            self.bar.update()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def lbfgs(
+    fun: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    x0: np.ndarray,
+    *,
+    bounds: list[tuple[float | None, float | None]] | None = None,
+    max_iter: int = 200,
+    tol: float = 1e-6,
+    memory: int = 10,
+    progress: Progress | None = None,
+) -> Solution:
+    """Minimise ``fun(x) → (value, gradient)`` over an array of any shape by SciPy's L-BFGS-B, in float64.
+
+    The variables are scaled so that the start has norm 10: the first step then changes it by a tenth whatever the units,
+    and cannot land on 0, which is a stationary point of every function of LᵀL. Stops when the largest entry of the
+    (projected) gradient in those variables is ≤ tol · max(its value at the start, |f|/100), or when the relative decrease
+    of the value stays below tol · 1e-4.
+    """
+    shape, history = np.shape(x0), []
+    progress = progress or Progress()
+    x0 = np.asarray(x0, dtype=np.float64).ravel()
+    unit = np.linalg.norm(x0) / 10 or 1.0
+
+    def scaled(u):
+        f, g = fun((u * unit).reshape(shape))
+        return float(f), np.asarray(g, dtype=np.float64).ravel() * unit
+
+    u0 = x0 / unit
+    f0, g0 = scaled(u0)
+    history.append(f0)
+    if not np.isfinite(f0):
+        raise FloatingPointError("the objective is not finite at the starting point; scale the data or change `init`")
+    gtol = tol * max(np.abs(g0).max(initial=0.0), 1e-2 * abs(f0), 1e-300)
+    if max_iter <= 0:
+        return Solution(x0.reshape(shape), f0, 0, "no iteration asked for", False, history)
+
+    def callback(intermediate_result):
+        history.append(float(intermediate_result.fun))
+        progress.step(history[-1])
+
+    if bounds is not None:
+        bounds = [tuple(None if b is None else b / unit for b in pair) for pair in bounds]
+    result = so.minimize(
+        scaled,
+        u0,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        callback=callback,
+        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": gtol, "ftol": tol * 1e-4, "maxcor": memory},
+    )
+    x = result.x * unit if result.fun <= f0 else x0
+    value = float(min(result.fun, f0))
+    reasons = {0: "gradient or relative decrease below tol", 1: f"max_iter={max_iter} reached"}
+    # status 2: the line search found no lower point, i.e. the value is flat to rounding; accept if the slope is small
+    abnormal_ok = result.status == 2 and np.abs(result.jac).max(initial=0.0) <= 1e3 * gtol
+    reason = "no further decrease within rounding" if abnormal_ok else reasons.get(result.status, str(result.message))
+    return Solution(x.reshape(shape), value, int(result.nit), reason, result.status == 0 or abnormal_ok, history)
+
+
+def fista(
+    fun: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    project: Callable[[np.ndarray], np.ndarray],
+    x0: np.ndarray,
+    *,
+    step: float = 1.0,
+    max_iter: int = 500,
+    tol: float = 1e-8,
+    progress: Progress | None = None,
+) -> Solution:
+    """Minimise a smooth convex ``fun`` over a convex set given by its projection: FISTA, backtracking, restart.
+
+    Stops when a step moves x by less than tol · max(1, |x|) without momentum.
+    """
+    progress = progress or Progress()
+    x = project(np.asarray(x0, dtype=np.float64))
+    f, _ = fun(x)
+    y, momentum, history = x, 1.0, [f]
+    for it in range(1, max_iter + 1):
+        fy, g = fun(y)
+        while True:
+            x_new = project(y - step * g)
+            move = x_new - y
+            f_new, _ = fun(x_new)
+            bound = fy + np.vdot(g, move) + np.vdot(move, move) / (2 * step)
+            if f_new <= bound + 1e-12 * abs(fy) or step < 1e-18:
+                break
+            step /= 2
+        change = np.linalg.norm(x_new - x)
+        history.append(min(f_new, history[-1]))
+        progress.step(history[-1])
+        if f_new > f:  # function restart: drop the momentum and try a plain step from x
+            if y is x:
+                return Solution(x, f, it, "no further decrease within rounding", True, history)
+            y, momentum = x, 1.0
+            continue
+        done = change <= tol * max(1.0, np.linalg.norm(x_new))
+        if done and momentum == 1.0:
+            return Solution(x_new, f_new, it, "relative step below tol", True, history)
+        momentum_new = 1.0 if done else (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        y = x_new if done else x_new + (momentum - 1) / momentum_new * (x_new - x)
+        x, f, momentum = x_new, f_new, momentum_new
+        step *= 1.25
+    return Solution(x, f, max_iter, f"max_iter={max_iter} reached", False, history)
+
+
+def trace_ratio(
+    B: np.ndarray, C: np.ndarray, p: int, *, max_iter: int = 50, tol: float = 1e-10
+) -> tuple[Solution, float]:
+    """max tr(UᵀBU)/tr(UᵀCU) over UᵀU = I_p for PSD B, C inside range(B + C); returns U (d, p) and the ratio.
+
+    Dinkelbach–Newton: λ ← ratio, U ← top eigenvectors of B − λC. If the denominator can vanish (p ≤ dim null C within
+    the range), U maximises tr(UᵀBU) over that null space and the ratio is infinite.
+    """
+    B, C = symmetrize(B), symmetrize(C)
+    r = len(B)
+    w, V = sla.eigh(C)
+    null = V[:, w <= RANK_TOL * max(w[-1], 0)]  # (r, r − rank C)
+    if p <= null.shape[1]:
+        _, U = sla.eigh(symmetrize(null.T @ B @ null))
+        U = null @ U[:, ::-1][:, :p]
+        return Solution(U, float(np.trace(U.T @ B @ U)), 1, "denominator vanishes: null-space branch"), np.inf
+    lam, history = np.trace(B) / np.trace(C), []
+    scale = max(np.abs(B).max(), 1e-300)
+    for it in range(1, max_iter + 1):
+        w, V = sla.eigh(B - lam * C, subset_by_index=[r - p, r - 1])
+        U = V[:, ::-1]
+        history.append(float(lam))
+        if abs(w.sum()) <= tol * scale * r:  # g(λ) = max tr(Uᵀ(B − λC)U) = 0 at the optimum
+            return Solution(U, lam, it, "root of the trace-ratio function found", True, history), float(lam)
+        lam = np.trace(U.T @ B @ U) / np.trace(U.T @ C @ U)
+    return Solution(U, lam, max_iter, f"max_iter={max_iter} reached", False, history), float(lam)
+
+
+def alternate(
+    step: Callable[[Any], tuple[Any, float]],
+    x0: Any,
+    *,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    progress: Progress | None = None,
+) -> Solution:
+    """Repeat ``x, value = step(x)``, where each step lowers the value, until the relative decrease is below tol."""
+    progress = progress or Progress()
+    x, history = x0, []
+    for it in range(1, max_iter + 1):
+        x, value = step(x)
+        history.append(float(value))
+        progress.step(value)
+        if it > 1 and abs(history[-2] - value) <= tol * max(abs(history[-2]), 1e-300):
+            return Solution(x, value, it, "relative decrease below tol", True, history)
+    return Solution(x, history[-1], max_iter, f"max_iter={max_iter} reached", False, history)
+
+
+def riemannian(
+    manifold: Any,
+    cost: Callable[..., float],
+    gradient: Callable[..., Any],
+    x0: Any,
+    *,
+    max_iter: int = 250,
+    tol: float = 1e-6,
+) -> Solution:
+    """Minimise ``cost`` on a pymanopt manifold by conjugate gradients, given its Euclidean gradient."""
+    import pymanopt
+    from pymanopt.optimizers import ConjugateGradient
+
+    history: list[float] = []
+
+    @pymanopt.function.numpy(manifold)
+    def counted(*point):
+        value = float(cost(*point))
+        history.append(min(value, history[-1]) if history else value)
+        return value
+
+    @pymanopt.function.numpy(manifold)
+    def egrad(*point):
+        return gradient(*point)
+
+    problem = pymanopt.Problem(manifold, counted, euclidean_gradient=egrad)
+    optimizer = ConjugateGradient(
+        max_iterations=max_iter, min_gradient_norm=tol, min_step_size=1e-12, max_time=np.inf, verbosity=0
+    )
+    result = optimizer.run(problem, initial_point=x0)
+    converged = "max iterations" not in result.stopping_criterion.lower()
+    return Solution(result.point, float(result.cost), result.iterations, result.stopping_criterion, converged, history)

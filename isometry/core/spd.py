@@ -1,0 +1,39 @@
+"""Geometry of symmetric positive definite matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg as sla
+
+from isometry.core.linalg import fix_signs, sym_fn, symmetrize
+
+
+def geodesic(A: np.ndarray, B: np.ndarray, t: float = 0.5) -> np.ndarray:
+    """A ♯_t B = A^{1/2} (A^{-1/2} B A^{-1/2})^t A^{1/2}: the point at fraction t from A to B."""
+    R = sla.cholesky(A, lower=True)
+    C = sla.solve_triangular(R, sla.solve_triangular(R, B, lower=True).T, lower=True)  # R⁻¹ B R⁻ᵀ
+    return symmetrize(R @ sym_fn(C, lambda m: np.maximum(m, 0) ** t) @ R.T)
+
+
+def inverse_geodesic_factor(S: np.ndarray, D: np.ndarray, t: float = 0.5) -> np.ndarray:
+    """L with LᵀL = S⁻¹ ♯_t D, from one Cholesky and one eigenproblem; neither matrix is inverted.
+
+    S = R Rᵀ, Rᵀ D R = Q diag(m) Qᵀ, L = diag(m^{t/2}) Qᵀ R⁻¹.
+    """
+    R = sla.cholesky(S, lower=True)
+    m, Q = sla.eigh(symmetrize(R.T @ D @ R))
+    L = np.maximum(m, 0)[:, None] ** (t / 2) * sla.solve_triangular(R.T, Q, lower=False).T
+    order = np.argsort(-np.einsum("ij,ij->i", L, L), kind="stable")
+    return fix_signs(L[order])
+
+
+def riemannian_distance(A: np.ndarray, B: np.ndarray) -> float:
+    """δ(A, B) = |log(A^{-1/2} B A^{-1/2})|_F, invariant under congruence."""
+    return float(np.sqrt(np.sum(np.log(sla.eigvalsh(B, A)) ** 2)))
+
+
+def spd_log(X: np.ndarray, eps: float = 1e-10) -> np.ndarray:
+    """Matrix logarithms of a stack (..., d, d) of SPD matrices; eigenvalues are floored at eps · largest."""
+    w, V = np.linalg.eigh(X)
+    w = np.log(np.maximum(w, eps * w[..., -1:]))
+    return (V * w[..., None, :]) @ np.swapaxes(V, -1, -2)

@@ -1,0 +1,74 @@
+"""Where a search over maps L (p, d) begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg as sla
+
+from isometry.core.distance import sqdist
+from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.core.moments import ArrayMoments, between_scatter
+
+STARTS = ("auto", "identity", "pca", "lda", "random")
+
+
+def initial_map(X: np.ndarray, side: Any, init: Any, p: int, rng: np.random.RandomState) -> np.ndarray:
+    """L₀ (p, d) by name or as an array.
+
+    "auto" is LDA if labels offer p directions, else PCA; "identity" with p < d is PCA.
+    """
+    d = X.shape[1]
+    if not isinstance(init, str):
+        L = np.array(init, dtype=np.float64)
+        if L.shape != (p, d):
+            raise ValueError(f"init must have shape {(p, d)} (n_components, n_features), got {L.shape}")
+        return L
+    if init not in STARTS:
+        raise ValueError(f"init={init!r} is unknown; expected an array or one of {', '.join(STARTS)}")
+    codes = getattr(side, "codes", None)
+    if init == "auto":
+        init = "lda" if codes is not None and p <= codes.max() else "pca"
+    if init == "random":
+        return rng.standard_normal((p, d)) / np.sqrt(d)
+    if init == "lda" and codes is not None:
+        return _lda(X, codes, p)
+    if init == "identity" and p == d:
+        return np.eye(d)
+    return _pca(X, p)
+
+
+def _pca(X: np.ndarray, p: int) -> np.ndarray:
+    Xc = (X - X.mean(axis=0)).astype(np.float64)
+    if len(X) < X.shape[1]:
+        V = sla.svd(Xc, full_matrices=True)[2]
+        return fix_signs(V[:p])
+    return fix_signs(top_eigenvectors(Xc.T @ Xc, p=p)[1].T)
+
+
+def _lda(X: np.ndarray, codes: np.ndarray, p: int) -> np.ndarray:
+    moments = ArrayMoments(X, codes)
+    (within,) = moments.within(np.ones(len(moments.counts)))
+    n = moments.counts.sum()
+    L = top_eigenvectors(between_scatter(moments) / n, within / n, p, reg=1e-4)[1].T
+    if len(L) < p:  # fewer independent directions than asked for: fill up with principal ones
+        L = np.vstack([L, _pca(X, p)[: p - len(L)]])
+    return L
+
+
+def neighbor_sqdist(Z: np.ndarray, rng: np.random.RandomState, anchors: int = 500) -> float:
+    """Median squared distance to the nearest other point, over a sample of anchors; duplicates do not count."""
+    rows = rng.permutation(len(Z))[:anchors]
+    Z = Z.astype(np.float64)
+    D = sqdist(Z[rows], Z)
+    D[np.arange(len(rows)), rows] = np.inf
+    D[1e-12 * D.max() >= D] = np.inf
+    nearest = D.min(axis=1)
+    nearest = nearest[np.isfinite(nearest)]
+    return float(np.median(nearest)) if len(nearest) else 1.0
+
+
+def mean_sqdist(Z: np.ndarray) -> float:
+    """Mean squared distance over all pairs of rows."""
+    return float(2 * np.var(Z, axis=0, dtype=np.float64).sum()) or 1.0

@@ -1,0 +1,4 @@
+"""Kernel methods."""
+
+
+__all__ = []

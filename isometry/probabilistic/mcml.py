@@ -1,0 +1,84 @@
+"""Maximally collapsing metric learning."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isometry.base import ObjectiveMetric, label_moments
+from isometry.core.edges import DenseEdges
+from isometry.core.objective import Objective
+from isometry.core.probability import neighbor_softmax
+from isometry.core.start import neighbor_sqdist
+from isometry.supervision import Labels
+
+
+class MCML(ObjectiveMetric):
+    """Collapse every class to a point: neighbour probabilities as near as can be to "uniform over one's own class".
+
+    min_{W ⪰ 0} (1/n) Σ_i KL(p⁰_i ‖ p_i) + penalty,  p⁰_ij = 1/(n_{y_i} − 1) in one's own class, p_ij ∝ exp(−d_W²(i, j))
+
+    Convex in W; the solver works on a square factor and certifies the global minimum.
+
+    Parameters
+    ----------
+    n_components : keep the leading eigenvectors of W
+    penalty, reg : reg · tr(W) ("trace") or reg/2 · |W|² ("frobenius"). Classes that can be collapsed perfectly have no
+        finite minimiser without one: the scale then grows until the decrease falls below ``tol``
+    init, max_iter, tol, random_state, verbose : as everywhere
+
+    References
+    ----------
+    A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
+    """
+
+    _sees = (Labels,)
+    _needs = ("similar", "dissimilar")
+    _convex = True
+    _start_sqdist = staticmethod(neighbor_sqdist)  # a saturated softmax has no gradient
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        penalty="trace",
+        reg=0.0,
+        init="identity",
+        max_iter=200,
+        tol=1e-5,
+        random_state=None,
+        verbose=False,
+    ):
+        self.n_components = n_components
+        self.penalty = penalty
+        self.reg = reg
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _objective(self, X, side, rng):
+        if self.penalty not in ("trace", "frobenius"):
+            raise ValueError(f"penalty={self.penalty!r} is unknown; expected 'trace' or 'frobenius'")
+        n_c, d = side.counts.astype(np.float64), X.shape[1]
+        anchors = n_c[side.codes] > 1  # a class of one has no target distribution
+        m = int(anchors.sum())
+        weights = np.divide(2 * n_c, n_c - 1, out=np.zeros_like(n_c), where=n_c > 1) / m
+        (A0,) = label_moments(X, side).within(weights)  # (1/m) Σ_ij p⁰_ij (x_i − x_j)(x_i − x_j)ᵀ
+        entropy = float(np.log(n_c[side.codes][anchors] - 1).sum()) / m
+
+        def loss(D, rows):
+            P, lse = neighbor_softmax(D)  # (b, n)
+            use = anchors[rows]
+            P *= -(use / m)[:, None].astype(P.dtype)
+            return float(lse[use].sum(dtype=np.float64)) / m - entropy * len(P) / len(X), P
+
+        reg = self.reg
+        if self.penalty == "trace" or reg == 0:
+            return Objective(X, DenseEdges(len(X)), loss, linear=A0 + reg * np.eye(d))
+
+        def frobenius(L):
+            W = L.T @ L
+            return reg / 2 * float(np.vdot(W, W)), 2 * reg * L @ W
+
+        return Objective(X, DenseEdges(len(X)), loss, frobenius, penalty_slope=lambda W: reg * W, linear=A0)

@@ -1,0 +1,79 @@
+"""Pairwise constrained component analysis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isometry.base import ObjectiveMetric
+from isometry.core.objective import Objective
+from isometry.core.probability import softplus
+from isometry.core.start import mean_sqdist
+from isometry.sampling import signed_edges
+from isometry.supervision import Labels, Pairs
+
+
+class PCCA(ObjectiveMetric):
+    """A low-dimensional map from a sparse list of pairs, by a logistic loss on each.
+
+    min_L mean over pairs of (1/β) log(1 + exp(β t (|L(x_i − x_j)|² − b))) + reg |L|²,  t = +1 similar, −1 dissimilar
+
+    Parameters
+    ----------
+    n_components : p (default: min(d, 40))
+    beta : β, sharpness of the loss
+    margin : b, the squared distance that separates similar from dissimilar; it only sets the scale
+    reg : penalty on |L|²
+    pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
+
+    References
+    ----------
+    A. Mignon, F. Jurie, "PCCA: a new approach for distance learning from sparse pairwise constraints", CVPR 2012.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar", "dissimilar")
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        beta=3.0,
+        margin=1.0,
+        reg=0.0,
+        pairs="auto",
+        max_iter=200,
+        tol=1e-6,
+        random_state=None,
+        verbose=False,
+    ):
+        self.n_components = n_components
+        self.beta = beta
+        self.margin = margin
+        self.reg = reg
+        self.pairs = pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _start_size(self, d, side):
+        return self._check_n_components(d) or min(d, 40)
+
+    def _objective(self, X, side, rng):
+        if self.beta <= 0 or self.margin <= 0:
+            raise ValueError(f"beta={self.beta} and margin={self.margin} must be positive")
+        signed = signed_edges(side, self.pairs, X, rng)
+        beta, b, reg = self.beta, self.margin, self.reg
+
+        def link(d, t):
+            value, slope = softplus(beta * t * (d - b))
+            return value / beta, t * slope
+
+        average = 1 / (signed.n_similar + signed.n_dissimilar)
+        loss = signed.loss(link, similar=average, dissimilar=average)
+        penalty = None if reg == 0 else lambda L: (reg * float(np.vdot(L, L)), 2 * reg * L)
+        self.threshold_ = float(b) ** 0.5
+        return Objective(X, signed.edges, loss, penalty)
+
+    def _start_sqdist(self, Z, rng):
+        return mean_sqdist(Z) / self.margin  # start with mean squared distance b

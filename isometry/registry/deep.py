@@ -1,0 +1,7 @@
+"""Rows of the deep methods."""
+
+from __future__ import annotations
+
+from isometry.registry.method import Method
+
+ROWS: tuple[Method, ...] = ()

@@ -1,0 +1,75 @@
+"""The two baselines every learned metric has to beat."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg as sla
+from sklearn.covariance import ledoit_wolf_shrinkage
+
+from isometry.base import LinearMetric, label_moments
+from isometry.core.linalg import fix_signs
+from isometry.supervision import Labels
+
+
+class Euclidean(LinearMetric):
+    """The Euclidean distance: W = I. Nothing is learned; it is the measure of all the others."""
+
+    _sees = ()
+
+    def _fit(self, X, side):
+        self._set_components(np.eye(X.shape[1]), X.dtype)
+
+
+class Covariance(LinearMetric):
+    """Mahalanobis distance of the sample: W = Σ⁻¹.
+
+    Σ is the total covariance, or the covariance pooled within classes, Σ = Σ_c W_c / (n − c). Directions without
+    variance are dropped, so that for n < d this is a pseudo-metric on the span of the data.
+
+    Parameters
+    ----------
+    covariance : "total" or "within" (needs y)
+    shrinkage : None; a number in [0, 1] that moves Σ towards tr(Σ)/d · I; or "ledoit_wolf"
+    tol : eigenvalues below tol · the largest count as zero
+    n_components : keep only this many leading directions
+
+    References
+    ----------
+    P. C. Mahalanobis, "On the generalised distance in statistics", Proc. Nat. Inst. Sci. India, 1936.
+    """
+
+    _sees = (Labels,)
+    _needs_y = False
+
+    def __init__(self, n_components=None, *, covariance="total", shrinkage=None, tol=1e-10):
+        self.n_components = n_components
+        self.covariance = covariance
+        self.shrinkage = shrinkage
+        self.tol = tol
+
+    def _fit(self, X, side):
+        if self.covariance not in ("total", "within"):
+            raise ValueError(f"covariance={self.covariance!r} must be 'total' or 'within'")
+        if self.covariance == "within" and side is None:
+            raise ValueError("Covariance(covariance='within') requires y to be passed, but the target y is None")
+        p, d = self._check_n_components(X.shape[1]), X.shape[1]
+        groups = side if self.covariance == "within" else Labels.from_codes(np.zeros(len(X), dtype=int))
+        moments = label_moments(X, groups)
+        freedom = moments.counts.sum() - len(moments.counts)
+        if freedom < 1:
+            raise ValueError("Covariance(covariance='within') needs a class with at least 2 samples")
+        (S,) = moments.within(np.ones(len(moments.counts)))
+        S /= freedom
+        if self.shrinkage is not None:
+            s = (
+                ledoit_wolf_shrinkage(X - moments.means[groups.codes])
+                if self.shrinkage == "ledoit_wolf"
+                else self.shrinkage
+            )
+            S = (1 - s) * S + s * np.trace(S) / d * np.eye(d)
+        lam, V = sla.eigh(S)
+        lam, V = lam[::-1], V[:, ::-1]
+        keep = lam > max(self.tol * lam[0], 0)
+        if not keep.any():
+            raise ValueError("all samples are equal: the covariance is zero and no direction has variance")
+        self._set_components(fix_signs(V[:, keep].T / np.sqrt(lam[keep])[:, None])[:p], X.dtype)

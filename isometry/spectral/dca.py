@@ -1,0 +1,73 @@
+"""Discriminative component analysis."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg as sla
+
+from isometry.base import LinearMetric
+from isometry.core.linalg import RANK_TOL, fix_signs, symmetrize, top_eigenvectors
+from isometry.core.moments import ArrayMoments
+from isometry.core.scatter import scatter
+from isometry.supervision import Chunklets
+
+
+class DCA(LinearMetric):
+    """Chunklets known to differ far apart, variation within chunklets small: max_A det(AᵀC_bA) / det(AᵀC_wA).
+
+    C_b = (1/n_b) Σ_j Σ_{i∈D_j} (m_j − m_i)(m_j − m_i)ᵀ over chunklets j and those known to differ from it, D_j.
+
+    Parameters
+    ----------
+    n_components : at most rank(C_b), which is the default
+    algorithm : "gevp", the maximiser: generalised eigenvectors of (C_b, C_w); or "hoi", the two-step recipe of the paper,
+        which stays in range(C_b)
+    within : C_w as the mean of the chunklets' covariances ("chunklet_mean") or "pooled" over samples
+    reg : relative ridge on C_w
+
+    References
+    ----------
+    S. C. H. Hoi, W. Liu, M. R. Lyu, W.-Y. Ma, "Learning distance metrics with contextual constraints for image
+    retrieval", CVPR 2006.
+    """
+
+    _sees = (Chunklets,)
+
+    def __init__(self, n_components=None, *, algorithm="gevp", within="chunklet_mean", reg=1e-8):
+        self.n_components = n_components
+        self.algorithm = algorithm
+        self.within = within
+        self.reg = reg
+
+    def _fit(self, X, side):
+        if self.algorithm not in ("gevp", "hoi"):
+            raise ValueError(f"algorithm={self.algorithm!r} is unknown; expected 'gevp' or 'hoi'")
+        if self.within not in ("chunklet_mean", "pooled"):
+            raise ValueError(f"within={self.within!r} is unknown; expected 'chunklet_mean' or 'pooled'")
+        if not side.negative_links.any():
+            raise ValueError("DCA needs at least 2 classes, or chunklets with negative links; y names none that differ")
+        moments = ArrayMoments(X, side.codes)
+        n = moments.counts
+        if not np.any(n >= 2):
+            raise ValueError("no chunklet has 2 samples: there is no variation within chunklets to learn from")
+        several = n >= 2
+        weights = several / (n * several.sum()) if self.within == "chunklet_mean" else np.full(len(n), 1 / n.sum())
+        (C_w,) = moments.within(weights)
+        C_b = scatter(moments.means, side.negative_links.astype(float)) / side.negative_links.sum()
+        p = self._check_n_components(X.shape[1])
+        V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, self.reg)
+        self._set_components(fix_signs(V[:, :p].T), X.dtype)
+
+
+def _gevp(C_b: np.ndarray, C_w: np.ndarray, reg: float) -> np.ndarray:
+    values, V = top_eigenvectors(C_b, C_w, reg=reg)
+    return V[:, values > RANK_TOL * values[0]]
+
+
+def _hoi(C_b: np.ndarray, C_w: np.ndarray, reg: float) -> np.ndarray:
+    """Whiten C_b on its range, then take the directions of least within-variation there, and whiten those."""
+    lb, U = sla.eigh(symmetrize(C_b))
+    keep = lb > RANK_TOL * lb[-1]
+    Z = U[:, keep] / np.sqrt(lb[keep])
+    lw, V = sla.eigh(symmetrize(Z.T @ C_w @ Z))  # smallest first
+    return Z @ V / np.sqrt(np.maximum(lw, max(reg, 1e-12) * lw[-1]))

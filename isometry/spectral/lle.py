@@ -1,0 +1,82 @@
+"""Trace-ratio metric that keeps the locally linear geometry of all samples, labelled or not."""
+
+from __future__ import annotations
+
+from isometry.base import LinearMetric, mean_pair_scatters
+from isometry.core.linalg import column_range, fix_signs, top_eigenvectors
+from isometry.core.reconstruct import reconstruction_weights
+from isometry.core.solve import Solution
+from isometry.spectral.trace_ratio import ratio_directions
+from isometry.supervision import Labels, Pairs
+
+ALGORITHMS = ("trace_ratio", "gevp")
+
+
+class LLERegularizedML(LinearMetric):
+    """Dissimilar pairs far, similar pairs near, and every sample still the same combination of its neighbours.
+
+    max_U tr(UᵀM_DU) / tr(Uᵀ(M_S + λ XᵀEX/n)U)  subject to  UᵀU = I_p,  E = (I − S)ᵀ(I − S)
+
+    with S the reconstruction weights of locally linear embedding. Semi-supervised: samples with the label −1, or in no
+    pair, count in E.
+
+    Parameters
+    ----------
+    n_components : p; "auto" is 2, but fewer than the data span
+    n_neighbors : k neighbours a sample is reconstructed from
+    reg : λ ≥ 0, weight of the geometry
+    lle_reg : relative ridge on the local Gram matrices, needed for k > d
+    algorithm : "trace_ratio", or "gevp": the leading generalised eigenvectors, which are not orthonormal
+    max_iter, tol : of the search for the ratio
+
+    Attributes
+    ----------
+    ratio_ : the ratio at the solution ("trace_ratio"), or the sum of the leading eigenvalues ("gevp")
+
+    References
+    ----------
+    M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar", "dissimilar")
+    _uses_unlabelled = True
+
+    def __init__(
+        self,
+        n_components="auto",
+        *,
+        n_neighbors=10,
+        reg=0.1,
+        lle_reg=1e-3,
+        algorithm="trace_ratio",
+        max_iter=50,
+        tol=1e-10,
+    ):
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.reg = reg
+        self.lle_reg = lle_reg
+        self.algorithm = algorithm
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _fit(self, X, side):
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(f"algorithm={self.algorithm!r} is unknown; expected 'trace_ratio' or 'gevp'")
+        if self.n_neighbors < 1 or self.reg < 0:
+            raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1 and reg={self.reg} not negative")
+        p, dtype = self._check_n_components(X.shape[1]), X.dtype
+        X = (X - X.mean(axis=0)).astype("float64")
+        M_S, M_D = mean_pair_scatters(X, side)
+        R = X - reconstruction_weights(X, self.n_neighbors, self.lle_reg) @ X  # (n, d), RᵀR = XᵀEX
+        C = M_S + self.reg / len(X) * R.T @ R
+        if self.algorithm == "trace_ratio":
+            U, self.ratio_, solution = ratio_directions(M_D, C, p, few=2, max_iter=self.max_iter, tol=self.tol)
+        else:
+            few = max(1, min(2, column_range(M_D).shape[1] - 1))
+            values, U = top_eigenvectors(M_D, C, p or few)
+            self.ratio_ = float(values.sum())
+            solution = Solution(U, self.ratio_, 1, "closed form", True, [self.ratio_])
+        self._set_components(fix_signs(U.T), dtype)
+        self._record(solution)

@@ -1,0 +1,446 @@
+"""Side information as an object over the n samples: it travels in ``y`` and can be cut by scikit-learn's splitters.
+
+Every object has a length (the number of samples), similar and dissimilar edges, and an indexing that returns the
+induced sub-object, renumbered, so that `Pipeline`, `cross_validate` and `GridSearchCV` work with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from sklearn.utils.multiclass import type_of_target
+
+from isometry.core.graph import components as graph_components
+
+__all__ = ["Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Supervision", "Triplets", "as_supervision"]
+
+
+class EdgeList(NamedTuple):
+    """Listed pairs with weights."""
+
+    i: np.ndarray  # (m,)
+    j: np.ndarray  # (m,)
+    weight: np.ndarray  # (m,)
+
+    @classmethod
+    def make(cls, i, j, weight=None) -> EdgeList:
+        i, j = np.asarray(i, dtype=np.intp), np.asarray(j, dtype=np.intp)
+        return cls(i, j, np.ones(len(i)) if weight is None else np.asarray(weight, dtype=np.float64))
+
+
+class Supervision:
+    """Abstract: what is known about the samples. Subclasses hold index arrays and say how to cut and convert them."""
+
+    kind: ClassVar[str] = "supervision"
+    repeatable: ClassVar[bool] = (
+        False  # whether a sample may be drawn twice (bootstrap): pairs between copies mean nothing
+    )
+    n_samples: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.n_samples,)
+
+    @property
+    def ndim(self) -> int:
+        return 1
+
+    def __len__(self) -> int:
+        return self.n_samples
+
+    @property
+    def similar(self) -> EdgeList:
+        raise NotImplementedError(f"{self.kind} have no similar pairs")
+
+    @property
+    def dissimilar(self) -> EdgeList:
+        raise NotImplementedError(f"{self.kind} have no dissimilar pairs")
+
+    def components(self) -> np.ndarray:
+        """(n,) a group number per sample such that no edge joins two groups: for group-wise splitting."""
+        i = np.concatenate([self.similar.i, self.dissimilar.i])
+        j = np.concatenate([self.similar.j, self.dissimilar.j])
+        return graph_components(i, j, self.n_samples)
+
+    def to(self, kind: type[Supervision]) -> Supervision | None:
+        """This information as another kind, or None if that is impossible."""
+        return self if isinstance(self, kind) else None
+
+    def __getitem__(self, index: Any) -> Supervision:
+        return self._take(_row_index(index, self.n_samples, self.repeatable))
+
+    def _take(self, rows: np.ndarray) -> Supervision:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n_samples={self.n_samples})"
+
+
+class Labels(Supervision):
+    """A class label for each sample.
+
+    ``unlabelled`` is the value that means "label unknown" (scikit-learn's semi-supervised convention is −1); it is off
+    by default, because −1 is also half of the popular pair of labels {−1, +1}.
+    """
+
+    kind = "labels"
+    repeatable = True
+
+    def __init__(self, y: Any, *, unlabelled: Any = None):
+        y = np.asarray(y.codes if isinstance(y, Labels) else y)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y.ravel()
+        if y.ndim != 1:
+            raise ValueError(f"labels must be one-dimensional, got shape {y.shape}")
+        missing = _missing(y)
+        if missing.any():
+            raise ValueError(
+                f"y has {missing.sum()} missing labels (first at row {np.flatnonzero(missing)[0]}); drop those rows, or "
+                "code them with a value of their own and pass Labels(y, unlabelled=that_value)"
+            )
+        if y.dtype.kind == "f" and type_of_target(y) == "continuous":
+            raise ValueError("Unknown label type: continuous. y must hold class labels; bin a continuous target first")
+        known = np.ones(len(y), dtype=bool) if unlabelled is None else np.asarray(y != unlabelled)
+        self.classes, codes = np.unique(y[known], return_inverse=True)
+        self.codes = np.full(len(y), -1, dtype=np.intp)
+        self.codes[known] = codes
+        self.n_samples = len(y)
+
+    @classmethod
+    def from_codes(cls, codes: np.ndarray, classes: np.ndarray | None = None) -> Labels:
+        """From integer codes 0..c−1, with −1 for unlabelled rows; codes that do not occur are closed up."""
+        self = cls.__new__(cls)
+        codes = np.asarray(codes)
+        present, inverse = np.unique(codes[codes >= 0], return_inverse=True)
+        self.codes = np.full(len(codes), -1, dtype=np.intp)
+        self.codes[codes >= 0] = inverse
+        self.classes = present if classes is None else np.asarray(classes)[present]
+        self.n_samples = len(codes)
+        return self
+
+    @property
+    def counts(self) -> np.ndarray:
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.classes))
+
+    @property
+    def labelled(self) -> np.ndarray:
+        return self.codes >= 0
+
+    def _pairs(self, same: bool) -> EdgeList:
+        i, j = np.triu_indices(self.n_samples, 1)
+        known = (self.codes[i] >= 0) & (self.codes[j] >= 0)
+        keep = known & ((self.codes[i] == self.codes[j]) == same)
+        return EdgeList.make(i[keep], j[keep])
+
+    @property
+    def similar(self) -> EdgeList:
+        """All similar pairs i < j, listed: O(n²). The learners never list them."""
+        return self._pairs(True)
+
+    @property
+    def dissimilar(self) -> EdgeList:
+        return self._pairs(False)
+
+    def components(self) -> np.ndarray:
+        return np.arange(self.n_samples)
+
+    def to(self, kind):
+        if issubclass(kind, Chunklets):
+            return Chunklets(self.codes, negative_links="all")
+        if issubclass(kind, Pairs):
+            return Pairs.from_edges(self.similar, self.dissimilar, self.n_samples)
+        if issubclass(kind, Candidates) and self.labelled.all():
+            return Candidates(np.eye(len(self.classes), dtype=bool)[self.codes])
+        return super().to(kind)
+
+    def _take(self, rows):
+        return Labels.from_codes(self.codes[rows], self.classes)
+
+
+class Pairs(Supervision):
+    """Pairs of samples known to be similar or dissimilar.
+
+    Parameters
+    ----------
+    i, j : (m,) indices of the samples, 0 ≤ i, j < n
+    similar : (m,) booleans; or +1/−1; or a soft similarity in [0, 1], which makes a pair similar with weight s and
+        dissimilar with weight 1 − s
+    n : number of samples
+    weight : (m,) optional non-negative weights
+    """
+
+    kind = "pairs"
+
+    def __init__(self, i, j, similar, *, n: int, weight=None):
+        self.n_samples = int(n)
+        self.i, self.j = _indices(i, n, "i"), _indices(j, n, "j")
+        s = np.asarray(similar)
+        if not len(self.i) == len(self.j) == len(s):
+            raise ValueError(f"i, j and similar must have equal lengths, got {len(self.i)}, {len(self.j)} and {len(s)}")
+        if np.any(self.i == self.j):
+            raise ValueError(f"pair {int(np.argmax(self.i == self.j))} joins a sample with itself")
+        s = s.astype(np.float64)
+        if len(s) and s.min() == -1 and np.all(np.abs(s) == 1):
+            s = (s + 1) / 2
+        if not np.all((s >= 0) & (s <= 1)):
+            raise ValueError("similar must hold booleans, +1/-1, or similarities in [0, 1]")
+        self.similarity = s
+        self.weight = np.ones(len(s)) if weight is None else np.asarray(weight, dtype=np.float64)
+        if len(self.weight) != len(s) or not np.all(np.isfinite(self.weight) & (self.weight >= 0)):
+            raise ValueError("weight must hold one finite number ≥ 0 for each pair")
+
+    @classmethod
+    def from_edges(cls, similar: EdgeList, dissimilar: EdgeList, n: int) -> Pairs:
+        i, j, w = (np.concatenate(part) for part in zip(similar, dissimilar, strict=True))
+        return cls(i, j, np.repeat([True, False], [len(similar.i), len(dissimilar.i)]), n=n, weight=w)
+
+    @classmethod
+    def from_tuples(cls, tuples: np.ndarray, y) -> tuple[np.ndarray, Pairs]:
+        """X and Pairs from metric-learn's array (m, 2, d) and its labels ±1; equal points become one sample."""
+        T = np.asarray(tuples)
+        if T.ndim != 3 or T.shape[1] != 2:
+            raise ValueError(f"expected pairs as an array (m, 2, d), got shape {T.shape}")
+        X, inverse = np.unique(T.reshape(-1, T.shape[2]), axis=0, return_inverse=True)
+        i, j = inverse.reshape(-1, 2).T
+        return X, cls(i, j, y, n=len(X))
+
+    @property
+    def similar(self) -> EdgeList:
+        keep = self.similarity > 0
+        return EdgeList.make(self.i[keep], self.j[keep], (self.weight * self.similarity)[keep])
+
+    @property
+    def dissimilar(self) -> EdgeList:
+        keep = self.similarity < 1
+        return EdgeList.make(self.i[keep], self.j[keep], (self.weight * (1 - self.similarity))[keep])
+
+    def to(self, kind):
+        if issubclass(kind, Chunklets):
+            return _chunklets_from_pairs(self)
+        return super().to(kind)
+
+    def _take(self, rows):
+        new = _renumber(rows, self.n_samples)
+        keep = (new[self.i] >= 0) & (new[self.j] >= 0)
+        return Pairs(new[self.i[keep]], new[self.j[keep]], self.similarity[keep], n=len(rows), weight=self.weight[keep])
+
+    def __repr__(self) -> str:
+        return f"Pairs(n_samples={self.n_samples}, n_pairs={len(self.i)})"
+
+
+class Triplets(Supervision):
+    """Triplets: sample a is nearer to p than to n."""
+
+    kind = "triplets"
+
+    def __init__(self, a, p, n, *, n_samples: int):
+        self.n_samples = int(n_samples)
+        self.a, self.p, self.n = (_indices(v, n_samples, name) for v, name in ((a, "a"), (p, "p"), (n, "n")))
+        if not len(self.a) == len(self.p) == len(self.n):
+            raise ValueError("a, p and n must have equal lengths")
+        clash = (self.a == self.p) | (self.a == self.n) | (self.p == self.n)
+        if clash.any():
+            raise ValueError(f"triplet {int(np.argmax(clash))} uses a sample twice")
+
+    @property
+    def similar(self) -> EdgeList:
+        return EdgeList.make(self.a, self.p)
+
+    @property
+    def dissimilar(self) -> EdgeList:
+        return EdgeList.make(self.a, self.n)
+
+    def to(self, kind):
+        return _through_pairs(self, kind) or super().to(kind)
+
+    def _take(self, rows):
+        new = _renumber(rows, self.n_samples)
+        keep = (new[self.a] >= 0) & (new[self.p] >= 0) & (new[self.n] >= 0)
+        return Triplets(new[self.a[keep]], new[self.p[keep]], new[self.n[keep]], n_samples=len(rows))
+
+    def __repr__(self) -> str:
+        return f"Triplets(n_samples={self.n_samples}, n_triplets={len(self.a)})"
+
+
+class Quadruplets(Supervision):
+    """Quadruplets: a and b are nearer to each other than c and d are."""
+
+    kind = "quadruplets"
+
+    def __init__(self, a, b, c, d, *, n_samples: int):
+        self.n_samples = int(n_samples)
+        self.a, self.b, self.c, self.d = (_indices(v, n_samples, k) for v, k in zip((a, b, c, d), "abcd", strict=True))
+        if not len(self.a) == len(self.b) == len(self.c) == len(self.d):
+            raise ValueError("a, b, c and d must have equal lengths")
+        if np.any((self.a == self.b) | (self.c == self.d)):
+            raise ValueError("a quadruplet compares a sample with itself")
+
+    @property
+    def similar(self) -> EdgeList:
+        return EdgeList.make(self.a, self.b)
+
+    @property
+    def dissimilar(self) -> EdgeList:
+        return EdgeList.make(self.c, self.d)
+
+    def to(self, kind):
+        return _through_pairs(self, kind) or super().to(kind)
+
+    def _take(self, rows):
+        new = _renumber(rows, self.n_samples)
+        parts = [new[v] for v in (self.a, self.b, self.c, self.d)]
+        keep = np.all([v >= 0 for v in parts], axis=0)
+        return Quadruplets(*(v[keep] for v in parts), n_samples=len(rows))
+
+
+class Chunklets(Supervision):
+    """Small groups of samples known to be of one class; −1: in no group.
+
+    ``negative_links`` (c, c) says which chunklets are known to differ; "all": every pair of them; None: none is known.
+    """
+
+    kind = "chunklets"
+    repeatable = True
+
+    def __init__(self, codes, *, negative_links: Any = None):
+        codes = np.asarray(codes)
+        if codes.ndim != 1 or codes.dtype.kind not in "iu":
+            raise ValueError("chunklets are given as one integer per sample, -1 for samples in no chunklet")
+        present, inverse = np.unique(codes[codes >= 0], return_inverse=True)
+        self.codes = np.full(len(codes), -1, dtype=np.intp)
+        self.codes[codes >= 0] = inverse
+        self.n_samples, c = len(codes), len(present)
+        if isinstance(negative_links, str) and negative_links == "all":
+            self.negative_links = ~np.eye(c, dtype=bool)
+        elif negative_links is None:
+            self.negative_links = np.zeros((c, c), dtype=bool)
+        else:
+            links = np.asarray(negative_links, dtype=bool)
+            size = int(present.max(initial=-1)) + 1
+            if links.shape not in {(c, c), (size, size)}:
+                raise ValueError(f"negative_links must have shape {(c, c)}, got {links.shape}")
+            self.negative_links = links if links.shape == (c, c) else links[np.ix_(present, present)]
+            self.negative_links = (self.negative_links | self.negative_links.T) & ~np.eye(c, dtype=bool)
+
+    @property
+    def similar(self) -> EdgeList:
+        return Labels.from_codes(self.codes).similar
+
+    @property
+    def dissimilar(self) -> EdgeList:
+        i, j = np.triu_indices(self.n_samples, 1)
+        known = (self.codes[i] >= 0) & (self.codes[j] >= 0)
+        keep = known & self.negative_links[self.codes[i], self.codes[j]]
+        return EdgeList.make(i[keep], j[keep])
+
+    def to(self, kind):
+        return _through_pairs(self, kind) or super().to(kind)
+
+    def _take(self, rows):
+        codes = self.codes[rows]
+        present = np.unique(codes[codes >= 0])
+        return Chunklets(codes, negative_links=self.negative_links[np.ix_(present, present)])
+
+
+class Candidates(Supervision):
+    """Partial labels: a set of candidate classes per sample, one of which is right. ``mask`` is (n, q) boolean."""
+
+    kind = "candidates"
+    repeatable = True
+
+    def __init__(self, mask):
+        mask = np.asarray(mask)
+        if mask.ndim != 2 or not np.all((mask == 0) | (mask == 1)):
+            raise ValueError("candidates are given as a 0/1 matrix (n_samples, n_classes)")
+        self.mask = mask.astype(bool)
+        self.n_samples = len(mask)
+        empty = ~self.mask.any(axis=1)
+        if empty.any():
+            raise ValueError(f"{empty.sum()} samples have no candidate class (first at row {int(np.argmax(empty))})")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.mask.shape
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    def components(self) -> np.ndarray:
+        return np.arange(self.n_samples)
+
+    def _take(self, rows):
+        return Candidates(self.mask[rows])
+
+
+def as_supervision(y: Any, n_samples: int | None = None, *, unlabelled: Any = None) -> Supervision | None:
+    """``y`` as a supervision object: objects pass, arrays become Labels; the length is checked."""
+    if y is None:
+        return None
+    side = y if isinstance(y, Supervision) else Labels(y, unlabelled=unlabelled)
+    if n_samples is not None and len(side) != n_samples:
+        raise ValueError(f"X has {n_samples} samples but y speaks of {len(side)}")
+    return side
+
+
+def _through_pairs(side: Supervision, kind: type[Supervision]) -> Supervision | None:
+    if isinstance(side, kind) or not issubclass(kind, (Pairs, Chunklets)):
+        return None
+    pairs = Pairs.from_edges(side.similar, side.dissimilar, side.n_samples)
+    return pairs if issubclass(kind, Pairs) else _chunklets_from_pairs(pairs)
+
+
+def _chunklets_from_pairs(pairs: Pairs) -> Chunklets:
+    """Chunklets are the components of the similar edges; dissimilar edges between them are the negative links."""
+    S, D = pairs.similar, pairs.dissimilar
+    codes = graph_components(S.i, S.j, pairs.n_samples)
+    touched = np.zeros(pairs.n_samples, dtype=bool)
+    for v in (S.i, S.j, D.i, D.j):  # a sample with a dissimilar pair only is a chunklet of one
+        touched[v] = True
+    codes = np.where(touched, codes, -1)
+    c = codes.max(initial=-1) + 1
+    links = np.zeros((c, c), dtype=bool)
+    links[codes[D.i], codes[D.j]] = True
+    return Chunklets(codes, negative_links=links)
+
+
+def _indices(v: Any, n: int, name: str) -> np.ndarray:
+    v = np.asarray(v)
+    if v.size == 0:
+        return np.zeros(0, dtype=np.intp)
+    if v.ndim != 1 or v.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be a one-dimensional array of sample indices, got {v.dtype} of shape {v.shape}")
+    if v.min() < 0 or v.max() >= n:
+        bad = int(v.min() if v.min() < 0 else v.max())
+        raise ValueError(f"{name} holds index {bad}, but there are {n} samples (valid: 0 to {n - 1})")
+    return v.astype(np.intp, copy=False)
+
+
+def _row_index(index: Any, n: int, repeatable: bool) -> np.ndarray:
+    """Any numpy-style index as row numbers, unique unless repeats are allowed."""
+    if isinstance(index, tuple):  # y[idx, ...] as scikit-learn writes it
+        index = index[0]
+    rows = np.arange(n)[index]
+    if rows.ndim != 1:
+        raise IndexError("a supervision object is cut by a slice, a mask or an array of row numbers")
+    if not repeatable and len(np.unique(rows)) != len(rows):
+        raise ValueError(
+            "a supervision object cannot be indexed with repeated rows: a pair between copies of one sample has no "
+            "meaning. Draw without replacement (no bootstrap)"
+        )
+    return rows
+
+
+def _renumber(rows: np.ndarray, n: int) -> np.ndarray:
+    new = np.full(n, -1, dtype=np.intp)
+    new[rows] = np.arange(len(rows))
+    return new
+
+
+def _missing(y: np.ndarray) -> np.ndarray:
+    if y.dtype.kind == "f":
+        return np.isnan(y)
+    if y.dtype.kind == "O":
+        return np.array([v is None or type(v).__name__ == "NAType" or v != v for v in y], dtype=bool)
+    return np.zeros(len(y), dtype=bool)

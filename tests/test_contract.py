@@ -1,0 +1,266 @@
+"""What every estimator of the registry promises, whatever its mathematics."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+
+import isometry
+from isometry.core.distance import sqdist
+from isometry.registry import all_methods
+from isometry.supervision import Labels, Pairs
+from tests.conftest import make_blobs, make_planted
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+METHODS = [m for m in all_methods(kind="estimator") if m.family != "deep"]
+TABLE = [m for m in METHODS if "matrix-samples" not in m.traits]  # samples are rows of a table
+
+
+def every(methods=TABLE, *, trait=None, without=None):
+    chosen = [m for m in methods if (trait is None or trait in m.traits) and (without is None or without not in m.traits)]
+    return pytest.mark.parametrize("method", chosen, ids=lambda m: m.key)
+
+
+def skip_if_excused(method, test):
+    if test in method.xfails:
+        pytest.skip(f"{method.key}: {method.xfails[test]}")
+
+
+def make(method, **params):
+    learner = method.example(**params)
+    if "random_state" in learner.get_params():
+        learner.set_params(random_state=0)
+    return learner
+
+
+def distances(learner, X):
+    return np.sqrt(sqdist(np.asarray(learner.transform(X), dtype=np.float64)))
+
+
+def assert_same_metric(A, B, rtol=1e-5):
+    """Equal distances, up to round-off relative to the largest."""
+    assert_allclose(A, B, rtol=0, atol=rtol * max(A.max(), B.max()))
+
+
+@every()
+def test_is_a_metric(method):
+    """Symmetric, zero on the diagonal, triangle inequality, and not zero everywhere."""
+    X, y = make_blobs()
+    learner = make(method).fit(X, y)
+    Z = np.asarray(learner.transform(X))
+    assert Z.dtype == np.float64 and np.isfinite(Z).all()
+    D = np.linalg.norm(Z[:, None] - Z[None], axis=2)  # (n, n)
+    assert D.max() > 0
+    assert np.all(D[:, :, None] + D[None] + 1e-9 * D.max() >= D[:, None])  # d(i,j) + d(j,k) ≥ d(i,k)
+    pairs = np.array([[0, 1], [2, 9], [5, 5]])
+    assert_allclose(learner.pair_distance(X, pairs), D[pairs[:, 0], pairs[:, 1]], atol=1e-7 * D.max())
+
+
+@every()
+def test_deterministic_for_a_seed(method):
+    X, y = make_blobs()
+    A, B = make(method).fit(X, y), make(method).fit(X, y)
+    assert_allclose(A.transform(X), B.transform(X), rtol=0, atol=0)
+
+
+@every()
+def test_sample_order_and_label_names_do_not_matter(method):
+    skip_if_excused(method, "test_sample_order_and_label_names_do_not_matter")
+    X, y = make_blobs()
+    order = np.random.default_rng(1).permutation(len(X))
+    names = np.array(["zebra", "ant", "mole"])[y]
+    base = distances(make(method).fit(X, y), X)
+    moved = distances(make(method).fit(X[order], names[order]), X)
+    assert_same_metric(base, moved, rtol=1e-3 if "iterative" in method.traits else 1e-6)
+
+
+@every(trait="rotation")
+def test_rotation_of_the_features_does_not_matter(method):
+    X, y = make_blobs()
+    Q = np.linalg.qr(np.random.default_rng(1).standard_normal((4, 4)))[0]
+    A, B = make(method).fit(X, y), make(method).fit(X @ Q.T, y)
+    assert_same_metric(distances(A, X), distances(B, X @ Q.T), rtol=2e-3 if "iterative" in method.traits else 1e-6)
+
+
+@every(trait="affine")
+def test_affine_maps_of_the_features_do_not_matter(method):
+    X, y = make_blobs()
+    T = np.random.default_rng(1).standard_normal((4, 4)) + 2 * np.eye(4)
+    params = {"reg": 0.0} if "reg" in method.example().get_params() else {}
+    A, B = make(method, **params).fit(X, y), make(method, **params).fit(X @ T.T + 3.0, y)
+    assert_same_metric(distances(A, X), distances(B, X @ T.T + 3.0), rtol=1e-6)
+
+
+MESSY = {
+    "constant column": lambda X, y: (np.c_[X, np.full(len(X), 7.0)], y),
+    "duplicated column": lambda X, y: (np.c_[X, X[:, :1]], y),
+    "collinear column": lambda X, y: (np.c_[X, X @ np.array([1.0, -2.0, 0.5, 0.0])], y),
+    "duplicated rows": lambda X, y: (np.r_[X, X[:10]], np.r_[y, y[:10]]),
+    "equal points of two classes": lambda X, y: (np.r_[X, X[:1], X[-1:]], np.r_[y, y[-1:], y[:1]]),
+    "n < d": lambda X, y: (np.c_[X[::3], np.random.default_rng(5).standard_normal((len(X[::3]), 20))], y[::3]),
+    "a class with one member": lambda X, y: (X, np.where(np.arange(len(y)) == 0, 9, y)),
+    "two classes": lambda X, y: (X, np.minimum(y, 1)),
+    "one feature": lambda X, y: (X[:, :1], y),
+    "unscaled": lambda X, y: (X * np.array([1e-3, 1.0, 1e3, 10.0]) + 1e4, y),
+    "tiny numbers": lambda X, y: (X * 1e-8, y),
+    "Fortran order": lambda X, y: (np.asfortranarray(X), y),
+}
+
+
+@pytest.mark.parametrize("mess", MESSY)
+@every()
+def test_survives(method, mess):
+    """Finite, non-trivial output on messy data: no crash, no NaN, no collapse to a point."""
+    skip_if_excused(method, f"test_survives[{mess}]")
+    X, y = MESSY[mess](*make_blobs())
+    with np.errstate(all="ignore"):
+        Z = np.asarray(make(method).fit(X, y).transform(X))
+    assert np.isfinite(Z).all()
+    assert np.ptp(Z, axis=0).max() > 0
+
+
+@every()
+def test_float32_in_float32_out(method):
+    X, y = make_blobs()
+    Z32 = make(method).fit(X.astype(np.float32), y).transform(X.astype(np.float32))
+    assert Z32.dtype == np.float32
+    D32, D64 = np.sqrt(sqdist(Z32.astype(np.float64))), distances(make(method).fit(X, y), X)
+    if "iterative" not in method.traits:
+        assert_same_metric(D32, D64, rtol=1e-3)
+    assert np.corrcoef(D32.ravel(), D64.ravel())[0, 1] > 0.95
+
+
+@every()
+def test_data_frame_and_set_output(method):
+    pd = pytest.importorskip("pandas")
+    X, y = make_blobs()
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    learner = make(method).set_output(transform="pandas").fit(frame, y)
+    out = learner.transform(frame)
+    assert list(learner.feature_names_in_) == list("abcd") and len(out) == len(X)
+    assert list(out.columns) == list(learner.get_feature_names_out())
+    plain = distances(make(method).fit(X, y), X)
+    assert_same_metric(np.sqrt(sqdist(out.to_numpy())), plain, rtol=1e-3 if "iterative" in method.traits else 1e-7)
+
+
+@every()
+def test_labels_and_all_their_pairs_agree(method):
+    """A method that sees labels and pairs gives the same metric from either."""
+    if not {"labels", "pairs"} <= set(method.sees.replace(",", " ").split()):
+        pytest.skip("does not see both")
+    skip_if_excused(method, "test_labels_and_all_their_pairs_agree")
+    X, y = make_blobs()
+    params = {"n_components": 2} if method.example().get_params().get("n_components") == "auto" else {}
+    side = Labels(y)
+    pairs = Pairs.from_edges(side.similar, side.dissimilar, len(y))
+    A, B = make(method, **params).fit(X, y), make(method, **params).fit(X, pairs)
+    assert_same_metric(distances(A, X), distances(B, X), rtol=1e-3 if "iterative" in method.traits else 1e-7)
+
+
+@every()
+def test_bad_input_is_named(method):
+    X, y = make_blobs()
+    learner = make(method)
+    with pytest.raises(ValueError, match="NaN"):
+        learner.fit(np.where(np.arange(X.size).reshape(X.shape) == 3, np.nan, X), y)
+    with pytest.raises(ValueError, match="infinity"):
+        learner.fit(np.where(np.arange(X.size).reshape(X.shape) == 3, np.inf, X), y)
+    with pytest.raises(ValueError, match="could not convert"):
+        learner.fit(np.full(X.shape, "text", dtype=object), y)
+    if learner.__sklearn_tags__().target_tags.required:
+        with pytest.raises(ValueError, match="45 samples"):
+            learner.fit(X, y[:-1])
+        with pytest.raises(ValueError, match="missing label"):
+            learner.fit(X, np.where(np.arange(len(y)) == 2, np.nan, y.astype(float)))
+        with pytest.raises(ValueError, match="continuous"):
+            learner.fit(X, X[:, 0])
+        with pytest.raises(ValueError, match="y to be passed"):
+            learner.fit(X)
+    learner.fit(X, y)
+    with pytest.raises(ValueError, match="features"):
+        learner.transform(X[:, :2])
+
+
+@every()
+def test_one_class_or_useless_pairs_are_refused(method):
+    """Without any difference to learn from there is an error that says so; methods that need none still fit."""
+    X, y = make_blobs()
+    learner = make(method)
+    if "dissimilar" not in learner._needs:
+        return
+    with pytest.raises(ValueError, match=r"at least 2 classes|dissimilar"):
+        learner.fit(X, np.zeros(len(y)))
+    with pytest.raises(ValueError, match=r"at least 2 samples|similar"):
+        learner.fit(X, np.arange(len(y)))
+    if "pairs" in method.sees:
+        with pytest.raises(ValueError, match="dissimilar pairs; y holds none"):
+            learner.fit(X, Pairs([0, 1], [2, 3], [True, True], n=len(X)))
+        with pytest.raises(ValueError, match="similar pairs; y holds none"):
+            learner.fit(X, Pairs([0, 1], [2, 3], [False, False], n=len(X)))
+
+
+@every()
+def test_a_failed_fit_keeps_the_last_good_metric(method):
+    X, y = make_blobs()
+    learner = make(method).fit(X, y)
+    before = learner.transform(X)
+    with pytest.raises(ValueError):
+        learner.fit(np.full_like(X, np.nan), y)
+    assert_allclose(learner.transform(X), before)
+
+
+@every()
+def test_clone_pickle_save_load(method, tmp_path):
+    X, y = make_blobs()
+    learner = make(method)
+    twin = clone(learner)
+    assert repr(twin) == repr(learner)
+    learner.fit(X, y)
+    Z = learner.transform(X)
+    assert_allclose(pickle.loads(pickle.dumps(learner)).transform(X), Z, rtol=0, atol=0)
+    assert_allclose(copy.deepcopy(learner).transform(X), Z, rtol=0, atol=0)
+    path = tmp_path / "metric.isometry"
+    isometry.save(learner, path)
+    again = isometry.load(path)
+    assert type(again) is type(learner) and repr(again) == repr(learner)
+    assert_allclose(again.transform(X), Z, rtol=0, atol=0)
+
+
+@every(trait="iterative")
+def test_reports_how_it_ended(method):
+    X, y = make_blobs()
+    learner = make(method)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", category=ConvergenceWarning)
+        learner.fit(StandardScaler().fit_transform(X), y)
+    assert learner.converged_ and learner.n_iter_ >= 1 and isinstance(learner.stop_reason_, str)
+    assert len(learner.history_) >= 1 and np.isfinite(learner.history_).all()
+    if "max_iter" in learner.get_params() and learner.n_iter_ > 2 and "one-step" not in method.traits:
+        with pytest.warns(ConvergenceWarning, match="did not converge"):
+            clone(learner).set_params(max_iter=1).fit(X, y)
+
+
+@every()
+def test_beats_euclidean_on_a_planted_problem(method):
+    """The signal is hidden among noise of larger variance: held-out 1-NN in the learned space finds it."""
+    skip_if_excused(method, "test_beats_euclidean_on_a_planted_problem")
+    if method.key in ("EUC", "M00"):
+        pytest.skip("a baseline: it does not look at the labels")
+    from isometry.eval import knn_hits
+
+    X, y = make_planted(n=240, d=20, noise=4.0)
+    train, test = np.arange(240) < 160, np.arange(240) >= 160
+    learner = make(method).fit(X[train], y[train])
+    Z = learner.transform(X)
+    learned = knn_hits(Z[train], y[train], Z[test], y[test], k=1).mean()
+    plain = knn_hits(X[train], y[train], X[test], y[test], k=1).mean()
+    assert learned > plain + 0.1, f"learned {learned:.3f}, Euclidean {plain:.3f}"
