@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
-from isometry.core.linalg import row_range
+from isometry.core.linalg import fix_signs, row_range
 from isometry.core.moments import ArrayMoments, Moments, all_pair_scatters
 from isometry.core.objective import Objective, minimize_psd
 from isometry.core.scatter import pair_scatter
@@ -39,7 +39,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         X : (n_samples, n_features) table
         y : class labels, or a supervision object such as `Pairs`, `Triplets` or `Chunklets` over the rows of X
         """
-        X = validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
+        X = self._validate_samples(X, reset=True)
         side = self._supervise(y, len(X))
         if isinstance(side, Labels) and not self._uses_unlabelled and not side.labelled.all():
             X, side = X[side.labelled], side[side.labelled]
@@ -48,6 +48,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _fit(self, X: np.ndarray, side: Any) -> None:
         raise NotImplementedError
+
+    def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
+        """X as a table of floats; methods whose samples are matrices take another shape here."""
+        return validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2 if reset else 1, reset=reset)
 
     def _supervise(self, y: Any, n: int) -> Supervision | None:
         """``y`` as one of the kinds this method sees, or an error that says what it needs."""
@@ -89,7 +93,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def transform(self, X: Any) -> np.ndarray:
         """Map X to the space where the learned distance is Euclidean."""
         check_is_fitted(self)
-        return self._transform(validate_data(self, X, dtype=(np.float64, np.float32), reset=False))
+        return self._transform(self._validate_samples(X, reset=False))
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         raise NotImplementedError
@@ -214,6 +218,10 @@ class ObjectiveMetric(LinearMetric):
         """The problem, on centred X."""
         raise NotImplementedError
 
+    def _warm_up(self, X: np.ndarray, side: Any) -> Objective | None:
+        """A kinder objective to begin with, for at most a third of the iterations; None: none is needed."""
+        return None
+
     def _start_size(self, d: int, side: Any) -> int:
         """Number of rows of L that the search works on."""
         return self._check_n_components(d) or d
@@ -222,33 +230,32 @@ class ObjectiveMetric(LinearMetric):
         dtype, rng = X.dtype, check_random_state(getattr(self, "random_state", None))
         p = self._check_n_components(X.shape[1])
         X = X - X.mean(axis=0)  # distances do not change, cancellation does
-        Q = row_range(X) if X.shape[1] > len(X) else None  # n < d: differences live in at most n − 1 dimensions
-        if Q is not None and Q.shape[1]:
-            X = X @ Q.astype(dtype)
-        objective = self._objective(X, side, rng)
-        d = X.shape[1]
-        convex = self._convex
-        rows = d if convex else min(self._start_size(d, side), d)
-        init = self.init if hasattr(self, "init") else "identity"
-        if Q is not None and Q.shape[1] and not isinstance(init, str):
-            init = np.asarray(init) @ Q
-        L0 = initial_map(X, side, init, rows, rng)
+        basis = row_range(X) if X.shape[1] > len(X) else None  # n < d: differences live in at most n − 1 dimensions
+        if basis is not None:
+            X = X @ basis.astype(dtype)
+        objective, d = self._objective(X, side, rng), X.shape[1]
+        init = getattr(self, "init", "identity")
+        rows = d if self._convex else min(self._start_size(d, side), d)
+        L0 = initial_map(X, side, init, rows, rng, basis=basis)
         if isinstance(init, str):
             L0 /= np.sqrt(self._start_sqdist(X @ L0.T.astype(dtype), rng))
         with Progress(getattr(self, "verbose", False), type(self).__name__, self.max_iter) as progress:
-            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            if convex:
+            warm, spent = self._warm_up(X, side), 0
+            if warm is not None:
+                first = lbfgs(warm, L0, max_iter=self.max_iter // 3, tol=1e-3, progress=progress)
+                L0, spent = first.x, first.n_iter
+            options = {"max_iter": self.max_iter - spent, "tol": self.tol, "progress": progress}
+            if self._convex:
                 solution = minimize_psd(objective, objective.metric_gradient, L0, **options)
             else:
                 solution = lbfgs(objective, L0, **options)
+        solution.n_iter += spent
         L = self._finish(solution.x, p)
-        self._set_components(L if Q is None or not Q.shape[1] else L @ Q.T, dtype)
+        self._set_components(L if basis is None else L @ basis.T, dtype)
         self._record(solution)
 
     def _finish(self, L: np.ndarray, p: int | None) -> np.ndarray:
         """The rows that leave the solver: rotated so that the widest direction comes first."""
-        from isometry.core.linalg import fix_signs
-
         _, s, Vt = np.linalg.svd(L, full_matrices=False)
         keep = s > 1e-7 * s[0] if self._convex and s[0] > 0 else np.ones(len(s), dtype=bool)
         return fix_signs((s[:, None] * Vt)[keep][:p])

@@ -46,9 +46,21 @@ class RandomPairs(Sampler):
         self.balanced = balanced
 
     def draw(self, X, labels, rng):
-        similar = _random_similar(labels, self.n, self.balanced, rng)
-        dissimilar = _random_dissimilar(labels, self.n, rng)
-        return Pairs.from_edges(EdgeList.make(*similar), EdgeList.make(*dissimilar), len(labels))
+        n_c, n = labels.counts.astype(float), float(labels.counts.sum())
+        n_similar = np.sum(n_c * (n_c - 1)) / 2
+        n_dissimilar = n * (n - 1) / 2 - n_similar
+        # where most pairs are wanted, chance would take long to find the last ones: list all and leave some out
+        similar = (
+            _some(labels.similar, self.n, rng)
+            if self.n > n_similar / 4 and not self.balanced
+            else EdgeList.make(*_random_similar(labels, self.n, self.balanced, rng))
+        )
+        dissimilar = (
+            _some(labels.dissimilar, self.n, rng)
+            if self.n > n_dissimilar / 4
+            else EdgeList.make(*_random_dissimilar(labels, self.n, rng))
+        )
+        return Pairs.from_edges(similar, dissimilar, len(labels))
 
 
 class NeighborPairs(Sampler):
@@ -182,6 +194,14 @@ def choose_pairs(labels: Labels, sampler: Any, X: np.ndarray, rng: np.random.Ran
     if not isinstance(sampler, Sampler):
         raise TypeError(f"pairs must be 'auto' or a sampler such as AllPairs() or RandomPairs(500), got {sampler!r}")
     return sampler.draw(X, labels, rng)
+
+
+def _some(edges: EdgeList, n: int, rng: np.random.RandomState) -> EdgeList:
+    """n of the edges, or all of them if there are no more."""
+    if len(edges.i) <= n:
+        return edges
+    keep = np.sort(rng.choice(len(edges.i), n, replace=False))
+    return EdgeList(edges.i[keep], edges.j[keep], edges.weight[keep])
 
 
 def _random_similar(labels: Labels, n: int, balanced: bool, rng) -> tuple[np.ndarray, np.ndarray]:

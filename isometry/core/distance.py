@@ -36,7 +36,7 @@ def sqdist(X: np.ndarray, Y: np.ndarray | None = None, *, out: np.ndarray | None
 def pair_sqdist(X: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """|x_i − x_j|² for listed pairs, in blocks."""
     d = np.empty(len(i), dtype=X.dtype)
-    for block in row_blocks(len(i), X.shape[1] * X.itemsize, buffers=3):
+    for block in row_blocks(len(i), X.shape[1] * X.itemsize, buffers=3, limit_mib=2):  # gathers like the cache
         delta = X[i[block]] - X[j[block]]  # (b, d)
         d[block] = np.einsum("ij,ij->i", delta, delta)
     return d

@@ -61,7 +61,7 @@ class ListedEdges:
     def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         width = max(Z.shape[1], 0 if V is None else V.shape[1])
         value, pull = 0.0, np.zeros((Z if V is None else V).shape)
-        for block in row_blocks(len(self.i), width * Z.itemsize, buffers=4):
+        for block in row_blocks(len(self.i), width * Z.itemsize, buffers=4, limit_mib=16):
             i, j = self.i[block], self.j[block]
             delta = Z[i] - Z[j]  # (b, p)
             f, c = loss(np.einsum("ij,ij->i", delta, delta), block)
@@ -77,4 +77,37 @@ class ListedEdges:
         return np.einsum("ij,ij->i", delta, delta)
 
 
-Edges = DenseEdges | ListedEdges
+@dataclass(frozen=True)
+class NeighborEdges:
+    """k chosen neighbours of each anchor. Where the index is −1 there is none: d is +inf and its slope must be 0."""
+
+    index: np.ndarray  # (a, k)
+    anchors: np.ndarray | None = None  # (a,) distinct points; None: all n, in order
+
+    def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        V = Z if V is None else V
+        (a, k), n = self.index.shape, len(Z)
+        anchors = slice(None) if self.anchors is None else self.anchors
+        value, C = 0.0, np.empty((a, k), dtype=Z.dtype)
+        for rows in row_blocks(a, k * Z.shape[1] * Z.itemsize, buffers=2):
+            f, C[rows] = loss(self.sqdist(Z, rows), rows)  # (b, k)
+            value += float(f)
+        graph = sp.csr_matrix((C.ravel(), self.columns, np.arange(0, a * k + 1, k)), shape=(a, n))
+        pull = np.bincount(self.columns, weights=C.ravel(), minlength=n)[:, None] * V - graph.T @ V[anchors]
+        pull[anchors] += C.sum(axis=1)[:, None] * V[anchors] - graph @ V
+        return value, pull
+
+    def sqdist(self, Z: np.ndarray, where: slice) -> np.ndarray:
+        delta = Z[self.index[where]]  # (b, k, p)
+        delta -= (Z[where] if self.anchors is None else Z[self.anchors[where]])[:, None]
+        d = np.einsum("ijk,ijk->ij", delta, delta)
+        d[self.index[where] < 0] = np.inf
+        return d
+
+    @cached_property
+    def columns(self) -> np.ndarray:
+        """Neighbours in one row after another; a missing one, whose slope is 0, points anywhere."""
+        return np.maximum(self.index, 0).ravel()
+
+
+Edges = DenseEdges | ListedEdges | NeighborEdges

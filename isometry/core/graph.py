@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
+from sklearn.neighbors import NearestNeighbors
 
 from isometry.core.distance import row_blocks, sqdist
+
+MANY_CLASSES = 100  # from here on one index of all points is tried before one for each class
 
 
 def nearest_allowed(X: np.ndarray, k: int, allowed) -> tuple[np.ndarray, np.ndarray]:
@@ -40,21 +43,66 @@ def _k_smallest(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def target_neighbors(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
-    """(n, k) indices of the k nearest points with the same label, −1 where a class has fewer; class by class."""
-    n = len(X)
-    targets = np.full((n, min(k, max(1, np.bincount(codes[codes >= 0]).max() - 1))), -1, dtype=np.intp)
-    for c in range(codes.max() + 1):
-        members = np.flatnonzero(codes == c)
-        if len(members) < 2:
-            continue
-        index, _ = nearest_allowed(
-            X[members], k, lambda rows, m=len(members): np.ones((rows.stop - rows.start, m), bool)
-        )
-        targets[members, : index.shape[1]] = members[index]
+    """(n, k) the k nearest other points with the same label, nearest first, −1 where a class has fewer."""
+    targets = np.full((len(X), min(k, max(1, np.bincount(codes[codes >= 0]).max() - 1))), -1, dtype=np.intp)
+    for members in _classes(codes):
+        m = min(k, len(members) - 1)
+        if m > 0:
+            found = NearestNeighbors(n_neighbors=m).fit(X[members]).kneighbors(return_distance=False)
+            targets[members, :m] = members[found]
     return targets
+
+
+def nearest_misses(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
+    """(n, k) the k nearest points with another label, nearest first, −1 where there are fewer."""
+    n, misses = len(X), np.full((len(X), k), -1, dtype=np.intp)
+    classes, todo = _classes(codes), codes >= 0
+    if len(classes) > MANY_CLASSES:
+        near = NearestNeighbors(n_neighbors=min(4 * k, n - 1)).fit(X).kneighbors(return_distance=False)  # (n, 4k)
+        other = (codes[near] != codes[:, None]) & (codes[near] >= 0)
+        order = np.argsort(~other, axis=1, kind="stable")  # others first, nearest first
+        enough = other.sum(axis=1) >= k
+        misses[enough & todo] = np.take_along_axis(near, order, axis=1)[enough & todo, :k]
+        todo &= ~enough
+    for members in classes:
+        rows = members[todo[members]]
+        others = np.flatnonzero((codes != codes[members[0]]) & (codes >= 0)) if len(rows) else rows
+        m = min(k, len(others))
+        if m:
+            found = NearestNeighbors(n_neighbors=m).fit(X[others]).kneighbors(X[rows], return_distance=False)
+            misses[rows, :m] = others[found]
+    return misses
+
+
+def _classes(codes: np.ndarray) -> list[np.ndarray]:
+    """Members of every class; rows with code −1 belong to none."""
+    order = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
+    return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
 
 
 def components(i: np.ndarray, j: np.ndarray, n: int) -> np.ndarray:
     """(n,) component number of every node of the graph with edges i–j."""
     graph = sp.coo_matrix((np.ones(len(i)), (i, j)), shape=(n, n))
     return connected_components(graph, directed=False)[1]
+
+
+def pair_neighbors(i: np.ndarray, j: np.ndarray, similar: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Listed pairs gathered around every point that has both similar and dissimilar ones.
+
+    Returns those anchors (a,), their partners (a, k) with −1 for none, and which partners are similar (a, k).
+    """
+    anchor, other, hit = np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([similar, similar])
+    n = int(anchor.max(initial=-1)) + 1
+    n_hits, n_all = np.bincount(anchor[hit], minlength=n), np.bincount(anchor, minlength=n)
+    both = (n_hits > 0) & (n_hits < n_all)
+    keep = both[anchor]
+    anchor, other, hit = anchor[keep], other[keep], hit[keep]
+    order = np.argsort(anchor, kind="stable")
+    anchors, first, count = np.unique(anchor[order], return_index=True, return_counts=True)
+    row = np.repeat(np.arange(len(anchors)), count)
+    place = np.arange(len(row)) - first[row]
+    index = np.full((len(anchors), count.max(initial=0)), -1, dtype=np.intp)
+    index[row, place] = other[order]
+    is_hit = np.zeros(index.shape, dtype=bool)
+    is_hit[row, place] = hit[order]
+    return anchors, index, is_hit

@@ -25,7 +25,7 @@ def reconstruction_weights(X: np.ndarray, n_neighbors: int = 10, reg: float = 1e
 
 
 def _affine_weights(G: np.ndarray, reg: float) -> np.ndarray:
-    """(b, k) rows w with w ∝ G⁻¹1, Σw = 1; uniform where G = 0, that is where all neighbours are copies of the point."""
+    """(b, k) rows w with w ∝ G⁻¹1, Σw = 1; uniform where G = 0: all neighbours are copies of the point."""
     b, k, _ = G.shape
     trace = np.trace(G, axis1=1, axis2=2)  # (b,)
     G = G + np.where(trace > 0, reg * trace / k, 1.0)[:, None, None] * np.eye(k)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.core.linalg import fix_signs, sym_fn, symmetrize
+from isometry.core.linalg import definite, fix_signs, sym_fn, symmetrize
 
 
 def geodesic(A: np.ndarray, B: np.ndarray, t: float = 0.5) -> np.ndarray:
@@ -35,5 +35,24 @@ def riemannian_distance(A: np.ndarray, B: np.ndarray) -> float:
 def spd_log(X: np.ndarray, eps: float = 1e-10) -> np.ndarray:
     """Matrix logarithms of a stack (..., d, d) of SPD matrices; eigenvalues are floored at eps · largest."""
     w, V = np.linalg.eigh(X)
+    if np.any(w[..., -1] <= 0) or np.any(w[..., 0] < -np.sqrt(np.finfo(w.dtype).eps) * w[..., -1]):
+        raise ValueError(
+            "a matrix has a negative eigenvalue, or is 0: it has no logarithm. Covariances with a ridge do"
+        )
     w = np.log(np.maximum(w, eps * w[..., -1:]))
     return (V * w[..., None, :]) @ np.swapaxes(V, -1, -2)
+
+
+def shifted_mean_factor(S: np.ndarray, D: np.ndarray, t: float, reg: float, W0: np.ndarray | None = None) -> np.ndarray:
+    """L with LᵀL = (S + λW₀⁻¹)⁻¹ ♯_t (D + λW₀), where λ = reg · tr(S)/d has the unit of the scatters; W₀ = I if None.
+
+    With reg = 0 a singular scatter gets a small ridge, with a warning.
+    """
+    d, size = len(S), np.trace(S) or np.trace(D)
+    if size <= 0:
+        raise ValueError("all samples are equal: there is no scatter to learn from")
+    if reg == 0:
+        return inverse_geodesic_factor(definite(S, 0.0), definite(D, 0.0, tol=0.0), t)
+    shift = reg * size / d
+    W0 = np.eye(d) if W0 is None else W0
+    return inverse_geodesic_factor(S + shift * sla.inv(W0), D + shift * W0, t)

@@ -14,17 +14,19 @@ from isometry.core.moments import ArrayMoments, between_scatter
 STARTS = ("auto", "identity", "pca", "lda", "random")
 
 
-def initial_map(X: np.ndarray, side: Any, init: Any, p: int, rng: np.random.RandomState) -> np.ndarray:
-    """L₀ (p, d) by name or as an array.
+def initial_map(
+    X: np.ndarray, side: Any, init: Any, p: int, rng: np.random.RandomState, *, basis: np.ndarray | None = None
+) -> np.ndarray:
+    """L₀ (p, d) by name or as an array, which is given in the features before X was projected on ``basis`` (D, d).
 
     "auto" is LDA if labels offer p directions, else PCA; "identity" with p < d is PCA.
     """
     d = X.shape[1]
     if not isinstance(init, str):
-        L = np.array(init, dtype=np.float64)
-        if L.shape != (p, d):
-            raise ValueError(f"init must have shape {(p, d)} (n_components, n_features), got {L.shape}")
-        return L
+        L, width = np.array(init, dtype=np.float64), d if basis is None else len(basis)
+        if L.ndim != 2 or L.shape != (p, width):
+            raise ValueError(f"init must have shape {(p, width)} (n_components, n_features), got {L.shape}")
+        return L if basis is None else L @ basis
     if init not in STARTS:
         raise ValueError(f"init={init!r} is unknown; expected an array or one of {', '.join(STARTS)}")
     codes = getattr(side, "codes", None)

@@ -101,8 +101,7 @@ class LMNN(LinearMetric):
         if self.solver == "sdp":
             L = self._sdp(problem, X, p)
         else:
-            init = self.init if isinstance(self.init, str) else np.asarray(self.init) @ Q
-            L = self._descend(problem, initial_map(X, side, init, min(p or d, d), rng))
+            L = self._descend(problem, initial_map(X, side, self.init, min(p or d, d), rng, basis=Q))
         self.objective_ = problem.value(L, self.mu)
         self.max_impostors_ = problem.cap
         _, s, Vt = np.linalg.svd(L, full_matrices=False)

@@ -1,0 +1,51 @@
+# Every target sets up what it needs: a fresh clone with Python 3.11 and make is enough.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+JOBS ?= 2
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test test-all lint bench bench-quick accuracy docs clean
+
+help:
+	@echo "make demo      compare metrics on an embedded data set and write a report"
+	@echo "make test      lint, types and tests"
+	@echo "make test-all  the slow exams too"
+	@echo "make lint      ruff and mypy"
+	@echo "make bench     side by side with other libraries, in environments of their own"
+	@echo "make docs      method table, errata and guide in docs/"
+
+# torch comes first and alone: its pinned version has a build without CUDA
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --constraint constraints.txt torch
+	$(PIP) install --constraint constraints.txt hatchling editables
+	$(PIP) install --constraint constraints.txt --no-build-isolation --editable ".[cli,deep,test]"
+	@touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/isometry compare --report isometry-report
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check isometry tests benchmarks examples
+	$(BIN)/ruff format --check isometry tests benchmarks examples
+	$(BIN)/mypy isometry
+
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS)
+
+test-all: lint
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow"
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.run
+
+bench-quick: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.run --quick
+
+docs: $(VENV)/.ready
+	$(BIN)/python -m docs.build
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis isometry-report build dist

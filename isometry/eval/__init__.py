@@ -1,0 +1,42 @@
+"""Evaluation of embeddings under Euclidean distance: classification, retrieval, verification, clustering, intervals."""
+
+from isometry.eval.clustering import ari, cluster_scores, nmi
+from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval, paired_interval
+from isometry.eval.knn import balanced_accuracy, knn_hits, knn_predict, loo_hits
+from isometry.eval.neighbors import nearest
+from isometry.eval.retrieval import Retrieval, retrieval
+from isometry.eval.scorers import (
+    SCORERS,
+    get_scorer,
+    knn_scorer,
+    map_at_r_scorer,
+    pair_auc_scorer,
+    recall_scorer,
+)
+from isometry.eval.verification import Roc, pair_auc, roc
+
+__all__ = [
+    "SCORERS",
+    "Interval",
+    "Retrieval",
+    "Roc",
+    "ari",
+    "balanced_accuracy",
+    "bootstrap_interval",
+    "cluster_scores",
+    "get_scorer",
+    "knn_hits",
+    "knn_predict",
+    "knn_scorer",
+    "loo_hits",
+    "map_at_r_scorer",
+    "mean_interval",
+    "nearest",
+    "nmi",
+    "pair_auc",
+    "pair_auc_scorer",
+    "paired_interval",
+    "recall_scorer",
+    "retrieval",
+    "roc",
+]

@@ -1,0 +1,108 @@
+"""Confidence intervals for means of per-point values, their differences, and other statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+from sklearn.utils import check_random_state
+
+
+class Interval(NamedTuple):
+    """An estimate between the ends of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def contains(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+def mean_interval(values: np.ndarray, level: float = 0.95, groups: np.ndarray | None = None) -> Interval:
+    """The mean of values v_1 … v_n, with its t interval; values of one group may depend on one another.
+
+    With group sums S_g over n_g values, m = Σ S_g / Σ n_g and G groups (every value its own group by default)::
+
+        m ± t_{G−1} · sqrt( G/(G−1) · Σ_g (S_g − n_g m)² ) / n
+
+    This is the cluster-robust interval of a mean: only the groups need be independent. With groups of one it is the
+    ordinary t interval. One group alone says nothing about the spread between groups, so its interval is infinite.
+    """
+    v = _as_values(values)
+    _check_level(level)
+    n, m = len(v), v.mean()
+    residual = v - m
+    if groups is not None:
+        residual = np.bincount(_group_codes(groups, n), weights=residual)  # (G,)  S_g − n_g m
+    G = len(residual)
+    if G == 1:
+        return Interval(float(m), -np.inf, np.inf)
+    error = np.sqrt(G / (G - 1) * np.sum(residual**2)) / n
+    half = stats.t.ppf((1 + level) / 2, G - 1) * error
+    return Interval(float(m), float(m - half), float(m + half))
+
+
+def paired_interval(a: np.ndarray, b: np.ndarray, level: float = 0.95, groups: np.ndarray | None = None) -> Interval:
+    """``mean_interval`` of a − b, two measurements of the same points: what a adds over b."""
+    a, b = _as_values(a), _as_values(b)
+    if len(a) != len(b):
+        raise ValueError(f"a has {len(a)} values and b has {len(b)}: pair them, one of each for every point.")
+    return mean_interval(a - b, level, groups)
+
+
+def bootstrap_interval(
+    values: np.ndarray | Sequence[np.ndarray],
+    statistic: Callable[..., float],
+    level: float = 0.95,
+    n_boot: int = 1000,
+    random_state: int | np.random.RandomState | None = 0,
+    *,
+    strata: np.ndarray | None = None,
+) -> Interval:
+    """``statistic(values)`` with the percentile interval over ``n_boot`` samples of the rows, drawn with replacement.
+
+    ``values`` is an array, or a tuple of arrays with one row per point, which are passed on as several arguments:
+    ``bootstrap_interval((distance, similar), pair_auc, strata=similar)``. With ``strata`` each stratum keeps its size
+    in every sample. Where no stratum has two points nothing can vary, and the interval is infinite.
+    """
+    _check_level(level)
+    arrays = [np.asarray(v) for v in (values if isinstance(values, tuple) else (values,))]
+    n = len(arrays[0])
+    if n == 0 or any(len(v) != n for v in arrays):
+        raise ValueError(f"values must be aligned arrays of one row or more, got lengths {[len(v) for v in arrays]}.")
+    estimate = float(statistic(*arrays))
+    codes = np.zeros(n, dtype=np.intp) if strata is None else _group_codes(strata, n)
+    members = [np.flatnonzero(codes == c) for c in range(codes.max() + 1)]
+    if max(map(len, members)) == 1:
+        return Interval(estimate, -np.inf, np.inf)
+    rng = check_random_state(random_state)
+    replicates = np.empty(n_boot)
+    for r in range(n_boot):
+        rows = np.concatenate([m[rng.randint(len(m), size=len(m))] for m in members])
+        replicates[r] = statistic(*(v[rows] for v in arrays))
+    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(estimate, float(low), float(high))
+
+
+def _as_values(values: np.ndarray) -> np.ndarray:
+    v = np.asarray(values, dtype=np.float64)
+    if v.ndim != 1 or len(v) == 0:
+        raise ValueError(f"values must be a one-dimensional array with at least one entry, got shape {v.shape}.")
+    if not np.isfinite(v).all():
+        raise ValueError(f"{np.sum(~np.isfinite(v))} of {len(v)} values are not finite: a mean needs finite values.")
+    return v
+
+
+def _group_codes(groups: np.ndarray, n: int) -> np.ndarray:
+    codes = np.unique(np.asarray(groups), return_inverse=True)[1]
+    if codes.shape != (n,):
+        raise ValueError(f"there are {n} values but group names of shape {codes.shape}: give one group per value.")
+    return codes
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level={level} is a probability of covering the truth: choose it between 0 and 1, e.g. 0.95.")

@@ -1,0 +1,55 @@
+"""k-nearest-neighbour classification of embeddings, as hits per point; an accuracy is the mean of hits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isometry.eval.labels import as_labels, encode, labelled
+from isometry.eval.neighbors import nearest
+
+
+def knn_predict(Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, k: int = 1) -> np.ndarray:
+    """The label with the most votes among the k nearest training rows, for each row of Z_test.
+
+    ŷ(z) = argmax_c #{i among the k nearest of z : y_i = c}; of classes with equally many votes, the one that has the
+    nearest member wins. Equally distant neighbours count in the order of the training rows.
+    """
+    labels = as_labels(y_train)
+    Z_train, codes, _ = labelled(Z_train, labels.codes, "Z_train")
+    index, _ = nearest(Z_test, k, gallery=Z_train)  # (m, k)
+    return labels.classes[_vote(codes[index])]
+
+
+def knn_hits(Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, y_test: Any, k: int = 1) -> np.ndarray:
+    """Whether ``knn_predict`` is right, for each labelled row of Z_test: (m,) bool."""
+    train, test = encode(y_train, y_test)
+    Z_train, train, _ = labelled(Z_train, train, "Z_train")
+    Z_test, test, _ = labelled(Z_test, test, "Z_test")
+    index, _ = nearest(Z_test, k, gallery=Z_train)
+    return _vote(train[index]) == test
+
+
+def loo_hits(Z: np.ndarray, y: Any, k: int = 1) -> np.ndarray:
+    """Whether each labelled row is classified right by the k nearest of the others: (n,) bool, leave-one-out."""
+    Z, codes, _ = labelled(Z, encode(y)[0])
+    index, _ = nearest(Z, k)
+    return _vote(codes[index]) == codes
+
+
+def balanced_accuracy(hits: np.ndarray, y: Any) -> float:
+    """The mean over classes of the mean of hits within the class; ``hits`` has one entry per labelled row of ``y``."""
+    codes = encode(y)[0]
+    codes = codes[codes >= 0]
+    if len(hits) != len(codes):
+        raise ValueError(f"there are {len(hits)} hits but {len(codes)} labelled rows: give one hit per labelled row.")
+    return float(np.mean(np.bincount(codes, weights=hits) / np.bincount(codes)))
+
+
+def _vote(codes: np.ndarray) -> np.ndarray:
+    """(m,) the code with the most votes in each row of ``codes`` (m, k), nearest first; in a tie the first of them."""
+    votes = np.zeros(codes.shape, dtype=np.intp)
+    for c in codes.T:
+        votes += codes == c[:, None]
+    return codes[np.arange(len(codes)), votes.argmax(axis=1)]

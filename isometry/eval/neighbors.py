@@ -1,0 +1,181 @@
+"""Exact nearest neighbours of embeddings under Euclidean distance: filter by one matrix product, then measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.utils import check_array
+
+from isometry.core.distance import pair_sqdist, row_blocks
+
+MAX_FOLD = 32  # a folded column stands for at most this many gallery items
+COLUMNS_PER_NEIGHBOR = 4  # with 4k folded columns about 1.1 k candidates pass the filter
+CANDIDATE_BYTES = 64  # index, distance and order of a candidate
+RESERVE = (
+    16  # a block fills 1/16 of working_memory, and all of it in the worst case: all points equal, no item filtered
+)
+
+
+def nearest(Z: np.ndarray, k: int, gallery: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest gallery items of every row of Z: indices (m, k) and squared distances (m, k), nearest first.
+
+    ``d = Σ_c (z_c − g_c)²``; ties go to the smaller index. Without a ``gallery`` the rows of Z are searched among
+    themselves, and a row is never its own neighbour (a duplicate of it may be). float32 and float64 are kept.
+    """
+    search = NeighborSearch.over(Z, gallery)
+    if not 1 <= k <= search.n_available:
+        raise ValueError(
+            f"k={k} neighbours were asked for, but each query has {search.n_available} gallery items to choose from"
+            f"{' besides itself' if search.within else ''}: choose k between 1 and {search.n_available}."
+        )
+    m = search.n_queries
+    indices, sqdist = np.empty((m, k), dtype=np.intp), np.empty((m, k), dtype=search.points.dtype)
+    for rows, index, d in search.blocks(k):
+        indices[rows], sqdist[rows] = index, d
+    return indices, sqdist
+
+
+@dataclass(frozen=True)
+class NeighborSearch:
+    """Queries and gallery, as two runs of rows of ``points``; one run when the queries are the gallery."""
+
+    points: np.ndarray  # (m + n, p), or (n, p) when the queries are the gallery
+    n_queries: int
+    offset: int  # gallery item j is points[offset + j]
+
+    @classmethod
+    def over(cls, Z: np.ndarray, gallery: np.ndarray | None = None) -> NeighborSearch:
+        """Validate the embeddings; without a gallery the rows of Z are searched among themselves."""
+        Z = _as_embeddings(Z, "Z")
+        if gallery is None:
+            return cls(Z, len(Z), 0)
+        gallery = _as_embeddings(gallery, "gallery")
+        if gallery.shape[1] != Z.shape[1]:
+            raise ValueError(
+                f"Z has {Z.shape[1]} columns and the gallery {gallery.shape[1]}: transform both with the same metric."
+            )
+        return cls(np.concatenate([Z, gallery]), len(Z), len(Z))
+
+    @property
+    def within(self) -> bool:
+        """The queries are the gallery, so each has itself to leave out."""
+        return self.offset == 0
+
+    @property
+    def n_available(self) -> int:
+        """How many gallery items one query can have as neighbours."""
+        return len(self.points) - self.offset - self.within
+
+    def blocks(self, k: int, queries: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield ``(rows, indices (b, k), sqdist (b, k))`` over blocks of the queries (all of them, or the listed ones).
+
+        An item whose lower bound on the distance exceeds the k-th smallest upper bound is no neighbour. The few others
+        are measured, so the answer depends neither on rounding in the matrix product nor on blocks and threads.
+        """
+        queries = np.arange(self.n_queries) if queries is None else queries
+        n = len(self.points) - self.offset
+        bounds = _Bounds.of(self.points[self.offset :], fold=max(1, min(MAX_FOLD, n // (COLUMNS_PER_NEIGHBOR * k))))
+        buffer = np.empty((0, bounds.rows.shape[0]), dtype=self.points.dtype)
+        row_bytes = n * self.points.itemsize + 2 * k * CANDIDATE_BYTES
+        for block in row_blocks(len(queries), row_bytes, buffers=RESERVE, limit_mib=np.inf):
+            rows = queries[block]
+            buffer = buffer if len(rows) <= len(buffer) else np.empty_like(buffer, shape=(len(rows), buffer.shape[1]))
+            lower, slack = bounds.lower(self.points[rows], out=buffer[: len(rows)])
+            if self.within:
+                lower[np.arange(len(rows)), rows] = _far(lower.dtype)
+            i, j = _candidates(lower.reshape(len(rows), -1, len(bounds.spread)), bounds.spread, slack, k)
+            d = pair_sqdist(self.points, rows[i], self.offset + j)
+            yield rows, *_first_k(i, j, d, len(rows), k)
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """Bounds on distances to a gallery from one matrix product.
+
+    With z, g centred, ``|g|² − 2 z·g`` computed in precision ε misses the measured ``d − |z|²`` by at most
+    ``α (|z|² + |g|²)``, where α = 4 (p + 2) ε leaves room for 5p + 10 roundings of ε/2: 4 by centring, p by the norms,
+    2p + 2 by the product, 2p + 4 by measuring. Up to a term of z alone, d is then bounded by
+    ``l = (1 − α)|g|² − 2 z·g`` from below and by ``l + 2α|g|² + 2α|z|²`` from above.
+
+    The gallery is folded into w layers of h columns, item j at layer j // h and column j % h, so that the best item of
+    each column is found quickly; places beyond n hold items farther than any other.
+    """
+
+    center: np.ndarray  # (p,)
+    alpha: float
+    rows: np.ndarray  # (w h, p + 1) [g, (1 − α)|g|²]
+    spread: np.ndarray  # (h,) 2α max |g|² of a column
+
+    @classmethod
+    def of(cls, gallery: np.ndarray, fold: int) -> _Bounds:
+        (n, p), dtype = gallery.shape, gallery.dtype
+        h = -(-n // fold)
+        center = gallery.mean(axis=0, dtype=np.float64).astype(dtype)
+        alpha = 4 * (p + 2) * np.finfo(dtype).eps
+        rows, norm = np.zeros((fold * h, p + 1), dtype=dtype), np.zeros(fold * h, dtype=dtype)
+        rows[:n, :p] = gallery - center
+        norm[:n] = np.einsum("ij,ij->i", rows[:n, :p], rows[:n, :p])
+        rows[:n, p] = (1 - alpha) * norm[:n]
+        rows[n:, p] = _far(dtype)
+        return cls(center, alpha, rows, 2 * alpha * norm.reshape(fold, h).max(axis=0))
+
+    def lower(self, Z: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """l (b, w h), and 2α|z|² (b,)."""
+        z = Z - self.center
+        slack = 2 * self.alpha * np.einsum("ij,ij->i", z, z)
+        return np.matmul(np.column_stack([-2 * z, np.ones_like(slack)]), self.rows.T, out=out), slack
+
+
+def _candidates(lower: np.ndarray, spread: np.ndarray, slack: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(query, item) of all entries of ``lower`` (b, w, h) that may be among the k nearest of their query.
+
+    The best items of the h columns are distinct, so the k-th smallest of their upper bounds holds for k items;
+    and an item passes only where the best of its column passes.
+    """
+    _, w, h = lower.shape
+    best = lower.min(axis=1) if w > 1 else lower[:, 0]  # (b, h)
+    upper = best + spread  # (b, h)
+    upper.partition(k - 1, axis=1)
+    bound = upper[:, k - 1] + slack  # (b,)
+    i, column = np.divmod(np.flatnonzero(best <= bound[:, None]), h)  # (c,)
+    if w == 1:
+        return i, column
+    c, layer = np.divmod(np.flatnonzero(lower[i, :, column] <= bound[i, None]), w)  # of (c, w)
+    return i[c], layer * h + column[c]
+
+
+def _first_k(i: np.ndarray, j: np.ndarray, d: np.ndarray, b: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k first by distance d, then index j, of the candidates (i, j) of b queries; i ascends, k or more of each."""
+    start = np.searchsorted(i, np.arange(b + 1))  # (b + 1,)
+    most = np.diff(start).max()
+    place = np.arange(len(i)) - start[i]
+    D, J = np.full((b, most), np.inf, dtype=d.dtype), np.zeros((b, most), dtype=np.intp)
+    D[i, place], J[i, place] = d, j
+    order = np.argsort(D, axis=1)  # not stable, for speed
+    D, J = np.take_along_axis(D, order, axis=1), np.take_along_axis(J, order, axis=1)
+    tied = (np.diff(D[:, : k + 1], axis=1) == 0).any(axis=1)  # one beyond k: a tie may cross the edge
+    J[tied] = _sort_within_ties(D[tied], J[tied])
+    return J[:, :k], D[:, :k]
+
+
+def _sort_within_ties(D: np.ndarray, J: np.ndarray) -> np.ndarray:
+    """J (b, c) with the entries of equal D, ascending in each row, put in ascending order."""
+    run = np.zeros_like(J)
+    np.cumsum(D[:, 1:] > D[:, :-1], axis=1, out=run[:, 1:])
+    run *= J.max(initial=0) + 1
+    return np.sort(J + run, axis=1) - run
+
+
+def _as_embeddings(Z: np.ndarray, name: str) -> np.ndarray:
+    Z = check_array(Z, dtype=[np.float64, np.float32], input_name=name)
+    largest = np.sqrt(np.finfo(Z.dtype).max / Z.shape[1]) / 8  # every bound is below 16 p largest² = max / 4
+    if max(Z.max(), -Z.min()) > largest:
+        raise ValueError(f"{name} has entries beyond ±{largest:.1e}, whose squares overflow {Z.dtype}: rescale it.")
+    return Z
+
+
+def _far(dtype: np.dtype) -> float:
+    """Beyond every bound (see ``_as_embeddings``), yet safe to add to."""
+    return np.finfo(dtype).max / 2

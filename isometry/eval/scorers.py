@@ -1,0 +1,126 @@
+"""scikit-learn scorers, ``scorer(estimator, X, y) → float``, higher is better, for any fitted transformer.
+
+They score ``estimator.transform(X)``, hence serve as ``GridSearchCV(learner, grid, scoring=knn_scorer(3))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array, check_random_state
+
+from isometry.core.distance import pair_sqdist
+from isometry.eval.knn import loo_hits
+from isometry.eval.labels import encode, labelled
+from isometry.eval.retrieval import retrieval
+from isometry.eval.verification import pair_auc
+from isometry.supervision import Labels, Supervision
+
+Scorer = Callable[[Any, Any, Any], float]
+
+
+def knn_scorer(k: int = 1) -> Scorer:
+    """Leave-one-out k-nearest-neighbour accuracy within the scored rows."""
+    return partial(_score_knn, k=k)
+
+
+def recall_scorer(k: int = 1) -> Scorer:
+    """Mean recall@k of the scored rows, each searched among the others."""
+    return partial(_score_retrieval, name=f"recall@{k}", ks=(k,))
+
+
+def map_at_r_scorer() -> Scorer:
+    """Mean MAP@R of the scored rows, each searched among the others."""
+    return partial(_score_retrieval, name="map@r", ks=(1,))
+
+
+def pair_auc_scorer(max_pairs: int = 100_000, random_state: int = 0) -> Scorer:
+    """AUC of distance as the sign of a similar pair.
+
+    ``y`` is an object with ``similar`` and ``dissimilar`` edges ``(i, j)``, weighted where they have a ``weight``; or
+    class labels, which give all pairs, or, where these are more than ``max_pairs``, a sample of ``max_pairs``, half of
+    them similar (the AUC does not depend on how many pairs there are of each kind).
+    """
+    return partial(_score_pair_auc, max_pairs=max_pairs, random_state=random_state)
+
+
+def _embed(estimator: Any, X: Any) -> np.ndarray:
+    if not hasattr(estimator, "transform"):
+        raise TypeError(f"{type(estimator).__name__} has no transform: give an estimator that maps X to embeddings.")
+    return check_array(estimator.transform(X), dtype=[np.float64, np.float32], input_name="the transformed X")
+
+
+def _score_knn(estimator: Any, X: Any, y: Any, *, k: int) -> float:
+    return float(loo_hits(_embed(estimator, X), y, k).mean())
+
+
+def _score_retrieval(estimator: Any, X: Any, y: Any, *, name: str, ks: tuple[int, ...]) -> float:
+    return retrieval(_embed(estimator, X), y, ks=ks).mean()[name]
+
+
+def _score_pair_auc(estimator: Any, X: Any, y: Any, *, max_pairs: int, random_state: int) -> float:
+    Z = _embed(estimator, X)
+    if isinstance(y, Labels) or not hasattr(y, "similar"):
+        Z, codes, _ = labelled(Z, encode(y)[0])
+        i, j, similar, weight = *_label_pairs(codes, max_pairs, random_state), None
+    else:
+        i, j, similar, weight = _edge_pairs(y)
+    return pair_auc(np.sqrt(pair_sqdist(Z, i, j)), similar, weight)
+
+
+def _edge_pairs(y: Supervision) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    edges = y.similar, y.dissimilar
+    i, j = (np.concatenate([getattr(e, end) for e in edges]) for end in "ij")
+    weight = np.concatenate([getattr(e, "weight", np.ones(len(e.i))) for e in edges])
+    return i, j, np.repeat([True, False], [len(e.i) for e in edges]), weight
+
+
+def _label_pairs(codes: np.ndarray, max_pairs: int, random_state: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All pairs (i, j, similar), or ``max_pairs`` of them drawn with replacement, half similar and half dissimilar.
+
+    Let the rows stand in a ring, sorted by class. The similar partners of a row are the n_c − 1 places that follow it
+    in the ring of its own class, the dissimilar ones the n − n_c places that follow its class. Drawing a row in
+    proportion to that number, then one of these places, makes all pairs of a kind equally likely.
+    """
+    n, sizes = len(codes), np.bincount(codes)
+    if n * (n - 1) // 2 <= max_pairs:
+        i, j = np.triu_indices(n, 1)
+        return i, j, codes[i] == codes[j]
+    if sizes.max() == 1 or sizes.max() == n:
+        raise ValueError(
+            f"the {n} labels are all {'different' if sizes.max() == 1 else 'equal'}: "
+            "pair AUC needs similar and dissimilar pairs."
+        )
+    rng = check_random_state(random_state)
+    order = np.argsort(codes, kind="stable")
+    size = sizes[codes[order]]  # (n,)
+    start = (np.cumsum(sizes) - sizes)[codes[order]]  # (n,)
+    a = _draw(size - 1, (max_pairs + 1) // 2, rng)
+    b = start[a] + (a - start[a] + 1 + rng.randint(size[a] - 1)) % size[a]
+    c = _draw(n - size, max_pairs // 2, rng)
+    d = (start[c] + size[c] + rng.randint(n - size[c])) % n
+    return order[np.append(a, c)], order[np.append(b, d)], np.repeat([True, False], [len(a), len(c)])
+
+
+def _draw(weight: np.ndarray, n_draws: int, rng: np.random.RandomState) -> np.ndarray:
+    return rng.choice(len(weight), size=n_draws, p=weight / weight.sum())
+
+
+SCORERS: dict[str, Scorer] = {
+    "knn": knn_scorer(),
+    "recall@1": recall_scorer(1),
+    "map@r": map_at_r_scorer(),
+    "pair_auc": pair_auc_scorer(),
+}
+
+
+def get_scorer(scoring: str | Scorer) -> Scorer:
+    """A scorer by its name in ``SCORERS``; a callable passes through."""
+    if callable(scoring):
+        return scoring
+    if scoring not in SCORERS:
+        raise ValueError(f"scoring={scoring!r} is unknown: choose from {', '.join(SCORERS)}, or give a callable.")
+    return SCORERS[scoring]

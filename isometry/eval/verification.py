@@ -1,0 +1,76 @@
+"""Verification: accept a pair as "same" when its distance is at most a threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.metrics import auc, roc_auc_score, roc_curve
+
+
+@dataclass(frozen=True)
+class Roc:
+    """The ROC curve over thresholds on distance, from "accept nothing" (threshold −inf) to "accept all"."""
+
+    fpr: np.ndarray  # (t,) share of dissimilar pairs accepted
+    tpr: np.ndarray  # (t,) share of similar pairs accepted
+    thresholds: np.ndarray  # (t,) increasing; each is a distance that occurs, save the first
+    similar_share: float  # of the (weighted) pairs
+
+    @property
+    def auc(self) -> float:
+        """P(d_similar < d_dissimilar) + ½ P(d_similar = d_dissimilar)."""
+        return float(auc(self.fpr, self.tpr))
+
+    @property
+    def eer(self) -> float:
+        """Equal error rate: where the curve, with straight lines between its points, has fpr = 1 − tpr."""
+        excess = self.fpr + self.tpr - 1  # (t,) from −1 to 1, increasing
+        t = int(np.argmax(excess >= 0))
+        share = -excess[t - 1] / (excess[t] - excess[t - 1])
+        return float(self.fpr[t - 1] + share * (self.fpr[t] - self.fpr[t - 1]))
+
+    def threshold_at_fpr(self, fpr: float) -> float:
+        """The largest threshold that accepts at most this share of dissimilar pairs; −inf if it may accept none."""
+        if not 0 <= fpr <= 1:
+            raise ValueError(f"fpr={fpr} is a share of the dissimilar pairs: choose it between 0 and 1.")
+        return float(self.thresholds[np.searchsorted(self.fpr, fpr, side="right") - 1])
+
+    def best_threshold(self, criterion: str = "accuracy") -> float:
+        """The smallest threshold of highest accuracy, or of highest ``"balanced"`` accuracy ½ (tpr + 1 − fpr)."""
+        shares = {"accuracy": self.similar_share, "balanced": 0.5}
+        if criterion not in shares:
+            raise ValueError(f"criterion={criterion!r} is unknown: choose one of {', '.join(map(repr, shares))}.")
+        similar = shares[criterion]
+        return float(self.thresholds[np.argmax(similar * self.tpr + (1 - similar) * (1 - self.fpr))])
+
+
+def roc(distance: np.ndarray, similar: np.ndarray, weight: np.ndarray | None = None) -> Roc:
+    """The ROC curve of "distance ≤ threshold" as the sign of a similar pair; equal distances are accepted together."""
+    distance, similar, weight = _check_pairs(distance, similar, weight)
+    fpr, tpr, score = roc_curve(similar, -distance, sample_weight=weight, drop_intermediate=False)
+    return Roc(fpr, tpr, -score, float(np.average(similar, weights=weight)))
+
+
+def pair_auc(distance: np.ndarray, similar: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """P(d_similar < d_dissimilar) + ½ P(d_similar = d_dissimilar): 1 is perfect, ½ is chance."""
+    distance, similar, weight = _check_pairs(distance, similar, weight)
+    return float(roc_auc_score(similar, -distance, sample_weight=weight))
+
+
+def _check_pairs(distance, similar, weight):
+    distance, similar = np.asarray(distance), np.asarray(similar)
+    if distance.ndim != 1 or distance.shape != similar.shape:
+        raise ValueError(f"distance {distance.shape} and similar {similar.shape} must be two vectors of one length.")
+    if not np.isfinite(distance).all():
+        raise ValueError(f"{np.sum(~np.isfinite(distance))} distances are not finite: leave those pairs out.")
+    if not np.isin(similar, (0, 1)).all():
+        raise ValueError("similar must be boolean: true for pairs of the same kind, false for the others.")
+    similar = similar.astype(bool)
+    weight = np.ones(len(similar)) if weight is None else np.asarray(weight, dtype=np.float64)
+    if weight.shape != similar.shape or not (np.isfinite(weight) & (weight >= 0)).all():
+        raise ValueError(f"weight {weight.shape} must hold one finite number ≥ 0 for each of the {len(similar)} pairs.")
+    for kind, mask in (("similar", similar), ("dissimilar", ~similar)):
+        if not weight[mask].sum() > 0:
+            raise ValueError(f"there is no {kind} pair among the {len(similar)} given: verification needs both kinds.")
+    return distance, similar, weight

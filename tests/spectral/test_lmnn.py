@@ -1,0 +1,157 @@
+"""Proof tests of M11 (LMNN)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sklearn
+from numpy.testing import assert_allclose
+from scipy.optimize import lsq_linear
+
+from isometry import LMNN, Labels, NeighborTriplets, Triplets
+from isometry.core.graph import target_neighbors
+from isometry.spectral.lmnn import Impostors, ListedTriplets
+from tests.conftest import make_blobs
+
+
+def small(n=24, d=3, seed=0):
+    X, y = make_blobs(n=n, d=d, n_classes=2, seed=seed)
+    X = X / X.std(axis=0)
+    return X - X.mean(axis=0), y
+
+
+def slow_objective(X, y, targets, L, mu, margin):
+    Z = X @ L.T
+    d = lambda i, j: float(np.sum((Z[i] - Z[j]) ** 2))  # noqa: E731
+    total = 0.0
+    for i in range(len(X)):
+        for j in targets[i]:
+            if j < 0:
+                continue
+            total += (1 - mu) * d(i, j)
+            for l in range(len(X)):
+                if y[l] != y[i]:
+                    total += mu * max(0.0, margin + d(i, j) - d(i, l))
+    return total
+
+
+def problem(X, y, k=3, margin=1.0):
+    return Impostors(X, y, target_neighbors(X, y, k), margin, None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_M11e_value_is_the_triple_loop(seed):
+    X, y = small(seed=seed)
+    y[0] = 7  # a class of one has no target
+    L = np.random.default_rng(seed).standard_normal((2, 3))
+    P = problem(X, y)
+    P.search(L)
+    slow = slow_objective(X, y, target_neighbors(X, y, 3), L, 0.3, 1.0)
+    assert_allclose(P.value(L, 0.3), slow, rtol=1e-10)
+    assert_allclose(P(L, 0.3, 1e-12)[0], slow, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["labels", "triplets"])
+def test_M11a_gradient_by_finite_differences(kind):
+    X, y = small()
+    L, h = np.random.default_rng(1).standard_normal((2, 3)), 1e-6
+    if kind == "labels":
+        P = problem(X, y)
+        P.search(0.0 * L)  # every pair is listed
+    else:
+        P = ListedTriplets(X, NeighborTriplets(2).draw(X, Labels(y), None), 1.0)
+    _, g = P(L, 0.4, 0.1)
+    for index in np.ndindex(L.shape):
+        e = np.zeros_like(L)
+        e[index] = h
+        assert_allclose(g[index], (P(L + e, 0.4, 0.1)[0] - P(L - e, 0.4, 0.1)[0]) / (2 * h), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_M11b_reaches_the_semidefinite_optimum(seed):
+    X, y = small(seed=seed)
+    ours = LMNN(tol=1e-7, max_iter=500).fit(X, y)
+    exact = LMNN(solver="sdp").fit(X, y)
+    assert_allclose(ours.objective_, exact.objective_, rtol=1e-4)
+    assert_allclose(ours.objective_, slow_objective(X, y, target_neighbors(X, y, 3), ours.components_, 0.5, 1.0), rtol=1e-9)
+
+
+def test_M11c_optimality_with_weights_on_the_kinks():
+    """0 ∈ ∂f: triplets on the kink carry weights in [0, 1] that make the subgradient vanish on the range of W."""
+    X, y = small()
+    learner = LMNN(tol=1e-8, max_iter=1000).fit(X, y)
+    L, targets = learner.components_, target_neighbors(X, y, 3)
+    Z, W = X @ L.T, learner.mahalanobis_
+    fixed, kinks = np.zeros((3, 3)), []
+    for i in range(len(X)):
+        for j in targets[i]:
+            a = X[i] - X[j]
+            fixed += 0.5 * np.outer(a, a)
+            for l in np.flatnonzero(y != y[i]):
+                b = X[i] - X[l]
+                h = 1 + np.sum((Z[i] - Z[j]) ** 2) - np.sum((Z[i] - Z[l]) ** 2)
+                term = 0.5 * (np.outer(a, a) - np.outer(b, b))
+                if h > 2e-3:
+                    fixed += term
+                elif h > -2e-3:
+                    kinks.append(term)
+    A = np.stack([(K @ W).ravel() for K in kinks], axis=1) if kinks else np.zeros((9, 1))
+    fit = lsq_linear(A, -(fixed @ W).ravel(), bounds=(0, 1))
+    assert np.linalg.norm(A @ fit.x + (fixed @ W).ravel()) <= 2e-2 * np.linalg.norm(fixed @ W) + 1e-3
+    G = fixed + sum(t * K for t, K in zip(fit.x, kinks))
+    assert np.linalg.eigvalsh((G + G.T) / 2)[0] >= -2e-2 * np.linalg.norm(fixed)
+
+
+def test_M11d_no_impostors():
+    """Classes far apart: with μ = 1 nothing is to be done and the start stays, with loss 0."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 15)
+    X = rng.standard_normal((30, 3)) + 100 * y[:, None]
+    learner = LMNN(mu=1.0, init="identity").fit(X, y)
+    assert learner.objective_ == 0
+    assert_allclose(learner.mahalanobis_, np.eye(3), atol=1e-12)
+    pull = LMNN(mu=0.0).fit(X, y)
+    assert pull.objective_ < problem(X - X.mean(axis=0), y).value(np.eye(3), 0.0)
+
+
+def test_blocks_and_caps():
+    X, y = make_blobs(n=60, d=4, seed=2)
+    X = X / X.std(axis=0)
+    free = LMNN().fit(X, y)
+    assert free.max_impostors_ is None
+    with sklearn.config_context(working_memory=0.01):
+        blocked = LMNN(max_impostors=1000).fit(X, y)
+    assert_allclose(blocked.objective_, free.objective_, rtol=1e-4)
+    capped = LMNN(max_impostors=5).fit(X, y)
+    assert capped.max_impostors_ == 5 and capped.objective_ <= 1.5 * free.objective_
+
+
+def test_given_triplets_replace_neighbours():
+    X, y = small()
+    targets = target_neighbors(X, y, 3)
+    triplets = [(i, j, l) for i in range(24) for j in targets[i] if j >= 0 for l in np.flatnonzero(y != y[i])]
+    a, p, n = np.array(triplets).T
+    from_triplets = LMNN(tol=1e-7, max_iter=500).fit(X, Triplets(a, p, n, n_samples=24))
+    from_labels = LMNN(tol=1e-7, max_iter=500).fit(X, y)
+    assert_allclose(from_triplets.objective_, from_labels.objective_, rtol=1e-5)
+
+
+def test_low_rank_and_parameter_errors():
+    X, y = small()
+    assert LMNN(2).fit(X, y).components_.shape == (2, 3)
+    for params, message in (
+        ({"mu": 2}, "mu=2"),
+        ({"margin": 0}, "margin=0"),
+        ({"n_neighbors": 0}, "at least 1"),
+        ({"solver": "gd"}, "expected 'lbfgs' or 'sdp'"),
+        ({"init": "zero"}, "unknown"),
+        ({"init": np.eye(2)}, "shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LMNN(**params).fit(X, y)
+
+
+def test_progress_bar(capsys):
+    X, y = small()
+    LMNN(verbose=True).fit(X, y)
+    assert "LMNN" in capsys.readouterr().err

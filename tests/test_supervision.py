@@ -1,0 +1,262 @@
+"""Supervision objects: edges, conversions, cutting, and life inside scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.decomposition import PCA
+from sklearn.model_selection import GridSearchCV, KFold, cross_validate, train_test_split
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import isometry
+from isometry import (
+    GMML,
+    ITML,
+    LMNN,
+    PCCA,
+    RCA,
+    AllPairs,
+    Candidates,
+    Chunklets,
+    Labels,
+    NeighborPairs,
+    NeighborTriplets,
+    Pairs,
+    Quadruplets,
+    RandomChunklets,
+    RandomPairs,
+    Triplets,
+)
+from isometry.sampling import signed_edges
+from isometry.supervision import as_supervision
+from tests.conftest import make_blobs
+
+
+SHUFFLED = KFold(3, shuffle=True, random_state=0)
+
+
+def edges(e):
+    return {(min(i, j), max(i, j)) for i, j in zip(e.i.tolist(), e.j.tolist())}
+
+
+def test_labels_list_each_pair_once():
+    side = Labels(["b", "a", "b", "c"])
+    assert side.classes.tolist() == ["a", "b", "c"] and side.codes.tolist() == [1, 0, 1, 2]
+    assert edges(side.similar) == {(0, 2)}
+    assert edges(side.dissimilar) == {(0, 1), (0, 3), (1, 2), (1, 3), (2, 3)}
+
+
+def test_unlabelled_rows_are_in_no_pair():
+    side = Labels([0, -1, 0, 1], unlabelled=-1)
+    assert edges(side.similar) == {(0, 2)} and edges(side.dissimilar) == {(0, 3), (2, 3)}
+    assert Labels([-1, 1]).classes.tolist() == [-1, 1]  # by default −1 is a class like any other
+
+
+@pytest.mark.parametrize(
+    "y, message",
+    [
+        ([0.0, np.nan, 1.0], "1 missing label"),
+        (np.array(["a", None, "b"], dtype=object), "missing"),
+        ([0.1, 0.2, 0.35], "continuous"),
+        ([[0, 1], [1, 0]], "one-dimensional"),
+    ],
+)
+def test_bad_labels_are_named(y, message):
+    with pytest.raises(ValueError, match=message):
+        Labels(y)
+
+
+def test_pairs_understand_booleans_signs_and_soft_similarity():
+    for similar in ([True, False], [1, -1], [1.0, 0.0]):
+        side = Pairs([0, 1], [1, 2], similar, n=3)
+        assert edges(side.similar) == {(0, 1)} and edges(side.dissimilar) == {(1, 2)}
+    soft = Pairs([0, 1], [1, 2], [0.25, 1.0], n=3, weight=[2.0, 1.0])
+    assert soft.similar.weight.tolist() == [0.5, 1.0] and soft.dissimilar.weight.tolist() == [1.5]
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (([0], [3], [True]), "index 3, but there are 3 samples"),
+        (([-1], [1], [True]), "index -1"),
+        (([1], [1], [True]), "with itself"),
+        (([0, 1], [1], [True]), "equal lengths"),
+        (([0], [1], [2.0]), "similarities in"),
+        (([0.5], [1], [True]), "sample indices"),
+    ],
+)
+def test_bad_pairs_are_named(args, message):
+    with pytest.raises(ValueError, match=message):
+        Pairs(*args, n=3)
+
+
+def test_bad_weights_triplets_quadruplets_chunklets_candidates():
+    with pytest.raises(ValueError, match="weight"):
+        Pairs([0], [1], [True], n=3, weight=[-1.0])
+    with pytest.raises(ValueError, match="twice"):
+        Triplets([0], [0], [1], n_samples=3)
+    with pytest.raises(ValueError, match="itself"):
+        Quadruplets([0], [0], [1], [2], n_samples=3)
+    with pytest.raises(ValueError, match="integer"):
+        Chunklets(["a", "b"])
+    with pytest.raises(ValueError, match="negative_links"):
+        Chunklets([0, 1], negative_links=np.ones((3, 3)))
+    with pytest.raises(ValueError, match="no candidate"):
+        Candidates([[1, 0], [0, 0]])
+    with pytest.raises(ValueError, match="0/1"):
+        Candidates([[2, 0]])
+
+
+def test_cutting_gives_the_induced_subgraph_renumbered():
+    side = Pairs([0, 1, 2, 3], [1, 2, 3, 4], [1, 0, 1, 0], n=5)
+    part = side[[4, 3, 1]]
+    assert len(part) == 3 and edges(part.similar) == set() and edges(part.dissimilar) == {(0, 1)}
+    assert edges(side[np.array([True, True, False, True, True])].dissimilar) == {(2, 3)}
+    assert edges(side[1:4].similar) == {(1, 2)}
+    with pytest.raises(ValueError, match="repeated rows"):
+        side[[0, 0, 1]]
+    assert Labels([5, 6, 7])[[0, 0, 2]].codes.tolist() == [0, 0, 1]  # labels may repeat: a bootstrap is fine
+    t = Triplets([0, 3], [1, 4], [2, 0], n_samples=5)[[0, 1, 2]]
+    assert (t.a.tolist(), t.p.tolist(), t.n.tolist()) == ([0], [1], [2])
+    q = Quadruplets([0], [1], [2], [3], n_samples=5)
+    assert len(q[[0, 1, 2]].a) == 0 and len(q[[3, 2, 1, 0]].a) == 1
+
+
+def test_conversions():
+    side = Pairs([0, 1, 4], [1, 2, 0], [1, 1, 0], n=6)
+    chunks = side.to(Chunklets)
+    assert chunks.codes[0] == chunks.codes[1] == chunks.codes[2] != chunks.codes[4]
+    assert chunks.codes[3] == chunks.codes[5] == -1
+    assert chunks.negative_links.sum() == 2
+    assert edges(chunks.dissimilar) == {(0, 4), (1, 4), (2, 4)}
+    t = Triplets([0], [1], [2], n_samples=3).to(Pairs)
+    assert edges(t.similar) == {(0, 1)} and edges(t.dissimilar) == {(0, 2)}
+    q = Quadruplets([0], [1], [2], [3], n_samples=4).to(Pairs)
+    assert edges(q.similar) == {(0, 1)} and edges(q.dissimilar) == {(2, 3)}
+    assert Labels([0, 1, 0]).to(Candidates).mask.tolist() == [[1, 0], [0, 1], [1, 0]]
+    assert Pairs([0], [1], [1], n=2).to(Labels) is None
+    assert side.components().tolist() == [0, 0, 0, 1, 0, 2]
+
+
+def test_impossible_conversion_says_what_is_needed(blobs):
+    X, _ = blobs
+    with pytest.raises(TypeError, match="LMNN learns from labels or triplets; it cannot use pairs"):
+        LMNN().fit(X, Pairs([0], [1], [True], n=len(X)))
+    with pytest.raises(ValueError, match="45 samples but y speaks of 3"):
+        GMML().fit(X, Pairs([0], [1], [True], n=3))
+    assert as_supervision(None) is None
+
+
+def test_metric_learn_tuples(blobs):
+    X, y = blobs
+    T = np.stack([X[[0, 1, 2]], X[[1, 5, 40]]], axis=1)  # (3, 2, d)
+    rows, side = Pairs.from_tuples(T, [1, 1, -1])
+    assert_allclose(rows[side.i], T[:, 0])
+    assert_allclose(rows[side.j], T[:, 1])
+    learner = GMML(reg=0.1).fit(rows, side)
+    assert_allclose(learner.pair_distance(T), learner.pair_distance(rows, side))
+    metric = learner.get_metric()
+    assert_allclose(metric(T[0, 0], T[0, 1]), learner.pair_distance(T)[0])
+
+
+def all_pairs(y):
+    return Labels(y).to(Pairs)
+
+
+def test_grid_search_over_a_pipeline_with_pairs_as_y():
+    """StandardScaler and PCA stand in front, and each fold sees its own pairs only."""
+    X, y = make_blobs(n=60, d=5)
+    pipe = Pipeline([("scale", StandardScaler()), ("pca", PCA()), ("metric", GMML())])
+    grid = {"pca__n_components": [2, 4], "metric__t": [0.2, 0.5]}
+    search = GridSearchCV(pipe, grid, cv=SHUFFLED, error_score="raise").fit(X, all_pairs(y))
+    assert 0.5 < search.best_score_ <= 1
+    assert search.transform(X).shape == (60, search.best_params_["pca__n_components"])
+
+
+def test_cross_validate_and_split_with_supervision():
+    X, y = make_blobs(n=60, d=4)
+    scores = cross_validate(make_pipeline(StandardScaler(), ITML()), X, all_pairs(y), cv=SHUFFLED, error_score="raise")
+    assert np.all((scores["test_score"] > 0.5) & (scores["test_score"] <= 1))
+    A, B, a, b = train_test_split(X, all_pairs(y), random_state=0)
+    assert len(A) == len(a) == 45 and len(B) == len(b) == 15
+    assert cross_validate(GMML(), X, y, cv=SHUFFLED)["test_score"].min() > 0.3  # labels: leave-one-out 1-NN
+
+
+def test_sampler_parameters_are_searchable():
+    X, y = make_blobs(n=60)
+    search = GridSearchCV(ITML(pairs=RandomPairs(50), random_state=0), {"pairs__n": [20, 40]}, cv=SHUFFLED).fit(X, y)
+    assert search.best_params_["pairs__n"] in (20, 40)
+    with pytest.raises(TypeError, match="sampler"):
+        PCCA(pairs="all").fit(X, y)
+
+
+def test_random_pairs_are_distinct_and_of_the_right_kind():
+    X, y = make_blobs(n=60)
+    side = RandomPairs(200).draw(X, Labels(y), np.random.RandomState(0))
+    S, D = side.similar, side.dissimilar
+    assert len(edges(S)) == len(S.i) == 200 and len(edges(D)) == len(D.i) == 200
+    assert np.all(y[S.i] == y[S.j]) and np.all(y[D.i] != y[D.j])
+    few = RandomPairs(10**6).draw(X, Labels(y), np.random.RandomState(0))  # more than there are: all of them
+    assert edges(few.similar) == edges(Labels(y).similar) and edges(few.dissimilar) == edges(Labels(y).dissimilar)
+
+
+def test_random_pairs_are_uniform_over_pairs_or_over_classes():
+    y = np.repeat([0, 1], [40, 10])  # 780 and 45 similar pairs
+    labels, X = Labels(y), np.zeros((50, 1))
+    share = lambda sampler: np.mean(  # noqa: E731
+        [y[sampler.draw(X, labels, np.random.RandomState(s)).similar.i].mean() for s in range(60)]
+    )
+    assert abs(share(RandomPairs(20)) - 45 / 825) < 0.02
+    assert abs(share(RandomPairs(20, balanced=True)) - 0.5) < 0.06
+
+
+def test_neighbor_samplers():
+    X, y = make_blobs(n=40)
+    side = NeighborPairs(2).draw(X, Labels(y), None)
+    assert np.all(y[side.similar.i] == y[side.similar.j]) and np.all(y[side.dissimilar.i] != y[side.dissimilar.j])
+    t = NeighborTriplets(2).draw(X, Labels(y), None)
+    assert np.all(y[t.a] == y[t.p]) and np.all(y[t.a] != y[t.n]) and len(t.a) == 40 * 4
+    LMNN().fit(X, t)
+
+
+def test_random_chunklets():
+    _, y = make_blobs(n=60)
+    chunks = RandomChunklets(8, size=3).draw(None, Labels(y), np.random.RandomState(0))
+    counts = np.bincount(chunks.codes[chunks.codes >= 0])
+    assert counts.tolist() == [3] * 8
+    for c in range(8):
+        assert len(set(y[chunks.codes == c])) == 1
+    with pytest.raises(ValueError, match="no class has 50"):
+        RandomChunklets(size=50).draw(None, Labels(y), np.random.RandomState(0))
+
+
+@pytest.mark.parametrize("sampler", ["auto", AllPairs()])
+def test_signed_edges_dense_and_listed_agree(sampler):
+    X, y = make_blobs(n=20)
+    link = lambda d, t: (np.exp(-d / 10) * t, -np.exp(-d / 10) * t / 10)  # noqa: E731
+    values = []
+    for side in (Labels(y), all_pairs(y)):
+        signed = signed_edges(side, sampler, X, np.random.RandomState(0))
+        loss = signed.loss(link, similar=0.7, dissimilar=0.2)
+        values.append((*signed.edges.evaluate(X, loss), signed.n_similar, signed.n_dissimilar))
+    for a, b in zip(*values):
+        assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_soft_and_weighted_pairs_change_the_metric_as_they_should(blobs):
+    """A pair listed twice = a pair of weight two; soft similarity ½ = once similar and once dissimilar at half weight."""
+    X, y = blobs
+    base = all_pairs(y)
+    twice = Pairs(np.r_[base.i, base.i[:50]], np.r_[base.j, base.j[:50]], np.r_[base.similarity, base.similarity[:50]], n=len(X))
+    weight = np.ones(len(base.i))
+    weight[:50] = 2
+    heavy = Pairs(base.i, base.j, base.similarity, n=len(X), weight=weight)
+    assert_allclose(GMML().fit(X, twice).mahalanobis_, GMML().fit(X, heavy).mahalanobis_, rtol=1e-10)
+
+
+def test_public_names_have_reprs():
+    assert repr(Pairs([0], [1], [True], n=2)) == "Pairs(n_samples=2, n_pairs=1)"
+    assert repr(Triplets([0], [1], [2], n_samples=3)) == "Triplets(n_samples=3, n_triplets=1)"
+    assert "RCA" in repr(RCA()) and isometry.__version__ == "0.1.0"
