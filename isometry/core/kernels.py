@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
-from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
+from isometry.core.distance import row_blocks
 from isometry.core.linalg import RANK_TOL, symmetrize
 
 Kernel = str | Callable[[np.ndarray, np.ndarray], Any]
+
+WITH_GAMMA = ("rbf", "laplacian", "chi2", "poly", "polynomial", "sigmoid")
 
 
 def default_gamma(X: np.ndarray) -> float:
@@ -25,10 +28,12 @@ def default_gamma(X: np.ndarray) -> float:
     return 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
 
 
-def kernel_matrix(X: np.ndarray, Y: np.ndarray, kernel: Kernel, params: Mapping[str, Any]) -> np.ndarray:
-    """k(x_i, y_j). A precomputed kernel comes as X itself."""
-    if kernel == "precomputed":
-        return np.asarray(X, dtype=np.float64)
+def kernel_matrix(X: np.ndarray, Y: np.ndarray | None, kernel: Kernel, params: Mapping[str, Any]) -> np.ndarray:
+    """k(x_i, y_j) in float64. A precomputed kernel comes as X itself; Y is then of no use."""
+    X = np.asarray(X, dtype=np.float64)  # round-off of float32 would pass for small eigenvalues
+    if isinstance(kernel, str) and kernel == "precomputed":
+        return X
+    Y = np.asarray(Y, dtype=np.float64)
     return np.asarray(pairwise_kernels(X, Y, metric=kernel, filter_params=True, **params), dtype=np.float64)
 
 
@@ -41,24 +46,25 @@ def hsic(K: np.ndarray, M: np.ndarray) -> float:
 
 @dataclass
 class KernelMap:
-    """φ(x) = basisᵀ k(landmarks, x), the kernel centred in feature space if ``means`` is given."""
+    """φ(x) = basisᵀ (k(landmarks, x) − means); ``means`` is given if the kernel is centred in feature space."""
 
     kernel: Kernel
     params: dict[str, Any]
     landmarks: np.ndarray | None  # (m, d); None for a precomputed kernel
-    basis: np.ndarray  # (m, r) = V diag(l)^{-1/2}
+    basis: np.ndarray  # (m, r) = V diag(l)^{-1/2}; its columns sum to 0 if the kernel is centred
     spectrum: np.ndarray  # (r,) = l
-    means: np.ndarray | None = None  # (m,) column means of the training kernel
+    means: np.ndarray | None = None  # (m,) column means of the landmarks' kernel
 
-    def kernel_rows(self, X: np.ndarray) -> np.ndarray:
-        """k(x, landmarks) (n, m), centred if the map is."""
-        K = kernel_matrix(X, self.landmarks, self.kernel, self.params)
-        if self.means is not None:
-            K = K - self.means - K.mean(axis=1)[:, None] + self.means.mean()
-        return K
+    def project(self, X: np.ndarray, coef: np.ndarray) -> np.ndarray:
+        """(k(x, landmarks) − means) @ coef (n, q), in blocks of rows; ``coef`` (m, q) is in the span of the basis."""
+        Z = np.empty((len(X), coef.shape[1]))
+        for rows in row_blocks(len(X), 8 * len(coef), buffers=2):
+            K = kernel_matrix(X[rows], self.landmarks, self.kernel, self.params)  # (b, m)
+            Z[rows] = (K if self.means is None else K - self.means) @ coef
+        return Z
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        return self.kernel_rows(X) @ self.basis  # (n, r)
+        return self.project(X, self.basis)  # (n, r)
 
 
 def fit_kernel_map(
@@ -69,44 +75,74 @@ def fit_kernel_map(
     landmarks: int | None = None,
     center: bool = False,
     variance: float = 1.0,
-    max_rank: int | None = None,
+    max_rank: float | None = None,
     rng: np.random.RandomState | None = None,
 ) -> KernelMap:
     """Kernel coordinates of X: exact with all rows as landmarks, Nyström with fewer.
 
-    ``variance`` keeps the leading components that carry this share of the centred kernel's trace.
+    ``variance`` keeps the leading components that carry this share of the kernel's trace; ``max_rank`` as many as it
+    says, or a share of the landmarks if it is below 1.
     """
-    params = dict(params or {})
-    n = len(X)
-    if kernel in ("rbf", "laplacian", "chi2", "poly", "polynomial", "sigmoid") and params.get("gamma") is None:
-        params["gamma"] = default_gamma(X)
-    if kernel == "precomputed":
-        if X.shape[0] != X.shape[1]:
-            raise ValueError(f"a precomputed kernel must be square, got shape {X.shape}")
-        if landmarks is not None and landmarks < n:
-            raise ValueError("landmarks need the samples themselves; they do not go with a precomputed kernel")
-        marks = None
-    elif landmarks is None or landmarks >= n:
-        marks = np.array(X)
-    else:
-        rng = rng or np.random.RandomState(0)
-        marks = np.array(X[np.sort(rng.choice(n, landmarks, replace=False))])
+    if not 0 < variance <= 1:
+        raise ValueError(f"variance={variance} must lie in (0, 1]: it is the share of the kernel's trace to keep")
+    if max_rank is not None and max_rank <= 0:
+        raise ValueError(f"max_rank={max_rank} must be None, a number ≥ 1, or a share of the samples between 0 and 1")
+    if landmarks is not None and landmarks < 1:
+        raise ValueError(f"landmarks={landmarks} must be None or at least 1")
+    params = _with_gamma(X, kernel, params)
+    marks = _choose_landmarks(X, kernel, landmarks, rng)
     K = symmetrize(kernel_matrix(X if marks is None else marks, marks, kernel, params))
-    means = K.mean(axis=0) if center else None
+    eps = np.finfo(X.dtype if marks is None else np.float64).eps  # a precomputed kernel is as exact as its type
+    means = K.mean(axis=0)
+    spread = float(np.trace(K) - means.sum())  # trace of the centred kernel: a large common part is no variance
     if center:
         K = K - means - means[:, None] + means.mean()
-    l, V = sla.eigh(K)
+    l, V = sla.eigh(K, driver="evd", overwrite_a=True)
     l, V = l[::-1], V[:, ::-1]
-    if l[-1] < -1e-6 * max(l[0], 0) - 1e-12:
+    if l[-1] < -max(1e-6, eps * len(l)) * max(l[0], 0) - 1e-12:
         raise ValueError(
-            f"the kernel is not positive semi-definite: its smallest eigenvalue is {l[-1]:.3g}, its largest {l[0]:.3g}; "
+            f"the kernel is not positive semi-definite: its eigenvalues go from {l[-1]:.3g} to {l[0]:.3g}; "
             "use a PSD kernel such as 'rbf', 'linear' or 'polynomial' with coef0 ≥ 0"
         )
-    keep = l > RANK_TOL * max(l[0], 0)
+    keep = l > max(RANK_TOL * min(l[0], spread), eps * len(l) * l[0])
     if variance < 1.0:
         share = np.cumsum(np.maximum(l, 0)) / np.maximum(l, 0).sum()
         keep &= np.arange(len(l)) <= np.searchsorted(share, variance)
     if max_rank is not None:
-        keep[max_rank:] = False
+        keep[int(max_rank) if max_rank >= 1 else max(1, int(max_rank * len(l))) :] = False
+    if not keep.any():
+        raise ValueError("the kernel is zero: all samples are one point of its feature space, nothing can be learned")
     l, V = l[keep], V[:, keep]
-    return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means)
+    return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means if center else None)
+
+
+def _with_gamma(X: np.ndarray, kernel: Kernel, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Parameters of the kernel, gamma filled in; a kernel nobody knows is refused."""
+    params = dict(params or {})
+    if callable(kernel):
+        return params
+    if kernel != "precomputed" and kernel not in PAIRWISE_KERNEL_FUNCTIONS:
+        names = ", ".join(sorted(PAIRWISE_KERNEL_FUNCTIONS))
+        raise ValueError(f"kernel={kernel!r} is unknown; expected a function k(x, y), 'precomputed', or one of {names}")
+    if kernel in WITH_GAMMA and params.get("gamma") is None:
+        params["gamma"] = default_gamma(X)
+    return params
+
+
+def _choose_landmarks(
+    X: np.ndarray, kernel: Kernel, landmarks: int | None, rng: np.random.RandomState | None
+) -> np.ndarray | None:
+    """Rows of X that span the feature space, drawn at random if fewer than all; None for a precomputed kernel."""
+    n = len(X)
+    if isinstance(kernel, str) and kernel == "precomputed":
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(f"a precomputed kernel must be square, got shape {X.shape}")
+        if np.abs(X - X.T).max() > 1e-5 * np.abs(X).max():
+            raise ValueError("a precomputed kernel must be symmetric: entry (i, j) is k(x_i, x_j)")
+        if landmarks is not None and landmarks < n:
+            raise ValueError("landmarks need the samples themselves; they do not go with a precomputed kernel")
+        return None
+    if landmarks is None or landmarks >= n:
+        return np.array(X)
+    rng = rng or np.random.RandomState(0)
+    return np.array(X[np.sort(rng.choice(n, landmarks, replace=False))])

@@ -1,9 +1,9 @@
-"""Neighbour softmax and logistic links, stable at both ends."""
+"""Neighbour softmax, logistic links and the quadratic bounds of both, stable at both ends."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import entr, expit, exprel, log_expit
 
 
 def neighbor_softmax(D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -28,3 +28,30 @@ def pair_logistic(excess: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.nda
     """log(1 + exp(t e)) of a distance's excess e over the threshold, t = +1 similar, −1 dissimilar; and its slope."""
     value, slope = softplus(t * excess)
     return value, t * slope
+
+
+def jaakkola_jordan(xi: np.ndarray) -> np.ndarray:
+    """λ(ξ) = tanh(ξ/2)/(4ξ), 1/8 at 0: log σ(z) ≥ log σ(ξ) + (z − ξ)/2 − λ(ξ)(z² − ξ²), with equality at z = ±ξ."""
+    xi = np.abs(xi)
+    return 0.25 * exprel(-xi) / (1 + np.exp(-xi))
+
+
+def jaakkola_jordan_constant(xi: np.ndarray) -> np.ndarray:
+    """What the bound leaves beside z/2 − λ(ξ) z²: log σ(ξ) − ξ/2 + λ(ξ) ξ²."""
+    return log_expit(xi) - xi / 2 + jaakkola_jordan(xi) * xi**2
+
+
+def softmax_curvature(w: np.ndarray, P: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Σ_i weight_i Σ_t p_it (w_it − w̄_i)(w_it − w̄_i)ᵀ (K, K), w̄_i = Σ_t p_it w_it, for w (b, k, K) and P (b, k).
+
+    With P the softmax it is the curvature of weight_i · log Σ_t exp(−λᵀw_it) in λ. With P uniform over k candidates and
+    k/2 in the weight it is Böhning's bound of that curvature, whatever λ.
+    """
+    centred = w - np.einsum("ik,ikl->il", P, w)[:, None]
+    A = (centred * (weight[:, None] * P)[..., None]).reshape(-1, w.shape[2])
+    return A.T @ centred.reshape(-1, w.shape[2])
+
+
+def binary_entropy(p: np.ndarray) -> np.ndarray:
+    """−p log p − (1 − p) log(1 − p)."""
+    return entr(p) + entr(1 - p)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,7 @@ def lbfgs(
     bounds: list[tuple[float | None, float | None]] | None = None,
     max_iter: int = 200,
     tol: float = 1e-6,
+    flat: float | None = None,
     memory: int = 10,
     progress: Progress | None = None,
 ) -> Solution:
@@ -63,8 +64,8 @@ def lbfgs(
 
     The variables are scaled so that the start has norm 10: the first step then changes it by a tenth whatever the units,
     and cannot land on 0, which is a stationary point of every function of LᵀL. Stops when the largest entry of the
-    (projected) gradient in those variables is ≤ tol · max(its value at the start, |f|/100), or when the relative decrease
-    of the value stays below tol · 1e-4.
+    (projected) gradient in those variables is ≤ tol · max(its value at the start, |f|/100), or when an iteration lowers
+    the value by less than ``flat`` (default tol · 1e-4), relatively.
     """
     shape, history = np.shape(x0), []
     progress = progress or Progress()
@@ -97,7 +98,13 @@ def lbfgs(
         method="L-BFGS-B",
         bounds=bounds,
         callback=callback,
-        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": gtol, "ftol": tol * 1e-4, "maxcor": memory},
+        options={
+            "maxiter": max_iter,
+            "maxfun": 20 * max_iter,
+            "gtol": gtol,
+            "ftol": tol * 1e-4 if flat is None else flat,
+            "maxcor": memory,
+        },
     )
     x = result.x * unit if result.fun <= f0 else x0
     value = float(min(result.fun, f0))
@@ -116,11 +123,13 @@ def fista(
     step: float = 1.0,
     max_iter: int = 500,
     tol: float = 1e-8,
+    gap: Callable[[np.ndarray], float] | None = None,
     progress: Progress | None = None,
 ) -> Solution:
     """Minimise a smooth convex ``fun`` over a convex set given by its projection: FISTA, backtracking, restart.
 
-    Stops when a step moves x by less than tol · max(1, |x|) without momentum.
+    Stops when a step moves x by less than tol · max(1, |x|) without momentum; or, given a duality ``gap``, when that is
+    at most tol, at which it looks every tenth step.
     """
     progress = progress or Progress()
     x = project(np.asarray(x0, dtype=np.float64))
@@ -144,7 +153,9 @@ def fista(
                 return Solution(x, f, it, "no further decrease within rounding", True, history)
             y, momentum = x, 1.0
             continue
-        done = change <= tol * max(1.0, np.linalg.norm(x_new))
+        if gap is not None and it % 10 == 0 and gap(x_new) <= tol:
+            return Solution(x_new, f_new, it, "duality gap below tol", True, history)
+        done = gap is None and change <= tol * max(1.0, np.linalg.norm(x_new))
         if done and momentum == 1.0:
             return Solution(x_new, f_new, it, "relative step below tol", True, history)
         momentum_new = 1.0 if done else (1 + np.sqrt(1 + 4 * momentum**2)) / 2
@@ -234,3 +245,32 @@ def riemannian(
     result = optimizer.run(problem, initial_point=x0)
     converged = "max iterations" not in result.stopping_criterion.lower()
     return Solution(result.point, float(result.cost), result.iterations, result.stopping_criterion, converged, history)
+
+
+def adam(
+    fun: Callable[..., tuple[float, np.ndarray]],
+    x0: np.ndarray,
+    epochs: Iterable[Iterable[tuple]],
+    *,
+    step: float = 1e-2,
+    decay: tuple[float, float] = (0.9, 0.999),
+    progress: Progress | None = None,
+) -> Solution:
+    """Adam over epochs of batches: ``fun(x, *batch) → (value, gradient)``; for objectives that jump or are too large.
+
+    It ends with the epochs; their mean values are the history.
+    """
+    progress = progress or Progress()
+    x, m, v, k = np.array(x0, dtype=np.float64), 0.0, 0.0, 0
+    history: list[float] = []
+    for epoch in epochs:
+        values = []
+        for batch in epoch:
+            value, g = fun(x, *batch)
+            values.append(value)
+            k += 1
+            m, v = decay[0] * m + (1 - decay[0]) * g, decay[1] * v + (1 - decay[1]) * g**2
+            x = x - step * (m / (1 - decay[0] ** k)) / (np.sqrt(v / (1 - decay[1] ** k)) + 1e-8)
+        history.append(float(np.mean(values)))
+        progress.step(history[-1])
+    return Solution(x, history[-1] if history else np.inf, len(history), f"{len(history)} epochs done", True, history)

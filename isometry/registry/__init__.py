@@ -11,7 +11,9 @@ from isometry.registry.spectral import ROWS as _spectral
 
 __all__ = ["FAMILIES", "METHODS", "Method", "all_methods", "get"]
 
-METHODS: tuple[Method, ...] = (*_spectral, *_geometric, *_kernel, *_probabilistic, *_deep)
+METHODS: tuple[Method, ...] = tuple(
+    row for rows in (_spectral, _geometric, _kernel, _probabilistic, _deep) for row in sorted(rows, key=lambda m: m.key)
+)
 
 
 def all_methods(*, family: str | None = None, kind: str | None = None, sees: str | None = None) -> list[Method]:

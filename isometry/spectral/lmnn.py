@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.utils import check_random_state
 
@@ -19,6 +18,7 @@ from isometry.core.start import initial_map
 from isometry.supervision import Labels, Triplets
 
 BYTES_PER_IMPOSTOR = 160
+ROUND = 20  # iterations between two searches for impostors
 
 
 class LMNN(LinearMetric):
@@ -109,22 +109,25 @@ class LMNN(LinearMetric):
 
     def _descend(self, problem, L: np.ndarray) -> np.ndarray:
         """L-BFGS on a rounded hinge that gets sharper; impostors are sought anew until no new one is active."""
-        mu, history, n_iter, converged = self.mu, [], 0, True
+        history, n_iter = [], 0
         with Progress(self.verbose, "LMNN", None) as progress:
             for tau in SMOOTHING:
-                problem.search(L)
-                for _ in range(20):
-                    f = lambda M, tau=tau: problem(M, mu, tau * self.margin)  # noqa: E731
-                    solution = lbfgs(f, L, max_iter=self.max_iter, tol=self.tol, progress=progress)
-                    n_iter += solution.n_iter
+                budget = self.max_iter if tau == SMOOTHING[0] else max(10, self.max_iter // 4)  # then a polish
+                f = lambda M, tau=tau: problem(M, self.mu, tau * self.margin)  # noqa: E731
+                problem.restart(L)
+                while True:
+                    size = min(ROUND, budget)
+                    solution = lbfgs(f, L, max_iter=size, tol=self.tol, flat=0.1 * self.tol, progress=progress)
+                    n_iter, budget = n_iter + solution.n_iter, budget - max(solution.n_iter, 1)
                     history += solution.history
-                    if problem.search(solution.x) == 0:  # no impostor outside the list is active
+                    fresh = problem.search(solution.x)  # active impostors that were not in the list
+                    if fresh == 0 or f(solution.x)[0] < f(L)[0]:  # with the list completed, is it still progress?
                         L = solution.x
+                    if budget <= 0 or (fresh == 0 and solution.converged):
                         break
-                    if f(solution.x)[0] < f(L)[0]:  # with the list completed, is it still progress?
-                        L = solution.x
-                converged = solution.converged
-        self._record(Solution(L, solution.value, n_iter, solution.reason, converged, history))
+                    if fresh == 0:
+                        problem.restart(L)
+        self._record(Solution(L, solution.value, n_iter, solution.reason, solution.converged, history))
         return L
 
     def _sdp(self, problem, X, p) -> np.ndarray:
@@ -169,6 +172,11 @@ class Impostors:
         t[self.valid] = np.einsum("ij,ij->i", delta, delta)
         return t, delta
 
+    def restart(self, L) -> None:
+        """Forget the list and make it anew around the current metric."""
+        self.listed, self.impostors = np.zeros(0, dtype=np.int64), None
+        self.search(L)
+
     def search(self, L, slack: float = 0.25) -> int:
         """List every impostor of the current metric and a rim around them; return how many active ones were missing."""
         n, Z = len(self.X), self.X @ L.T.astype(self.X.dtype)
@@ -210,8 +218,8 @@ class Impostors:
         def push(d, block):
             i = self.impostors.i[block]
             value, slope = rounded_hinge(self.margin + t[i] - d[:, None], tau)  # (b, k)
-            anchors = sp.csr_matrix((np.ones(len(i)), (i, np.arange(len(i)))), shape=(len(X), len(i)))
-            weight[:] += anchors @ slope
+            for j in range(slope.shape[1]):
+                weight[:, j] += np.bincount(i, slope[:, j], len(X))
             return mu * value[slope > 0].sum(), -mu * slope.sum(axis=1)
 
         value, G = self.impostors.evaluate(Z, push)
@@ -252,6 +260,9 @@ class ListedTriplets:
         pulled = np.unique(triplets.a.astype(np.int64) * n + triplets.p)
         self.pull = pair_scatter(X, pulled // n, pulled % n)
         self.near, self.far = ListedEdges(triplets.a, triplets.p, n), ListedEdges(triplets.a, triplets.n, n)
+
+    def restart(self, L) -> None:
+        """All triplets are listed for good."""
 
     def search(self, L) -> int:
         return 0

@@ -1,0 +1,160 @@
+"""Which metrics take part in a comparison, under which names, and what may be tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from isometry.base import MetricLearner
+from isometry.registry import FAMILIES, Method, all_methods, get
+from isometry.spectral import Covariance, Euclidean
+from isometry.supervision import Supervision
+
+Learners = str | Any | Iterable[Any] | Mapping[str, Any]
+GROUPS = ("all", "fast", *(f for f in FAMILIES if f != "deep"))
+_KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates"}
+
+
+class Candidate(NamedTuple):
+    """A metric in the comparison."""
+
+    name: str  # unique
+    estimator: Any  # unfitted
+    uses_y: bool = True  # whether fit is given the supervision
+
+
+def resolve(learners: Learners, side: Supervision, seed: int) -> list[Candidate]:
+    """Candidates with unique names: Euclidean and Covariance first, then what ``learners`` asks for.
+
+    Names are those of the method table; "all" stands for every method of it that can learn from ``side``, "fast" for
+    those of them that neither iterate nor use kernels, and a family ("spectral", "geometric", …) for its members.
+    """
+    named = [("Euclidean", Euclidean()), ("Covariance", Covariance()), *_expand(learners, side)]
+    distinct = {(name, repr(estimator)): estimator for name, estimator in named}
+    chosen: dict[str, Any] = {}
+    for (name, _), estimator in distinct.items():
+        chosen[_free_name(name, chosen)] = _seeded(estimator, seed)
+    return [Candidate(name, e, _can_use(e, side) or _needs_y(e)) for name, e in chosen.items()]
+
+
+def _expand(learners: Learners, side: Supervision) -> Iterator[tuple[str, Any]]:
+    if isinstance(learners, Mapping):
+        yield from ((name, _checked(e)) for name, e in learners.items())
+    elif isinstance(learners, str):
+        yield from _by_name(learners, side)
+    elif isinstance(learners, tuple) and len(learners) == 2 and isinstance(learners[0], str) and _learns(learners[1]):
+        yield learners
+    elif isinstance(learners, Iterable) and not _learns(learners):
+        for item in learners:
+            yield from _expand(item, side)
+    else:
+        yield _describe(_checked(learners)), learners
+
+
+def _by_name(name: str, side: Supervision) -> Iterator[tuple[str, Any]]:
+    if name.strip().lower() in GROUPS:
+        rows = (row for row in all_methods(kind="estimator") if _in_group(row, name.strip().lower()))
+        made = ((row.name, row.make()) for row in rows)
+        yield from ((n, e) for n, e in made if _can_use(e, side) or not _needs_y(e))
+        return
+    try:
+        row = get(name)
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]}; groups are {', '.join(GROUPS)}") from error
+    if row.kind != "estimator":
+        raise ValueError(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
+    yield row.name, row.make()
+
+
+def _in_group(row: Method, group: str) -> bool:
+    from_table = row.family != "deep" and "matrix-samples" not in row.traits
+    if not from_table or not _KINDS & set(row.sees.replace(",", " ").split()):
+        return False
+    if group == "fast":
+        return row.family != "kernel" and "iterative" not in row.traits
+    return group in ("all", row.family)
+
+
+def _learns(thing: Any) -> bool:
+    return hasattr(thing, "fit") and hasattr(thing, "transform") and not isinstance(thing, type)
+
+
+def _checked(estimator: Any) -> Any:
+    if not _learns(estimator):
+        hint = f": write {estimator.__name__}()" if isinstance(estimator, type) else ""
+        raise TypeError(
+            f"a learner is a name, or an estimator with fit and transform, but {estimator!r} is neither{hint}"
+        )
+    return estimator
+
+
+def _can_use(estimator: Any, side: Supervision) -> bool:
+    """Whether the learner can use this kind of supervision: tried on two samples, since only the kind matters."""
+    if not isinstance(estimator, MetricLearner):
+        return True
+    try:
+        estimator._supervise(side[np.arange(2)], 2)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # the right kind, of which two samples hold too little
+    return True
+
+
+def _needs_y(estimator: Any) -> bool:
+    return getattr(estimator, "_needs_y", True)
+
+
+def _seeded(estimator: Any, seed: int) -> Any:
+    """A copy whose unset random states are set, so that a comparison can be repeated."""
+    estimator = clone(estimator)
+    params = estimator.get_params(deep=True)
+    unset = {k: seed for k, v in params.items() if k.split("__")[-1] == "random_state" and v is None}
+    return estimator.set_params(**unset)
+
+
+def _describe(estimator: Any) -> str:
+    """``NCA(n_components=2)``: the class with the parameters that differ from its defaults."""
+    return " ".join(repr(estimator).split()).removesuffix("()")
+
+
+def _free_name(name: str, taken: Mapping[str, Any]) -> str:
+    if name not in taken:
+        return name
+    return next(n for n in (f"{name} #{i}" for i in range(2, len(taken) + 3)) if n not in taken)
+
+
+def default_grid(estimator: Any, n_features: int) -> dict[str, list[Any]]:
+    """A small grid: fewer dimensions where the learner can reduce them, and a tenth and ten times its ``reg``."""
+    params = estimator.get_params(deep=False)
+    grid: dict[str, list[Any]] = {}
+    if params.get("n_components", 0) is None:
+        grid["n_components"] = [None, *sorted({max(1, n_features // 2), max(1, n_features // 4)} - {n_features})]
+    reg = params.get("reg")
+    if isinstance(reg, (int, float)) and not isinstance(reg, bool):
+        grid["reg"] = [reg / 10, reg, reg * 10] if reg > 0 else [reg, 1e-3, 1e-1]
+    if "t" in params:
+        grid["t"] = [0.25, 0.5, 0.75]
+    return grid
+
+
+def tuning_grids(tune: Any, candidates: list[Candidate], n_features: int) -> dict[str, dict[str, list[Any]]]:
+    """Parameter grids by candidate name; candidates without one are not tuned."""
+    if tune is None:
+        return {}
+    if tune == "default":
+        grids = {c.name: default_grid(c.estimator, n_features) for c in candidates}
+        return {name: grid for name, grid in grids.items() if grid}
+    if not isinstance(tune, Mapping):
+        raise ValueError(f"tune={tune!r} must be None, 'default', or a dict from a method's name to its parameter grid")
+    known = {c.name: c.estimator for c in candidates}
+    for name, grid in tune.items():
+        if name not in known:
+            raise ValueError(f"tune speaks of {name!r}, which is not among the candidates: {', '.join(known)}")
+        unknown = sorted(set(grid) - set(known[name].get_params()))
+        if unknown:
+            raise ValueError(f"{name} has no parameter {', '.join(map(repr, unknown))}: tune cannot search it")
+    return {name: {k: list(v) for k, v in grid.items()} for name, grid in tune.items()}

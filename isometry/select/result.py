@@ -1,0 +1,111 @@
+"""What a comparison of metrics found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isometry.eval.intervals import Interval
+
+
+@dataclass
+class MethodResult:
+    """One candidate: how it scored on held-out data, and how that differs from Euclidean on the same points."""
+
+    name: str  # display name, unique in a comparison: "LMNN", or "NCA(n_components=2)"
+    estimator: Any  # the unfitted learner
+    score: Interval | None  # mean over held-out points, with its interval; None if every fit failed
+    difference: Interval | None  # paired difference to Euclidean; None for Euclidean itself and for failures
+    reliable: str  # "better", "worse" or "unclear" against Euclidean, corrected for the number of candidates; "" if n/a
+    fit_seconds: float  # mean over folds
+    values: np.ndarray  # (n,) value of each held-out sample, averaged over repeats; their mean is the score; NaN: none
+    failures: list[str] = field(default_factory=list)  # reasons, one for each failed fit
+    n_fits: int = 0
+    unconverged: int = 0  # fits that ended with a ConvergenceWarning
+    warnings: list[str] = field(default_factory=list)  # other distinct warnings
+    best_params: list[dict[str, Any]] = field(default_factory=list)  # per outer fold, when tuned
+    n_planned: int = 0  # fits that were to be made; n_fits is less only after an interruption
+
+    @property
+    def complete(self) -> bool:
+        return self.n_fits >= self.n_planned
+
+
+@dataclass
+class Comparison:
+    """The outcome of `compare`. Printing it shows the table and the verdict."""
+
+    results: list[MethodResult]  # best first, failures last
+    scoring: str  # "knn", "map@r", "recall@1", "pair_auc", ...
+    protocol: str  # "closed" or "open"
+    n_splits: int
+    n_repeats: int
+    level: float  # of the intervals
+    verdict: str  # one or two sentences
+    data: dict[str, Any]  # name, n_samples, n_features, n_classes, supervision, feature_names, class_names
+    settings: dict[str, Any]  # scaler, tune, random_state, n_jobs, versions, seconds
+    interrupted: bool = False
+    best: str | None = None  # name of the reliably best metric, None if none is
+    best_estimator: Any = None  # pipeline (scaler, learner) of `best`, or of the top score, fitted on all data
+    notes: list[str] = field(default_factory=list)  # what the reader should know about folds, failures and data
+
+    def __getitem__(self, name: str) -> MethodResult:
+        for r in self.results:
+            if r.name == name:
+                return r
+        raise KeyError(f"no metric called {name!r} was compared; there are {', '.join(r.name for r in self.results)}")
+
+    def to_frame(self):
+        """The table as a pandas DataFrame."""
+        import pandas as pd
+
+        rows = []
+        for r in self.results:
+            s, d = r.score, r.difference
+            rows.append(
+                {
+                    "method": r.name,
+                    "score": s.mean if s else np.nan,
+                    "low": s.low if s else np.nan,
+                    "high": s.high if s else np.nan,
+                    "difference": d.mean if d else np.nan,
+                    "difference_low": d.low if d else np.nan,
+                    "difference_high": d.high if d else np.nan,
+                    "against_euclidean": r.reliable,
+                    "fit_seconds": r.fit_seconds,
+                    "failed_fits": len(r.failures),
+                    "unconverged_fits": r.unconverged,
+                    "failure": r.failures[0] if r.failures else "",
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def __str__(self) -> str:
+        width = max(len(r.name) for r in self.results)
+        percent = round(100 * self.level)
+        wide = max(7, len(self.scoring))
+        heads = f"{self.scoring:>{wide}}  {f'{percent} % interval':>16}  {'− Euclidean':>26}  {'fit':>9}"
+        lines = [f"{'metric':<{width}}  {heads}"]
+        for r in self.results:
+            if r.score is None:
+                why = f"failed: {r.failures[0]}" if r.failures else "not run: interrupted"
+                lines.append(f"{r.name:<{width}}  {why}")
+                continue
+            s, d = r.score, r.difference
+            gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]" if d else ""
+            mark = {"better": " *", "worse": " †"}.get(r.reliable, "")
+            mark += "" if r.complete else f" ({r.n_fits} of {r.n_planned} fits)"
+            score = f"{s.mean:{wide}.4f}  [{s.low:.4f}, {s.high:.4f}]"
+            lines.append(f"{r.name:<{width}}  {score}  {gap:>26}  {r.fit_seconds:7.3f} s{mark}")
+        lines.append("* reliably better than Euclidean, † reliably worse (corrected for the number of candidates)")
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join([*lines, "", self.verdict])
+
+    def report(self, path: str | Path, X: Any = None, y: Any = None) -> Path:
+        """Write the report page; give X and y to have the pictures of the data too."""
+        from isometry.report import write_report
+
+        return write_report(self, path, X=X, y=y)
