@@ -1,40 +1,96 @@
-"""The kernel version of any linear learner."""
+"""The kernel version of any linear learner, and what it shares with methods that exist in feature space only."""
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from isometry.base import MetricLearner
+from isometry.base import LinearMetric, MetricLearner
 from isometry.core.kernels import KernelMap, fit_kernel_map
 
-__all__ = ["Kernelized"]
+__all__ = ["KernelMetric", "Kernelized"]
+
+REPORT = ("n_iter_", "history_", "stop_reason_", "converged_")  # how an iterative learner ended
 
 
-class Kernelized(MetricLearner):
+class KernelMetric(MetricLearner):
+    """Abstract: a metric in the feature space of a kernel, transform(x) = dual_coef_ (k(landmarks, x) − kernel_means_).
+
+    Subclasses store ``kernel``, ``gamma``, ``degree``, ``coef0``, ``landmarks``, ``variance``, ``max_rank`` and
+    ``random_state``, and ``center`` if it can be chosen.
+    """
+
+    _uses_unlabelled = True  # every row spans the feature space, labelled or not
+    center: bool = True
+    dual_coef_: Any
+
+    def _kernel_map(self, X: np.ndarray) -> KernelMap:
+        """Coordinates of the feature space that the rows of X span."""
+        params = {k: getattr(self, k) for k in ("gamma", "degree", "coef0")} if isinstance(self.kernel, str) else {}
+        return fit_kernel_map(
+            X,
+            self.kernel,
+            params,
+            landmarks=self.landmarks,
+            center=self.center,
+            variance=self.variance,
+            max_rank=self.max_rank,
+            rng=check_random_state(self.random_state),
+        )
+
+    def _keep(self, phi: KernelMap, L: np.ndarray | None) -> None:
+        """Store the coordinates, and a linear map L (p, r) of them folded into coefficients of the kernel."""
+        self.landmarks_, self.kernel_means_ = phi.landmarks, phi.means
+        self.basis_, self.spectrum_, self.kernel_params_ = phi.basis, phi.spectrum, phi.params
+        self.dual_coef_ = None if L is None else L.astype(np.float64) @ phi.basis.T  # (p, m)
+
+    @property
+    def _phi(self) -> KernelMap:
+        return KernelMap(
+            self.kernel, self.kernel_params_, self.landmarks_, self.basis_, self.spectrum_, self.kernel_means_
+        )
+
+    def _transform(self, X):
+        return self._phi.project(X, self.dual_coef_.T).astype(X.dtype, copy=False)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.dual_coef_)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return tags
+
+
+class Kernelized(KernelMetric):
     """Run a learner in the feature space of a kernel: φ(x) = K^{-1/2} k(X, x), then the linear method.
 
     Exact for every method whose solution lies in the span of the training images. With ``kernel="linear"`` it is the
-    device for d ≫ n; with ``landmarks=m`` it is the Nyström approximation, O(n m²).
+    device for d ≫ n; with ``landmarks=m`` it is the Nyström approximation, O(n m²). Samples without a label help to
+    span the feature space.
 
     Parameters
     ----------
-    learner : any linear metric learner
-    kernel : a name scikit-learn knows ("rbf", "linear", "poly", "laplacian", "cosine", …), a function k(x, y), or
-        "precomputed": X is then the kernel matrix
+    learner : any metric learner. Its ``n_components`` is lowered to the rank of the kernel, which nobody knows before
+    kernel : a name scikit-learn knows ("rbf", "linear", "poly", "laplacian", "cosine", …), a function k(x, y) of two
+        samples, or "precomputed": X is then k(samples, training samples)
     gamma, degree, coef0 : kernel parameters; gamma=None is 1/(d · mean feature variance)
-    landmarks : number of samples that span the feature space; None: all
-    center : centre the kernel in feature space (distances do not depend on it)
-    variance : keep the leading components with this share of the kernel's trace
-    max_rank : keep at most this many components
+    landmarks : number of samples, drawn at random, that span the feature space; None: all
+    center : centre the kernel in feature space (learned distances do not depend on it)
+    variance : keep the leading components with this share of the kernel's trace; centre the kernel for this
+    max_rank : keep at most this many components, or this share of the landmarks if below 1
 
     Attributes
     ----------
-    learner_ : the fitted linear learner
-    dual_coef_ : (p, m) coefficients T with transform(x) = Tᵀ k(landmarks, x), when the learner is linear
+    learner_ : the learner, fitted to the coordinates φ(X)
+    dual_coef_ : (p, m) Tᵀ with transform(x) = Tᵀ(k(landmarks, x) − kernel_means_); None if the learner is not linear
+    basis_, spectrum_ : (m, r), (r,) V diag(l)^{-1/2} and l: eigenvectors and eigenvalues of the landmarks' kernel
+    landmarks_, kernel_means_ : (m, d), (m,); None for a precomputed kernel, or one that is not centred
     """
 
     def __init__(
@@ -62,44 +118,30 @@ class Kernelized(MetricLearner):
         self.max_rank = max_rank
         self.random_state = random_state
 
+    @property
+    def _needs(self):
+        return self.learner._needs
+
     def _supervise(self, y, n):
+        if not isinstance(self.learner, MetricLearner):
+            raise TypeError(f"learner must be a metric learner such as GMML(), got {self.learner!r}")
         return self.learner._supervise(y, n)
 
-    @property
-    def _uses_unlabelled(self):  # type: ignore[override]
-        return self.learner._uses_unlabelled
-
     def _fit(self, X, side):
-        params = (
-            {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0} if isinstance(self.kernel, str) else {}
-        )
-        phi = fit_kernel_map(
-            X,
-            self.kernel,
-            params,
-            landmarks=self.landmarks,
-            center=self.center,
-            variance=self.variance,
-            max_rank=self.max_rank,
-            rng=check_random_state(self.random_state),
-        )
-        self.learner_ = clone(self.learner).fit(phi(X).astype(X.dtype), side)
-        self.landmarks_, self.kernel_means_ = phi.landmarks, phi.means
-        self.basis_, self.spectrum_, self.kernel_params_ = phi.basis, phi.spectrum, phi.params
-        self.dual_coef_ = None
-        if hasattr(self.learner_, "components_"):
-            self.dual_coef_ = self.learner_.components_.astype(np.float64) @ phi.basis.T  # (p, m)
-
-    @property
-    def _phi(self) -> KernelMap:
-        return KernelMap(
-            self.kernel, self.kernel_params_, self.landmarks_, self.basis_, self.spectrum_, self.kernel_means_
-        )
+        phi, learner = self._kernel_map(X), clone(self.learner)
+        r = phi.basis.shape[1]
+        if isinstance(p := getattr(learner, "n_components", None), Integral) and p > r:
+            learner.set_params(n_components=r)
+        self.learner_ = learner.fit(phi(X).astype(X.dtype, copy=False), side)
+        self._keep(phi, learner.components_ if isinstance(learner, LinearMetric) else None)
+        for name in REPORT:
+            if hasattr(learner, name):
+                setattr(self, name, getattr(learner, name))
 
     def _transform(self, X):
         if self.dual_coef_ is None:
-            return self.learner_.transform(self._phi(X).astype(X.dtype))
-        return (self._phi.kernel_rows(X) @ self.dual_coef_.T).astype(X.dtype)
+            return self.learner_._transform(self._phi(X).astype(X.dtype, copy=False))
+        return super()._transform(X)
 
     @property
     def _n_features_out(self) -> int:
@@ -108,5 +150,4 @@ class Kernelized(MetricLearner):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
-        tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags

@@ -210,7 +210,7 @@ class ITML(LinearMetric):
         return W
 
     def partial_fit(self, X, y=None) -> ITML:
-        """Update the metric with the pairs of a new batch: `Pairs` over its rows, or labels (all pairs of the batch)."""
+        """Update the metric with the pairs of a new batch: `Pairs` over its rows, or labels (all its pairs)."""
         first = not hasattr(self, "components_")
         X = validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2, reset=first)
         if self.online not in ("loss", "projection", "slack"):

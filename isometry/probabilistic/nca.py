@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
@@ -18,7 +20,7 @@ from isometry.supervision import Labels
 class NCA(ObjectiveMetric):
     """Maximise the expected leave-one-out accuracy of a stochastic nearest neighbour.
 
-    max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j: y_j = y_i} p_ij,  p_ij = exp(−d_ij) / Σ_{k≠i} exp(−d_ik),  d_ij = |L(x_i − x_j)|²
+    max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j: y_j = y_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) for j ≠ i
 
     or, with objective="log", the same with log p_i. All candidates count for every anchor; they are visited in blocks.
 
@@ -66,31 +68,49 @@ class NCA(ObjectiveMetric):
     def _objective(self, X, side, rng):
         if self.objective not in ("sum", "log"):
             raise ValueError(f"objective={self.objective!r} is unknown; expected 'sum' or 'log'")
-        loss = (sum_loss if self.objective == "sum" else log_loss)(side)
-        edges = DenseEdges(len(X))
-        reg = self._critical_reg(X, side) * 1e-3 if isinstance(self.reg, str) else self.reg
-        penalty = None if reg == 0 else lambda L: (reg * float(np.vdot(L, L)), 2 * reg * L)
-        self.reg_ = float(reg)
-        return Objective(X, edges, loss, penalty)
+        edges, codes = DenseEdges(len(X)), side.codes
+        same = lambda rows: codes[rows, None] == codes  # noqa: E731
+        accuracy = sum_loss(same, len(X))
+        self.reg_ = penalty_weight(self.reg, Objective(X, edges, accuracy))
+        loss = accuracy if self.objective == "sum" else log_loss(same, side.counts[codes] < 2)
+        return Objective(X, edges, loss, ridge_penalty(self.reg_))
 
-    def _critical_reg(self, X, side) -> float:
-        """The reg above which L = 0 is a local optimum: λ_max of the slopes' scatter at the uniform softmax, over n."""
-        if self.reg != "auto":
-            raise ValueError(f"reg={self.reg!r} must be a number or 'auto'")
-        objective = Objective(X, DenseEdges(len(X)), sum_loss(side))
-        critical = -sla.eigvalsh(objective.metric_gradient(np.zeros((1, X.shape[1]))))[0]
-        if critical <= 0:
-            warnings.warn("the labels do not show in any direction of X: reg='auto' becomes 0", stacklevel=4)
-        return max(critical, 0.0)
+    def _warm_up(self, X, side):
+        """The sum of p_i is flat where p_i is near 0; its logarithm is not, and leads to better optima of the sum."""
+        if self.objective == "log":
+            return None
+        codes = side.codes
+        return Objective(
+            X, DenseEdges(len(X)), log_loss(lambda rows: codes[rows, None] == codes, side.counts[codes] < 2)
+        )
 
 
-def sum_loss(labels: Labels):
-    """−(1/n) Σ p_i over a block of anchors, and its slopes (M∘P − p P)/n."""
-    codes, n = labels.codes, len(labels)
+def penalty_weight(reg: Any, accuracy: Objective) -> float:
+    """reg as a number; "auto" is a thousandth of the value above which L = 0 is a local optimum.
+
+    That value is λ_max of the scatter of the slopes at the uniform softmax.
+    """
+    if not isinstance(reg, str):
+        return float(reg)
+    if reg != "auto":
+        raise ValueError(f"reg={reg!r} must be a number or 'auto'")
+    critical = -sla.eigvalsh(accuracy.metric_gradient(np.zeros((1, accuracy.X.shape[1]))))[0]
+    if critical <= 0:
+        warnings.warn("the labels do not show in any direction of X: reg='auto' becomes 0", stacklevel=5)
+    return 1e-3 * max(critical, 0.0)
+
+
+def ridge_penalty(reg: float):
+    """reg |L|² and its gradient; None if there is nothing to add."""
+    return None if reg == 0 else lambda L: (reg * float(np.vdot(L, L)), 2 * reg * L)
+
+
+def sum_loss(hit: Callable[[slice], np.ndarray], n: int):
+    """−(1/n) Σ p_i over a block of anchors, and its slopes (M∘P − p P)/n; ``hit(rows)`` marks their own class."""
 
     def loss(D, rows):
         P, _ = neighbor_softmax(D)  # (b, n)
-        hits = np.where(codes[rows, None] == codes, P, 0)
+        hits = np.where(hit(rows), P, 0)
         p = hits.sum(axis=1, keepdims=True)
         P *= p
         np.subtract(hits, P, out=hits)
@@ -100,14 +120,16 @@ def sum_loss(labels: Labels):
     return loss
 
 
-def log_loss(labels: Labels):
-    """−(1/n) Σ log p_i, as a difference of two log-sum-exps, so that it stays finite when p_i underflows."""
-    codes, n = labels.codes, int((labels.counts[labels.codes] > 1).sum())
+def log_loss(hit: Callable[[slice], np.ndarray], alone: np.ndarray):
+    """−(1/n) Σ log p_i, as a difference of two log-sum-exps, so that it stays finite when p_i underflows.
+
+    Anchors that are ``alone`` (n,), without any hit, are left out.
+    """
+    n = int((~alone).sum())
 
     def loss(D, rows):
-        alone = labels.counts[codes[rows]] < 2
-        hits = np.where(codes[rows, None] == codes, D, np.inf)
-        hits[alone] = D[alone]  # an anchor without a partner: both terms cancel
+        hits = np.where(hit(rows), D, np.inf)
+        hits[alone[rows]] = D[alone[rows]]  # both terms cancel
         H, lse_hits = neighbor_softmax(hits)
         P, lse_all = neighbor_softmax(D)
         H -= P

@@ -90,4 +90,99 @@ ROWS: tuple[Method, ...] = (
         target="isometry.geometric.aml:AML",
         traits=frozenset({"rotation", "iterative"}),
     ),
+    Method(
+        key="M26",
+        name="LowRankGMML",
+        title="Low-rank geometric mean metric learning",
+        family="geometric",
+        kind="estimator",
+        sees="labels, pairs",
+        equation="min_{UᵀU=I} Σ_i φ(log m_i),  m = eig(UᵀSU · UᵀDU);  W = U (UᵀSU)⁻¹ ♯_t (UᵀDU) Uᵀ",
+        cite="M. Bhutani, P. Jawanpuria, H. Kasai, B. Mishra 2018, Low-rank geometric mean metric learning, arXiv 1806.05454",
+        section="Low-rank Geometric Mean Metric Learning",
+        deviates=(
+            "W has rank p, so W⁻¹ is the pseudo-inverse. B is a full SPD matrix, not eigenvalues; for a fixed B the objective "
+            "depends on the basis, so B is eliminated and the search runs over subspaces. The subspace does not depend on t. Neither "
+            "objective is free of scale: both scatters are scaled so that every m ≤ 1."
+        ),
+        target="isometry.geometric.low_rank:LowRankGMML",
+        traits=frozenset({"rotation", "iterative"}),
+        xfails={
+            "test_beats_euclidean_on_a_planted_problem": (
+                "the objective ranks subspaces by the product of both scatters, so that it keeps the wide noise; "
+                "subspace='discriminant' finds the signal"
+            )
+        },
+        below_euclidean="The objective prefers directions in which both scatters are large, not directions that separate.",
+    ),
+    Method(
+        key="M27",
+        name="PartialLabelGMML",
+        title="Geometric mean metric learning from candidate labels",
+        family="geometric",
+        kind="estimator",
+        sees="candidates, labels",
+        equation="W = S⁻¹ ♯_{1/2} D,  S = Σ_i Σ_{j∈N_i⁺} w̄_ij zzᵀ + λ r_i r_iᵀ,  D = Σ_i Σ_{j∈N_i⁻} zzᵀ",
+        cite="Y. Zhou, H. Gu 2018, Geometric mean metric learning for partial label data, Neurocomputing 275",
+        section="Geometric Mean Metric Learning for Partial Labels",
+        deviates=(
+            "Settled where the survey is silent: weights that are all 0 become uniform; if no unlike sample is near enough, the "
+            "nearest unlike ones take the place, or all pairs if there are none; X is centred, as the residuals depend on the origin; "
+            "both scatters are means with a relative ridge."
+        ),
+        target="isometry.geometric.partial_label:PartialLabelGMML",
+        traits=frozenset({"rotation"}),
+    ),
+    Method(
+        key="M28",
+        name="SPDGMML",
+        title="Geometric mean metric learning of SPD matrices",
+        family="geometric",
+        kind="estimator",
+        sees="labels, pairs",
+        equation="d² = tr(W (T_i − T_j)²),  T_i = log X_i,  W = (S + λW₀⁻¹)⁻¹ ♯_t (D + λW₀),  S, D = mean (T_i − T_j)²",
+        cite="P. Zhu, H. Cheng, Q. Hu, Q. Wang, C. Zhang 2018, Towards generalized and efficient metric learning on Riemannian manifold, IJCAI",
+        section="Geometric Mean Metric Learning on SPD and Grassmannian Manifolds",
+        deviates=(
+            "The definition mixes X_i and T_i = log X_i; T_i is meant. d_W is a squared distance, and W is d × d, acting on one side. "
+            "The prior's weight is relative to the scatter, since logarithms have no natural unit."
+        ),
+        target="isometry.geometric.spd:SPDGMML",
+        traits=frozenset({"matrix-samples"}),
+    ),
+    Method(
+        key="M29",
+        name="GrassmannGMML",
+        title="Geometric mean metric learning of subspaces",
+        family="geometric",
+        kind="estimator",
+        sees="labels, pairs",
+        equation="d² = tr(W (P_i − P_j)²),  P_i = X_i (X_iᵀVX_i)⁻¹X_iᵀ,  W = S⁻¹ ♯_t D,  V = I or the fixed point V = W",
+        cite="P. Zhu, H. Cheng, Q. Hu, Q. Wang, C. Zhang 2018, Towards generalized and efficient metric learning on Riemannian manifold, IJCAI",
+        section="Geometric Mean Metric Learning on SPD and Grassmannian Manifolds",
+        deviates=(
+            "The survey's M, 'any matrix', is the factor of W, so that the differences depend on W and the closed form is one step of a "
+            "fixed-point iteration: one pass from W = I by default, or repeated."
+        ),
+        target="isometry.geometric.grassmann:GrassmannGMML",
+        traits=frozenset({"matrix-samples"}),
+    ),
+    Method(
+        key="M32",
+        name="CDML",
+        title="Curvilinear distance metric learning",
+        family="geometric",
+        kind="estimator",
+        sees="labels, pairs",
+        equation="min_M mean_S [d² − u]₊² + [v − d²]₊² over D + λ Σ_l |M_l|²,  d² = Σ_l a_l (∫_{T_l(x)}^{T_l(x')} |θ_l'|)²",
+        cite="S. Chen, L. Luo, J. Yang, C. Gong, J. Li, H. Huang 2019, Curvilinear distance metric learning, NeurIPS",
+        section="Curvilinear Distance Metric Learning (CDML)",
+        deviates=(
+            "The sum runs over pairs (j is free in print). θ is a learned polynomial curve through the mean of the data, not a "
+            "geodesic. Gradients are exact: they include the motion of the foot points and of a_l."
+        ),
+        target="isometry.geometric.cdml:CDML",
+        test_params={"n_epochs": 5},
+        traits=frozenset({"iterative"}),
+    ),
 )

@@ -147,4 +147,178 @@ ROWS: tuple[Method, ...] = (
         test_params={"reg": 1e-3},
         traits=frozenset({"rotation", "iterative"}),
     ),
+    Method(
+        key="P06",
+        name="FastNCA",
+        title="Fast neighbourhood component analysis",
+        family=_P,
+        kind="estimator",
+        sees="labels",
+        equation="max_L (1/n) Σ_i Σ_{j∈H_i} p_ij − reg |L|²,  p_ij ∝ exp(−|L(x_i − x_j)|²) on k hits H_i and k misses M_i",
+        cite="W. Yang, K. Wang, W. Zuo 2012, Fast neighborhood component analysis, Neurocomputing",
+        section="Fast NCA",
+        deviates=(
+            "The survey defines N_i as hits and M_i as misses but sums over M_i: as printed it maximises the probability of a wrong "
+            "neighbour; the roles are swapped back. The exponent lacks the square, the gradient a factor 2. We use the mean over i."
+        ),
+        target="isometry.probabilistic.fast_nca:FastNCA",
+        traits=frozenset({"rotation", "iterative", "objective"}),
+    ),
+    Method(
+        key="P12",
+        name="LDM",
+        title="Local distance metric",
+        family=_P,
+        kind="estimator",
+        sees="pairs, labels",
+        equation="max_{λ≥0} (1/n) Σ_i log [Σ_{S_i} exp(−λᵀw_ij) / Σ_{S_i∪D_i} exp(−λᵀw_ij)] − reg Σλ,  W = V diag(λ) Vᵀ",
+        cite="L. Yang, R. Jin, R. Sukthankar, Y. Liu 2006, An efficient algorithm for local distance metric learning, AAAI",
+        section="Local Distance Metric (LDM)",
+        deviates=(
+            "A minus sign is lost between the two logarithms, the Jensen term has the wrong sign, and the printed weights φ carry an "
+            "extra factor, so that they do not sum to 1 and the bound fails; λ ≥ 0 is not stated. We maximise the likelihood itself, "
+            "on centred data and leading directions only."
+        ),
+        target="isometry.probabilistic.ldm:LDM",
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="P18",
+        name="IGML",
+        title="Information geometry metric learning",
+        family=_P,
+        kind="estimator",
+        sees="labels",
+        equation="min_{W≻0} tr(K_L⁻¹ X W Xᵀ) − log det W,  K_L = YYᵀ + λI;  W = (Xᵀ K_L⁻¹ X)⁻¹",
+        cite="S. Wang, R. Jin 2009, An information geometry approach for distance metric learning, AISTATS",
+        section="Metric Learning by Information Geometry",
+        deviates=(
+            "K_L is built from the one-hot labels, not from the projected data as the symbol Y suggests. K_W = X W Xᵀ has rank d < n, so "
+            "its log det is −∞; the pseudo-determinant gives the printed final problem. X is centred: the linear kernel depends on the "
+            "origin."
+        ),
+        target="isometry.probabilistic.igml:IGML",
+        traits=frozenset({"rotation", "affine"}),
+    ),
+    Method(
+        key="P16",
+        name="ProbabilisticRCA",
+        title="Relevant component analysis by maximal information, full rank",
+        family=_P,
+        kind="estimator",
+        sees="chunklets, labels",
+        equation="max_{W≻0} log det W  s.t. (1/N) Σ_l Σ_{i∈l} |x_i − μ_l|²_W ≤ m;  W = (m/d) C⁻¹",
+        cite="A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall 2003, Learning distance functions using equivalence relations, ICML",
+        section="Probabilistic Relevant Component Analysis Methods",
+        deviates=(
+            "The printed constraint measures projected points by W, which applies the metric twice. The entropy of y = Uᵀx is H(x) + "
+            "log|det U|, not proportional to det U. The variances are within chunklets, not between."
+        ),
+        target="isometry.probabilistic.rca:ProbabilisticRCA",
+        traits=frozenset({"rotation", "affine"}),
+    ),
+    Method(
+        key="P17",
+        name="ProbabilisticRCA[reduced]",
+        title="Relevant component analysis by maximal information, rank p",
+        family=_P,
+        kind="estimator",
+        sees="chunklets, labels",
+        equation="max_L log det(L Σ_x Lᵀ)  s.t. (1/N) Σ_l Σ_{i∈l} |L(x_i − μ_l)|² ≤ m,  L (p, d)",
+        cite="A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall 2005, Learning a Mahalanobis metric from equivalence constraints, JMLR",
+        section="Probabilistic Relevant Component Analysis Methods",
+        deviates=(
+            "The survey sums log det(Uᵀ Σ_l U) over chunklet covariances; the entropy is that of the whole projected sample, so Σ_x "
+            "stands there once. For p < d the printed form picks another subspace."
+        ),
+        target="isometry.probabilistic.rca:ProbabilisticRCA",
+        params={"n_components": 2},
+        traits=frozenset({"rotation", "affine"}),
+        xfails={"test_survives[one feature]": "n_components=2 cannot exceed the number of features"},
+    ),
+    Method(
+        key="P15",
+        name="DMBK",
+        title="Distance metric by balancing KL divergences",
+        family=_P,
+        kind="estimator",
+        sees="labels",
+        equation="max_U mean_{i≠j} log e_ij + reg mean_D |Uᵀδ|  s.t. mean_S |Uᵀδ|² = 1,  e_ij ∝ n_i n_j KL_ij(U)",
+        cite="L. Feng, H. Wang, B. Jin, H. Li, M. Xue, L. Wang 2018, Learning a distance metric by balancing KL-divergence for imbalanced datasets, IEEE Trans. SMC Systems",
+        section="Information Theoretic Metric Learning for Imbalanced Data",
+        deviates=(
+            "The product runs over i < j under a root of c(c − 1), which is no geometric mean and constant for two classes: we take all "
+            "ordered pairs. The KL lacks −p, which matters inside a logarithm. The divergences depend on span(U) only and not at all for "
+            "p = d, so p < d, and within the span classes are whitened (whiten=False: the literal optimum)."
+        ),
+        target="isometry.probabilistic.dmbk:DMBK",
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="P23",
+        name="PrivilegedML",
+        title="Metric learning with privileged information",
+        family=_P,
+        kind="estimator",
+        sees="pairs, labels",
+        equation="min_{W₁,W₂⪰0, b≥0} mean log(1 + exp(t(d²_{W₁}(x) − d²_{W₂}(z) − b))) + reg tr W₁ + reg_privileged tr W₂",
+        cite="X. Yang, M. Wang, L. Zhang, D. Tao 2016, Empirical risk minimization for metric learning using privileged information, IJCAI",
+        section="Metric Learning for Privileged Information",
+        deviates=(
+            "The sum runs over pairs, not over samples. The two distances are not made close: the privileged one is a learned threshold. "
+            "Without penalties separable data have no finite minimiser; a constant b ≥ 0 is added to the threshold (fit_bias=False: the "
+            "printed form)."
+        ),
+        target="isometry.probabilistic.privileged:PrivilegedML",
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="P09",
+        name="BayesianML",
+        title="Bayesian metric learning with a sigmoid likelihood",
+        family=_P,
+        kind="estimator",
+        sees="pairs, labels",
+        equation="P(t | θ) = σ(−t(γᵀw_ij − μ)), θ = (μ, γ) ~ N(θ₀, I/δ); q(θ) = N(m, V) by variational Bayes",
+        cite="L. Yang, R. Jin, R. Sukthankar 2007, Bayesian active distance metric learning, UAI",
+        section="Bayesian Metric Learning Using Sigmoid Function",
+        deviates=(
+            "λ(ξ) is tanh(ξ/2)/(4ξ); the printed tanh(ξ)/(4ξ) is no bound. The threshold μ vanishes from the printed updates: we fold it "
+            "into the Gaussian vector. Centred data and leading directions only; negative weights of the mean metric are cut at 0."
+        ),
+        target="isometry.probabilistic.bayesian:BayesianML",
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="P10",
+        name="BayesianML[active]",
+        title="Active querying of pairs with a Bayesian metric (select_queries, partial_fit)",
+        family=_P,
+        kind="estimator",
+        sees="pairs, labels",
+        equation="argmax over pairs of H(P_ij), P_ij = E_q σ(−uᵀθ) the predictive probability of being similar",
+        cite="L. Yang, R. Jin, R. Sukthankar 2007, Bayesian active distance metric learning, UAI",
+        section="Bayesian Metric Learning Using Sigmoid Function",
+        deviates="The survey only mentions it. A batch is chosen greedily, with the covariance each answer would leave.",
+        target="isometry.probabilistic.bayesian:BayesianML",
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="P11",
+        name="BNCA",
+        title="Bayesian neighbourhood component analysis",
+        family=_P,
+        kind="estimator",
+        sees="labels",
+        equation="P(y | λ) = Π_i Π_{j∈H_i} softmax over C_i of −λᵀw_ij,  λ ~ N(m₀, I/δ);  q(λ) = N(m, V) by Böhning's bound",
+        cite="D. Wang, X. Tan 2017, Bayesian neighborhood component analysis, IEEE Trans. Neural Networks and Learning Systems",
+        section="Bayesian Neighborhood Component Analysis",
+        deviates=(
+            "H is Böhning's curvature bound, not the centring matrix; b uses the log-sum-exp at ψ; a neighbour's own zero column is left "
+            "out of its competitors; the softmax runs over neighbours of all classes, the outer sum over those of the own class. V does "
+            "not depend on ψ and is formed once; m is found as the maximum of the posterior, which the printed updates converge to."
+        ),
+        target="isometry.probabilistic.bnca:BNCA",
+        traits=frozenset({"rotation", "iterative"}),
+    ),
 )

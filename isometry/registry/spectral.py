@@ -203,4 +203,134 @@ ROWS: tuple[Method, ...] = (
         traits=frozenset({"rotation", "affine"}),
         below_euclidean="One direction by construction, which is too few for several classes.",
     ),
+    Method(
+        key="M08",
+        name="TraceRatioML",
+        title="Orthonormal trace-ratio metric, also for high dimension",
+        family=_S,
+        kind="estimator",
+        sees="labels, pairs",
+        equation="max tr(UᵀM_DU)/tr(UᵀM_SU)  s.t.  UᵀU = I, in range(M_S + M_D)",
+        cite="S. Xiang, F. Nie, C. Zhang 2008, Learning a Mahalanobis distance metric for data clustering and classification, Pattern Recognition",
+        section="High Dimensional Discriminative Component Analysis",
+        deviates=(
+            "λ is not a regularisation parameter but the unknown optimal ratio, the root of max tr(Uᵀ(S_b − λS_w)U) = 0; a "
+            "fixed λ is another criterion (lam=number). The eigenvectors of the largest eigenvalues are taken. The reduction "
+            "to range(S_b + S_w) is mandatory, not merely harmless, and its basis has d-vectors, not n-vectors. If S_w leaves "
+            "p directions unused, S_b is maximised over them. Pair Laplacians give Σ_c n_c W_c, not the class-mean S_w."
+        ),
+        target="isometry.spectral.trace_ratio:TraceRatioML",
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="M09",
+        name="LLERegularizedML",
+        title="Trace-ratio metric regularised by locally linear embedding, semi-supervised",
+        family=_S,
+        kind="estimator",
+        sees="labels, pairs",
+        equation="max tr(UᵀM_DU)/tr(Uᵀ(M_S + λ XᵀEX/n)U)  s.t.  UᵀU = I,  E = (I − S)ᵀ(I − S)",
+        cite="M. S. Baghshah, S. B. Shouraki 2009, Semi-supervised metric learning using pairwise constraints, IJCAI",
+        section="Regularization by Locally Linear Embedding",
+        deviates=(
+            "The first display has similar pairs in the numerator and unsquared norms. With UᵀU = I the generalised "
+            "eigenproblem is not the solution (its eigenvectors are not orthonormal): it is a trace ratio; the eigenproblem is "
+            "kept as algorithm='gevp'. G_i⁻¹1/1ᵀG_i⁻¹1 is the vector of row i of S, not one entry. Means over pairs and "
+            "samples make λ free of their numbers."
+        ),
+        target="isometry.spectral.lle:LLERegularizedML",
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="M10",
+        name="FishMML",
+        title="Fisher–HSIC multi-view metric learning",
+        family=_S,
+        kind="estimator",
+        sees="labels",
+        equation="max Σ_r tr(U_rᵀ(S_b^r + λ₁S_t^r)U_r) + λ₂ Σ_{r<w} HSIC(X^rU_r, X^wU_w)  s.t.  U_rᵀU_r = I",
+        cite="C. Zhang, Y. Liu, Y. Liu, Q. Hu, X. Liu, P. Zhu 2018, FISH-MML: Fisher-HSIC multi-view metric learning, IJCAI",
+        section="Fisher-HSIC Multi-view Metric Learning (FISH-MML)",
+        deviates=(
+            "One U for all views is impossible when they differ in width: each view has its own. The index w of the other "
+            "view needs a sum, and the matrix whose eigenvectors are taken depends on the other U_w, so the problem is solved "
+            "by block ascent, not by one eigenproblem. S_b carries the class sizes, so that S_b + S_w = S_t. Views are brought "
+            "to unit variance first, because HSIC is quartic in their units."
+        ),
+        target="isometry.spectral.fishmml:FishMML",
+        xfails={
+            "test_beats_euclidean_on_a_planted_problem": (
+                "the criterion rewards total variance, and that is noise there; the second half of the columns, a view of "
+                "its own, holds nothing else"
+            ),
+        },
+        traits=frozenset({"iterative"}),
+        below_euclidean="Every view keeps its own directions, and the term in the total variance favours loud ones.",
+    ),
+    Method(
+        key="M13",
+        name="IML",
+        title="Imbalanced metric learning",
+        family=_S,
+        kind="estimator",
+        sees="labels",
+        equation="min_W Σ_c 1/(2C) (a mean_Sim_c [d² − 1]₊ + (1 − a) mean_Dis_c [1 + m − d²]₊) + γ|W − I|²",
+        cite="L. Gautheron, A. Habrard, E. Morvant, M. Sebban 2019, Metric learning from imbalanced data, ICTAI",
+        section="Imbalanced Metric Learning (IML)",
+        deviates=(
+            "Pairs are not random: similar ones are nearest neighbours in the input space, dissimilar ones nearest neighbours "
+            "in the current metric, as in the authors' code. We hold them fixed within a solve and seek them again between "
+            "solves, since the authors' objective jumps when they change inside it. Any number of classes, not two only."
+        ),
+        target="isometry.spectral.iml:IML",
+        test_params={"n_refresh": 2, "tol": 1e-4},
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="M14",
+        name="LLMA",
+        title="Locally linear metric adaptation, semi-supervised and non-linear",
+        family=_S,
+        kind="estimator",
+        sees="labels, pairs",
+        equation="min_B mean_S |y_i − y_j|² + λ mean_ω (|y_i − y_j| − |x_i − x_j|)² (+ ε|B|²),  y = x + Bπ(x)",
+        cite="H. Chang, D.-Y. Yeung 2004, Locally linear metric adaptation for semi-supervised clustering, ICML",
+        section="Locally Linear Metric Adaptation (LLMA)",
+        deviates=(
+            "y_i = x_i + Bπ_i (indices are mixed up in print), and B is shared, so its columns belong to global centres, not "
+            "to the neighbours of each point. Minimising over σ is degenerate (σ → 0 removes the penalty) and over w ill "
+            "posed: both are parameters. The penalty keeps local distances of all points, not of similar ones. Means instead "
+            "of sums rescale λ. A ridge on B is ours: without it samples outside the fit are thrown about."
+        ),
+        target="isometry.spectral.llma:LLMA",
+        xfails={
+            "test_labels_and_all_their_pairs_agree": "labels become links between near samples of a class, not all its pairs",
+        },
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="M15",
+        name="MarginSVM",
+        title="Metric by the margin of a support vector machine",
+        family=_S,
+        kind="estimator",
+        sees="labels, pairs",
+        equation="min ½|W|² + C_S mean_S zᵀWz + C_D(−νg + mean_D ξ)  s.t.  zᵀWz − zᵀz ≥ g − ξ on D, W ⪰ 0, g, ξ ≥ 0",
+        cite="I. W. Tsang, J. T. Kwok 2003, Distance metric learning with kernels, ICANN",
+        section="Relevant to Support Vector Machine",
+        deviates=(
+            "νγ enters with a minus sign: with the printed plus the margin is always 0 and the dual constraint Σa ≥ C_D ν does "
+            "not arise. The constraint compares the new with the original squared distance of each dissimilar pair; the "
+            "printed triplet constraint does not belong to the printed dual. In the dual's first term W must be I. |W|₂ is the "
+            "Frobenius norm. The closed form of W need not be PSD: the exact dual with W ⪰ 0 has the positive part of the "
+            "same matrix, and that is the default (psd=True)."
+        ),
+        target="isometry.spectral.margin_svm:MarginSVM",
+        xfails={
+            "test_beats_euclidean_on_a_planted_problem": (
+                "W follows the scatter of dissimilar pairs, which is mostly noise there, unless C_S is raised to about C_D"
+            ),
+        },
+        traits=frozenset({"rotation", "iterative"}),
+    ),
 )

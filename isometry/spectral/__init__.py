@@ -3,8 +3,12 @@
 from isometry.spectral.covariance import Covariance, Euclidean
 from isometry.spectral.dca import DCA
 from isometry.spectral.fisher import FisherML, TraceSDP
+from isometry.spectral.fishmml import FishMML
+from isometry.spectral.iml import IML
 from isometry.spectral.lle import LLERegularizedML
+from isometry.spectral.llma import LLMA
 from isometry.spectral.lmnn import LMNN
+from isometry.spectral.margin_svm import MarginSVM
 from isometry.spectral.mmc import MMC, RankOneMMC
 from isometry.spectral.rca import RCA
 from isometry.spectral.trace_ratio import TraceRatioML
@@ -13,10 +17,14 @@ __all__ = [
     "Covariance",
     "DCA",
     "Euclidean",
+    "FishMML",
     "FisherML",
+    "IML",
     "LLERegularizedML",
+    "LLMA",
     "LMNN",
     "MMC",
+    "MarginSVM",
     "RCA",
     "RankOneMMC",
     "TraceRatioML",

@@ -63,7 +63,7 @@ class LMNN(LinearMetric):
         init="pca",
         max_impostors=None,
         solver="lbfgs",
-        max_iter=100,
+        max_iter=200,
         tol=1e-5,
         random_state=None,
         verbose=False,
@@ -127,7 +127,8 @@ class LMNN(LinearMetric):
                         break
                     if fresh == 0:
                         problem.restart(L)
-        self._record(Solution(L, solution.value, n_iter, solution.reason, solution.converged, history))
+        reason = solution.reason if solution.converged else f"max_iter={self.max_iter} reached"
+        self._record(Solution(L, solution.value, n_iter, reason, solution.converged, history))
         return L
 
     def _sdp(self, problem, X, p) -> np.ndarray:
