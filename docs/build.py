@@ -1,4 +1,4 @@
-"""Writes docs/methods.md and docs/errata.md from the method table: `make docs`. With --check, only says if they are old."""
+"""Writes docs/methods.md and docs/errata.md from the method table: `make docs`. With --check, says if they are old."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ def method_table() -> str:
         rows = [m for m in METHODS if m.family == family]
         if not rows:
             continue
-        lines += ["", f"## {family.capitalize()}", "", "| id | name | learns from | solves | reference |", "|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {family.capitalize()}",
+            "",
+            "| id | name | learns from | solves | reference |",
+            "|---|---|---|---|---|",
+        ]
         lines += [
             f"| {m.key} | `{m.name}` | {escape(m.sees)} | {escape(m.equation)} | {escape(m.cite)} |" for m in rows
         ]
@@ -35,8 +41,8 @@ def errata() -> str:
         "",
         "# Where the code departs from the survey's print, and why",
         "",
-        "The survey *Spectral, Probabilistic, and Deep Metric Learning* has misprints, as every long text has. Each entry",
-        "says what we compute instead. Methods without an entry follow the print.",
+        "The survey *Spectral, Probabilistic, and Deep Metric Learning* has misprints, as every long text has.",
+        "Each entry says what we compute instead. Methods without an entry follow the print.",
     ]
     for m in METHODS:
         if m.deviates:

@@ -62,7 +62,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             if self._needs_y:
                 raise ValueError(f"{name} requires y to be passed, but the target y is None")
             return None
-        side = as_supervision(y, n, unlabelled=-1 if self._uses_unlabelled else None)
+        side: Any = as_supervision(y, n, unlabelled=-1 if self._uses_unlabelled else None)
         for kind in self._sees:
             if isinstance(side, kind):
                 break
@@ -209,8 +209,7 @@ class ObjectiveMetric(LinearMetric):
 
     _convex: ClassVar[bool] = False
 
-    @staticmethod
-    def _start_sqdist(Z: np.ndarray, rng: np.random.RandomState) -> float:
+    def _start_sqdist(self, Z: np.ndarray, rng: np.random.RandomState) -> float:
         """The squared distance that becomes 1 at the start; only named starts are scaled."""
         return 1.0
 

@@ -20,16 +20,16 @@ REPORT = ("n_iter_", "history_", "stop_reason_", "converged_")  # how an iterati
 class KernelMetric(MetricLearner):
     """Abstract: a metric in the feature space of a kernel, transform(x) = dual_coef_ (k(landmarks, x) − kernel_means_).
 
-    Subclasses store ``kernel``, ``gamma``, ``degree``, ``coef0``, ``landmarks``, ``variance``, ``max_rank`` and
-    ``random_state``, and ``center`` if it can be chosen.
+    Subclasses store ``kernel``, ``gamma``, ``degree``, ``coef0``, ``landmarks`` and ``random_state``, and ``center`` if
+    it can be chosen.
     """
 
     _uses_unlabelled = True  # every row spans the feature space, labelled or not
     center: bool = True
     dual_coef_: Any
 
-    def _kernel_map(self, X: np.ndarray) -> KernelMap:
-        """Coordinates of the feature space that the rows of X span."""
+    def _kernel_map(self, X: np.ndarray, *, variance: float, max_rank: float | None) -> KernelMap:
+        """Coordinates of the feature space that the rows of X span, as many as the kernel's spectrum suggests."""
         params = {k: getattr(self, k) for k in ("gamma", "degree", "coef0")} if isinstance(self.kernel, str) else {}
         return fit_kernel_map(
             X,
@@ -37,8 +37,8 @@ class KernelMetric(MetricLearner):
             params,
             landmarks=self.landmarks,
             center=self.center,
-            variance=self.variance,
-            max_rank=self.max_rank,
+            variance=variance,
+            max_rank=max_rank,
             rng=check_random_state(self.random_state),
         )
 
@@ -128,7 +128,7 @@ class Kernelized(KernelMetric):
         return self.learner._supervise(y, n)
 
     def _fit(self, X, side):
-        phi, learner = self._kernel_map(X), clone(self.learner)
+        phi, learner = self._kernel_map(X, variance=self.variance, max_rank=self.max_rank), clone(self.learner)
         r = phi.basis.shape[1]
         if isinstance(p := getattr(learner, "n_components", None), Integral) and p > r:
             learner.set_params(n_components=r)

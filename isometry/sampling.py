@@ -158,6 +158,7 @@ class SignedEdges:
                 return float(np.einsum("ij,ij->", value, w, dtype=np.float64)), slope * w
 
             return dense
+        assert self.sign is not None and self.weight is not None  # listed
         sign, weight = self.sign, self.weight * np.where(self.sign > 0, similar, dissimilar)
 
         def listed(d, block):

@@ -86,6 +86,8 @@ class Labels(Supervision):
 
     kind = "labels"
     repeatable = True
+    classes: np.ndarray  # (c,) sorted
+    codes: np.ndarray  # (n,) place of the label in classes, −1 if unlabelled
 
     def __init__(self, y: Any, *, unlabelled: Any = None):
         y = np.asarray(y.codes if isinstance(y, Labels) else y)
@@ -96,8 +98,8 @@ class Labels(Supervision):
         missing = _missing(y)
         if missing.any():
             raise ValueError(
-                f"y has {missing.sum()} missing labels (first at row {np.flatnonzero(missing)[0]}); drop those rows, or "
-                "code them with a value of their own and pass Labels(y, unlabelled=that_value)"
+                f"y has {missing.sum()} missing labels (first at row {np.flatnonzero(missing)[0]}); drop those rows, "
+                "or code them with a value of their own and pass Labels(y, unlabelled=that_value)"
             )
         if y.dtype.kind == "f" and type_of_target(y) == "continuous":
             raise ValueError("Unknown label type: continuous. y must hold class labels; bin a continuous target first")

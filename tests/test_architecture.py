@@ -98,7 +98,9 @@ def test_importing_is_light():
 
 
 def test_learners_do_not_import_torch_or_plotting():
-    code = "import sys, isometry; isometry.LMNN; print([m for m in ('torch', 'plotly', 'matplotlib') if m in sys.modules])"
+    code = (
+        "import sys, isometry; isometry.LMNN; print([m for m in ('torch', 'plotly', 'matplotlib') if m in sys.modules])"
+    )
     assert run(code).strip() == "[]"
 
 

@@ -67,7 +67,9 @@ def test_orthonormal_fisher_with_all_directions_is_euclidean(blobs):
     assert_allclose(sqdist(fisher.transform(X)), sqdist(Euclidean().fit_transform(X)), atol=1e-9)
 
 
-@pytest.mark.parametrize("learner", [RCA(), DCA(reg=1e-3), GMML(reg=0.1), FisherML(reg=1e-3), NCA(n_components=2, reg=0.01)])
+@pytest.mark.parametrize(
+    "learner", [RCA(), DCA(reg=1e-3), GMML(reg=0.1), FisherML(reg=1e-3), NCA(n_components=2, reg=0.01)]
+)
 def test_kernelized_linear_is_linear(learner, blobs):
     X, y = blobs
     linear, kernel = learner.fit(X, y), Kernelized(learner, kernel="linear", center=True).fit(X, y)

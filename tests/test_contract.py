@@ -26,7 +26,9 @@ TABLE = [m for m in METHODS if "matrix-samples" not in m.traits]  # samples are 
 
 
 def every(methods=TABLE, *, trait=None, without=None):
-    chosen = [m for m in methods if (trait is None or trait in m.traits) and (without is None or without not in m.traits)]
+    chosen = [
+        m for m in methods if (trait is None or trait in m.traits) and (without is None or without not in m.traits)
+    ]
     return pytest.mark.parametrize("method", chosen, ids=lambda m: m.key)
 
 

@@ -33,7 +33,6 @@ from isometry.sampling import signed_edges
 from isometry.supervision import as_supervision
 from tests.conftest import make_blobs
 
-
 SHUFFLED = KFold(3, shuffle=True, random_state=0)
 
 
@@ -150,7 +149,7 @@ def test_impossible_conversion_says_what_is_needed(blobs):
 
 
 def test_metric_learn_tuples(blobs):
-    X, y = blobs
+    X, _ = blobs
     T = np.stack([X[[0, 1, 2]], X[[1, 5, 40]]], axis=1)  # (3, 2, d)
     rows, side = Pairs.from_tuples(T, [1, 1, -1])
     assert_allclose(rows[side.i], T[:, 0])
@@ -246,10 +245,12 @@ def test_signed_edges_dense_and_listed_agree(sampler):
 
 
 def test_soft_and_weighted_pairs_change_the_metric_as_they_should(blobs):
-    """A pair listed twice = a pair of weight two; soft similarity ½ = once similar and once dissimilar at half weight."""
+    """A pair listed twice = a pair of weight two."""
     X, y = blobs
     base = all_pairs(y)
-    twice = Pairs(np.r_[base.i, base.i[:50]], np.r_[base.j, base.j[:50]], np.r_[base.similarity, base.similarity[:50]], n=len(X))
+    twice = Pairs(
+        np.r_[base.i, base.i[:50]], np.r_[base.j, base.j[:50]], np.r_[base.similarity, base.similarity[:50]], n=len(X)
+    )
     weight = np.ones(len(base.i))
     weight[:50] = 2
     heavy = Pairs(base.i, base.j, base.similarity, n=len(X), weight=weight)

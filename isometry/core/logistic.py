@@ -76,7 +76,8 @@ def minimize_threshold(
     With square factors the minimum is certified: where ∂f/∂W has a negative eigenvalue, its eigenvector is a direction
     of descent that the factor could not see; it is added and the search goes on.
     """
-    factors, history, n_iter = [np.array(L, dtype=np.float64) for L in factors], [], 0
+    factors, n_iter = [np.array(L, dtype=np.float64) for L in factors], 0
+    history: list[float] = []
     cuts = np.cumsum([L.size for L in factors])
     square = all(L.shape[0] == L.shape[1] for L in factors)
 

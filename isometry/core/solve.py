@@ -62,7 +62,7 @@ def lbfgs(
 ) -> Solution:
     """Minimise ``fun(x) → (value, gradient)`` over an array of any shape by SciPy's L-BFGS-B, in float64.
 
-    The variables are scaled so that the start has norm 10: the first step then changes it by a tenth whatever the units,
+    The variables are scaled so that the start has norm 10: the first step then changes it by a tenth in any units,
     and cannot land on 0, which is a stationary point of every function of LᵀL. Stops when the largest entry of the
     (projected) gradient in those variables is ≤ tol · max(its value at the start, |f|/100), or when an iteration lowers
     the value by less than ``flat`` (default tol · 1e-4), relatively.
@@ -70,7 +70,7 @@ def lbfgs(
     shape, history = np.shape(x0), []
     progress = progress or Progress()
     x0 = np.asarray(x0, dtype=np.float64).ravel()
-    unit = np.linalg.norm(x0) / 10 or 1.0
+    unit = float(np.linalg.norm(x0)) / 10 or 1.0
 
     def scaled(u):
         f, g = fun((u * unit).reshape(shape))
@@ -90,7 +90,7 @@ def lbfgs(
         progress.step(history[-1])
 
     if bounds is not None:
-        bounds = [tuple(None if b is None else b / unit for b in pair) for pair in bounds]
+        bounds = [(None if a is None else a / unit, None if b is None else b / unit) for a, b in bounds]
     result = so.minimize(
         scaled,
         u0,
@@ -155,7 +155,7 @@ def fista(
             continue
         if gap is not None and it % 10 == 0 and gap(x_new) <= tol:
             return Solution(x_new, f_new, it, "duality gap below tol", True, history)
-        done = gap is None and change <= tol * max(1.0, np.linalg.norm(x_new))
+        done = gap is None and change <= tol * max(1.0, float(np.linalg.norm(x_new)))
         if done and momentum == 1.0:
             return Solution(x_new, f_new, it, "relative step below tol", True, history)
         momentum_new = 1.0 if done else (1 + np.sqrt(1 + 4 * momentum**2)) / 2
@@ -261,7 +261,8 @@ def adam(
     It ends with the epochs; their mean values are the history.
     """
     progress = progress or Progress()
-    x, m, v, k = np.array(x0, dtype=np.float64), 0.0, 0.0, 0
+    x: np.ndarray = np.array(x0, dtype=np.float64)
+    m, v, k = np.zeros_like(x), np.zeros_like(x), 0
     history: list[float] = []
     for epoch in epochs:
         values = []

@@ -20,7 +20,7 @@ class DCA(LinearMetric):
     Parameters
     ----------
     n_components : at most rank(C_b), which is the default
-    algorithm : "gevp", the maximiser: generalised eigenvectors of (C_b, C_w); or "hoi", the two-step recipe of the paper,
+    algorithm : "gevp", the maximiser: generalised eigenvectors of (C_b, C_w); or "hoi", the two steps of the paper,
         which stays in range(C_b)
     within : C_w as the mean of the chunklets' covariances ("chunklet_mean") or "pooled" over samples
     reg : relative ridge on C_w

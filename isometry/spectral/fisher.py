@@ -35,7 +35,8 @@ class FisherML(LinearMetric):
 
     References
     ----------
-    A. Ghodsi, D. Wilkinson, F. Southey, "Improving embeddings by flexible exploitation of side information", IJCAI 2007.
+    A. Ghodsi, D. Wilkinson, F. Southey, "Improving embeddings by flexible exploitation of side information",
+    IJCAI 2007.
     B. Alipanahi, M. Biggs, A. Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008.
     """
 
@@ -69,7 +70,8 @@ class FisherML(LinearMetric):
             )
         elif p == d and self.constraint == "scatter":
             warnings.warn(
-                "n_components equals the number of features: the metric is the inverse of the similar scatter, whatever the dissimilar pairs",
+                "n_components equals the number of features: the metric is the inverse of the similar scatter, "
+                "whatever the dissimilar pairs",
                 stacklevel=3,
             )
         scale = np.sqrt(1 / p) if self.constraint == "trace" else 1.0

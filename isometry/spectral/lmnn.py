@@ -36,7 +36,7 @@ class LMNN(LinearMetric):
     mu : μ in [0, 1], weight of the push term
     margin : its unit is that of squared distances: standardise the features
     init : "pca", "identity", "lda", "random" or an array (p, d)
-    max_impostors : impostors an anchor may have, nearest first. None: all of them, unless they outgrow scikit-learn's
+    max_impostors : impostors an anchor may have, nearest first. None: all, unless they outgrow scikit-learn's
         ``working_memory``; ``max_impostors_`` tells the cap that was needed, if one was
     solver : "lbfgs" on L, or "sdp": the convex programme by cvxpy, for some 60 samples at most
     max_iter, tol, random_state, verbose : as everywhere
@@ -47,7 +47,8 @@ class LMNN(LinearMetric):
 
     References
     ----------
-    K. Q. Weinberger, L. K. Saul, "Distance metric learning for large margin nearest neighbor classification", JMLR 2009.
+    K. Q. Weinberger, L. K. Saul, "Distance metric learning for large margin nearest neighbor classification",
+    JMLR 2009.
     """
 
     _sees = (Labels, Triplets)
@@ -150,7 +151,7 @@ class LMNN(LinearMetric):
         self._record(
             Solution(W.value, programme.value, programme.solver_stats.num_iters or 0, programme.status, solved)
         )
-        return factor(W.value, p)
+        return factor(np.asarray(W.value), p)
 
 
 class Impostors:

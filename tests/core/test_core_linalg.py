@@ -8,10 +8,10 @@ import scipy.linalg as sla
 from numpy.testing import assert_allclose
 
 from isometry.core import linalg, spd
+from isometry.core.edges import ListedEdges
 from isometry.core.hinge import rounded_hinge
 from isometry.core.kernels import default_gamma, fit_kernel_map, hsic, kernel_matrix
 from isometry.core.objective import Objective, minimize_psd
-from isometry.core.edges import ListedEdges
 from isometry.core.priors import prior_matrix
 from isometry.core.probability import neighbor_softmax, softplus
 from isometry.core.solve import alternate, fista, lbfgs, riemannian, trace_ratio
@@ -156,7 +156,9 @@ def test_fista_equals_a_closed_form_projection(rng):
     assert_allclose(solution.x, linalg.psd_project(A), atol=1e-7)
     H = random_spd(rng, 6)
     b = rng.standard_normal(6)
-    s = fista(lambda x: (0.5 * x @ H @ x - b @ x, H @ x - b), lambda x: np.maximum(x, 0), np.ones(6), tol=1e-12, max_iter=5000)
+    s = fista(
+        lambda x: (0.5 * x @ H @ x - b @ x, H @ x - b), lambda x: np.maximum(x, 0), np.ones(6), tol=1e-12, max_iter=5000
+    )
     g = H @ s.x - b
     assert np.abs(np.minimum(s.x, g)).max() < 1e-6  # x ≥ 0, g ≥ 0, x·g = 0
     assert np.all(np.diff(s.history) <= 0)
@@ -263,7 +265,11 @@ def test_priors(rng):
     assert_allclose(prior_matrix("covariance", X), np.linalg.inv(np.cov(X.T)), rtol=1e-9)
     W = random_spd(rng, 3)
     assert_allclose(prior_matrix(W, X), W)
-    for bad, message in ((np.eye(2), "shape"), (np.triu(np.ones((3, 3))), "symmetric"), (-np.eye(3), "positive definite")):
+    for bad, message in (
+        (np.eye(2), "shape"),
+        (np.triu(np.ones((3, 3))), "symmetric"),
+        (-np.eye(3), "positive definite"),
+    ):
         with pytest.raises(ValueError, match=message):
             prior_matrix(bad, X)
     with pytest.raises(ValueError, match="unknown"):

@@ -149,7 +149,7 @@ def test_edges_pull_is_the_laplacian_times_the_features(data, rng, dense):
 
 
 def test_objective_gradients_by_finite_differences(data, rng):
-    X, y = data
+    X, _ = data
     X = X - X.mean(axis=0)
     i, j = np.triu_indices(20, 1)
     objective = Objective(
@@ -173,7 +173,9 @@ def test_nearest_allowed_breaks_ties_by_index():
     X = np.array([[0.0], [1.0], [1.0], [-1.0], [5.0]])
     index, dist = nearest_allowed(X, 2, lambda rows: np.ones((rows.stop - rows.start, 5), bool))
     assert index[0].tolist() == [1, 2] and dist[0].tolist() == [1, 1]
-    only, far = nearest_allowed(X, 3, lambda rows: np.tile([False, True, False, False, True], (rows.stop - rows.start, 1)))
+    only, far = nearest_allowed(
+        X, 3, lambda rows: np.tile([False, True, False, False, True], (rows.stop - rows.start, 1))
+    )
     assert only[0].tolist() == [1, 4, -1] and np.isinf(far[0, 2])
 
 

@@ -21,7 +21,9 @@ def data():
 def balanced(seed=0, n_classes=3, per_class=25, d=4):
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(n_classes), per_class)
-    return rng.standard_normal((len(y), d)) @ rng.standard_normal((d, d)) + 2 * rng.standard_normal((n_classes, d))[y], y
+    return rng.standard_normal((len(y), d)) @ rng.standard_normal((d, d)) + 2 * rng.standard_normal((n_classes, d))[
+        y
+    ], y
 
 
 def cosines(A, B):
@@ -77,7 +79,7 @@ def test_M00_ledoit_wolf_is_scikit_learns(data):
 
 
 def test_M00_errors(data):
-    X, y = data
+    X, _ = data
     with pytest.raises(ValueError, match="requires y"):
         Covariance(covariance="within").fit(X)
     with pytest.raises(ValueError, match="'total' or 'within'"):
@@ -161,7 +163,9 @@ def test_M05a_similar_scatter_becomes_the_identity(data):
 def test_M05b_balanced_classes_give_lda():
     X, y = balanced()
     lda = LinearDiscriminantAnalysis(solver="eigen").fit(X, y)
-    assert np.arccos(np.clip(cosines(FisherML(reg=0).fit(X, y).components_, lda.scalings_[:, :2].T), -1, 1)).max() < 1e-6
+    assert (
+        np.arccos(np.clip(cosines(FisherML(reg=0).fit(X, y).components_, lda.scalings_[:, :2].T), -1, 1)).max() < 1e-6
+    )
 
 
 def test_M05c_all_directions_give_the_inverse_similar_scatter(data):

@@ -1,0 +1,1 @@
+"""Side-by-side runs against other libraries; results are ratios."""
