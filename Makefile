@@ -25,7 +25,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(VENV)/.ready
-	$(BIN)/isometry compare --report isometry-report
+	$(BIN)/isometry compare digits --sample 600 --scoring map@r --folds 3 --jobs $(JOBS) --report isometry-report \
+		--methods RCA,DCA,FisherML,TraceRatioML,GMML,DRML,IGML,LMNN,ITML,MCML,NCA,FastNCA,PCCA,LDML
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check isometry tests benchmarks examples

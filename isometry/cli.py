@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from isometry.select import Comparison
 
 EXTRAS = {"torch": "deep", "accelerate": "deep", "onnx": "export", "faiss": "index", "dask": "dask"}
+EMBEDDED = {"wine": "cultivar", "iris": "species", "breast_cancer": "diagnosis", "digits": "digit"}  # and labels
 MARKS = {"better": "[green]better[/]", "worse": "[red]worse[/]", "unclear": "[dim]unclear[/]"}
 EVERYWHERE = {  # parameters that mean the same in every method, which docstrings therefore pass over
     "max_iter": "iterations at most",
@@ -145,7 +146,8 @@ def info(method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M
 @app.command()
 def compare(
     file: Annotated[
-        Path | None, typer.Argument(help="csv, tsv, parquet or npz file; without one, scikit-learn's wine data")
+        Path | None,
+        typer.Argument(help="csv, tsv, parquet or npz file; or wine, iris, breast_cancer, digits (default: wine)"),
     ] = None,
     target: Target = None,
     methods: Annotated[str, typer.Option(help="names separated by commas, or all, fast, or a family")] = "all",
@@ -160,6 +162,7 @@ def compare(
     scaler: Annotated[str, typer.Option(help="standard, minmax, robust, normalize or none")] = "standard",
     jobs: Annotated[int, typer.Option(help="processes; -1 for all cores")] = 1,
     seed: Seed = 0,
+    sample: Annotated[int | None, typer.Option(help="compare on this many rows, drawn evenly from the classes")] = None,
     drop: Drop = None,
     key: Key = None,
     float32: Single = False,
@@ -171,9 +174,12 @@ def compare(
 
     if file is not None and target is None and file.is_file() and file.suffix.lower() != ".npz":
         raise Usage(f"a comparison needs labels: name their column in {file} with --target")
-    table = _wine(target) if file is None else _read(file, target, drop, key, float32)
+    embedded = file is None or (str(file) in EMBEDDED and not file.exists())
+    table = _embedded(str(file or "wine"), target) if embedded else _read(cast(Path, file), target, drop, key, float32)
     if table.y is None:
         raise Usage(f"a comparison needs labels: {file} holds no array y; name it with --target")
+    if sample is not None:
+        table = _sample(table, sample, seed)
     _check_outputs(save)
     if report is not None:
         from isometry.report.html import report_file, write_report
@@ -314,15 +320,31 @@ def _read(file: Path, target, drop: str | None, key, float32: bool, features: li
         )
 
 
-def _wine(target: str | None) -> Table:
-    from sklearn.datasets import load_wine
+def _embedded(name: str, target: str | None) -> Table:
+    """A data set that comes with scikit-learn."""
+    from sklearn import datasets
 
     from isometry.io import Table
 
     if target is not None:
-        raise Usage("--target names a column of FILE, but no FILE was given")
-    wine = load_wine()
-    return Table(wine.data, wine.target_names[wine.target], list(wine.feature_names), "cultivar", "wine")
+        raise Usage(f"--target names a column of a file, but {name} is embedded and knows its labels")
+    data = getattr(datasets, f"load_{name}")()
+    return Table(data.data, data.target_names[data.target], list(data.feature_names), EMBEDDED[name], name)
+
+
+def _sample(table: Table, n: int, seed: int) -> Table:
+    """n rows, with the classes in proportion as far as that can be."""
+    from dataclasses import replace
+
+    from sklearn.model_selection import train_test_split
+
+    if not 2 <= n <= len(table.X):
+        raise Usage(f"--sample {n} must be between 2 and the number of rows, {len(table.X)}")
+    if n == len(table.X):
+        return table
+    with _usage(ValueError):
+        X, _, y, _ = train_test_split(table.X, table.y, train_size=n, stratify=table.y, random_state=seed)
+    return replace(table, X=X, y=y, name=f"{table.name}, {n} of {len(table.X)} rows")
 
 
 def _frame(table: Table) -> Any:

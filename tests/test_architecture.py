@@ -22,7 +22,8 @@ LAYERS = [
     {"registry"},
     {"base"},
     {"kernelized"},
-    {"spectral", "geometric", "probabilistic", "kernel", "deep"},
+    {"spectral", "geometric", "probabilistic", "deep"},
+    {"kernel"},  # kernel versions of linear methods
     {"select"},
     {"io"},
     {"report"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.core.linalg import definite, fix_signs, sym_fn, symmetrize
+from isometry.core.linalg import RANK_TOL, definite, fix_signs, joint_range, sym_fn, symmetrize
 
 
 def geodesic(A: np.ndarray, B: np.ndarray, t: float = 0.5) -> np.ndarray:
@@ -56,3 +56,11 @@ def shifted_mean_factor(S: np.ndarray, D: np.ndarray, t: float, reg: float, W0: 
     shift = reg * size / d
     W0 = np.eye(d) if W0 is None else W0
     return inverse_geodesic_factor(S + shift * sla.inv(W0), D + shift * W0, t)
+
+
+def definite_pair(S: np.ndarray, D: np.ndarray, reg: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Q (d, r), QᵀSQ, QᵀDQ: both scatters where either has variance, made positive definite by a relative ridge."""
+    if np.trace(S) <= RANK_TOL * np.trace(D):
+        raise ValueError("similar pairs must differ somewhere: all of them are at distance 0")
+    Q = joint_range(S, D)
+    return Q, definite(Q.T @ S @ Q, reg), definite(Q.T @ D @ Q, reg)

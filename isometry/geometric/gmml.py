@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg as sla
 
 from isometry.base import LinearMetric, mean_pair_scatters
-from isometry.core.linalg import column_range, definite
+from isometry.core.linalg import RANK_TOL, definite, joint_range
 from isometry.core.priors import prior_matrix
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.supervision import Labels, Pairs
@@ -57,7 +57,9 @@ class GMML(LinearMetric):
             W0 = prior_matrix(self.prior, X)
             L = inverse_geodesic_factor(S + self.reg * sla.inv(W0), D + self.reg * W0, self.t)
         else:
-            Q = column_range(S / np.trace(S) + D / np.trace(D)) if np.trace(S) > 0 else column_range(D)
+            if np.trace(S) <= RANK_TOL * np.trace(D):
+                raise ValueError("all similar pairs are at distance 0: S⁻¹ has no meaning; set reg > 0, e.g. reg=0.1")
+            Q = joint_range(S, D)
             Sr, Dr = Q.T @ S @ Q, Q.T @ D @ Q
             L = inverse_geodesic_factor(definite(Sr, 0.0, tol=1e-9), definite(Dr, 0.0, tol=0.0), self.t) @ Q.T
         self._set_components(_leading(L, p), X.dtype)

@@ -185,4 +185,21 @@ ROWS: tuple[Method, ...] = (
         test_params={"n_epochs": 5},
         traits=frozenset({"iterative"}),
     ),
+    Method(
+        key="D50",
+        name="LayeredGMML",
+        title="Layered geometric metric learning",
+        family="geometric",
+        kind="estimator",
+        sees="labels, pairs",
+        equation="x_l = σ(W_l^{ρ/2} x_{l−1}),  W_l = S_l⁻¹ ♯_t D_l",
+        cite="H. Hajiabadi, R. Godaz, M. Ghasemi, R. Monsefi 2019, Layered geometric learning, ICAISC",
+        section="Geometric Metric Learning by Neural Network",
+        deviates=(
+            "Without activation and with full rank, L layers are the single metric W^L: there is a tanh between them, a damping "
+            "ρ = 1/L, and a warning. Rectifying eigenvalues is no activation for data vectors; it belongs to networks of SPD matrices. "
+            "Activation and damping are ours."
+        ),
+        target="isometry.geometric.layered:LayeredGMML",
+    ),
 )

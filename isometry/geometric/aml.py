@@ -1,0 +1,123 @@
+"""Adversarial metric learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isometry.base import LinearMetric, mean_pair_scatters
+from isometry.core.solve import Progress, Solution, alternate, lbfgs
+from isometry.core.spd import definite_pair, inverse_geodesic_factor
+from isometry.core.start import mean_sqdist
+from isometry.supervision import Labels, Pairs
+
+
+class AML(LinearMetric):
+    """GMML that must also hold on adversarial pairs: each pair moved so as to confuse the metric, at a price.
+
+    min_{W ≻ 0} ℓ(W; X, t) + α ℓ(W; Π*, t),  ℓ(W; P, t) = mean_{t=1} δᵀWδ + mean_{t=−1} δᵀW⁻¹δ,
+
+    Π* = argmin_Π ℓ(W; Π, −t) + β Σ (|x − π|_W² + |x' − π'|_W²), where δ is the difference of a pair. Π* has a closed
+    form: midpoints stay, differences become r(W)δ with r(l) = βl²/(2 + βl²) for similar and βδ/(2 + β) for dissimilar
+    pairs. What is left is a problem in the two mean scatters, of a cost that does not depend on the number of pairs.
+
+    Parameters
+    ----------
+    alpha : α ≥ 0, weight of the adversarial pairs; 0 is GMML
+    beta : β > 0, price of moving a point; ∞ leaves the pairs where they are
+    solver : "bilevel" descends on the problem above; "alternating" refits W on the pairs it moved last, which has
+        another fixed point
+    reg : relative ridge on both scatters
+
+    Notes
+    -----
+    The survey sums the confusion step over the training pairs, where it cannot depend on Π; it belongs on Π, with
+    flipped labels, which keeps it bounded.
+
+    References
+    ----------
+    S. Chen, C. Gong, J. Yang, X. Li, Y. Wei, J. Li, "Adversarial metric learning", IJCAI 2018.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar", "dissimilar")
+
+    def __init__(self, *, alpha=1.0, beta=1.0, solver="bilevel", reg=1e-6, max_iter=200, tol=1e-8, verbose=False):
+        self.alpha = alpha
+        self.beta = beta
+        self.solver = solver
+        self.reg = reg
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+
+    def _fit(self, X, side):
+        if self.alpha < 0 or not self.beta > 0:
+            raise ValueError(f"alpha={self.alpha} must not be negative and beta={self.beta} must be positive")
+        if self.solver not in ("bilevel", "alternating"):
+            raise ValueError(f"solver={self.solver!r} is unknown; expected 'bilevel' or 'alternating'")
+        S, D = (M / mean_sqdist(X) for M in mean_pair_scatters(X, side))  # the minimiser has no unit, tolerances have
+        Q, A, B = definite_pair(S, D, self.reg)
+        with Progress(self.verbose, "AML", self.max_iter) as progress:
+            solution = (self._descend if self.solver == "bilevel" else self._alternate)(A, B, progress)
+        self._set_components(solution.x @ Q.T, X.dtype)
+        self._record(solution)
+
+    def _descend(self, A: np.ndarray, B: np.ndarray, progress: Progress) -> Solution:
+        L0 = inverse_geodesic_factor(A, B)  # GMML's solution; searching relative to it evens out the scales of A and B
+
+        def relative(K):
+            value, gradient = self._cost(K @ L0, A, B)
+            return value, gradient @ L0.T
+
+        solution = lbfgs(relative, np.eye(len(A)), max_iter=self.max_iter, tol=self.tol, progress=progress)
+        solution.x = solution.x @ L0
+        return solution
+
+    def _alternate(self, A: np.ndarray, B: np.ndarray, progress: Progress) -> Solution:
+        def step(L):
+            R = self._confusion(L)
+            L = inverse_geodesic_factor(A + self.alpha * R @ A @ R, self._push() * B)
+            return L, self._cost(L, A, B)[0]
+
+        return alternate(step, inverse_geodesic_factor(A, B), max_iter=self.max_iter, tol=self.tol, progress=progress)
+
+    def _cost(self, L: np.ndarray, A: np.ndarray, B: np.ndarray) -> tuple[float, np.ndarray]:
+        """F(W) = tr(φ(W)A) + (1 + α(β/(2+β))²) tr(W⁻¹B), φ(l) = l + α l r(l)², and its gradient in L."""
+        P, s, Ut = np.linalg.svd(L)
+        if s[-1] <= 0:
+            return np.inf, np.zeros_like(L)
+        l, c = s**2, self._push()  # (d,) eigenvalues of W
+        A, B = Ut @ A @ Ut.T, c * (Ut @ B @ Ut.T)
+        r = self._shrink(l)
+        phi, slope = l + self.alpha * l * r**2, 1 + self.alpha * r**2 * (5 - 4 * r)
+        G = divided_differences(l, phi, slope) * A - B / np.outer(l, l)  # ∂F/∂W in the eigenbasis of W
+        return float(phi @ np.diag(A) + np.sum(np.diag(B) / l)), 2 * (P * s) @ G @ Ut
+
+    def _shrink(self, l: np.ndarray) -> np.ndarray:
+        """r(l) = βl²/(2 + βl²): what confusion leaves of a similar pair's difference."""
+        return 1 / (1 + 2 / (self.beta * l**2))
+
+    def _push(self) -> float:
+        return 1 + self.alpha / (1 + 2 / self.beta) ** 2
+
+    def _confusion(self, L: np.ndarray) -> np.ndarray:
+        """r(W) for W = LᵀL of full rank on the rows of L."""
+        _, s, Ut = np.linalg.svd(L, full_matrices=False)
+        return (Ut.T * self._shrink(s**2)) @ Ut
+
+    def adversarial_pairs(self, X: Any, pairs: Pairs) -> np.ndarray:
+        """Where the adversary moves the points of each pair: an array (m, 2, d)."""
+        X = np.asarray(X, dtype=np.float64)
+        R = self._confusion(self.components_.astype(np.float64))
+        x, x_ = X[pairs.i], X[pairs.j]  # (m, d)
+        delta = np.where((pairs.similarity >= 0.5)[:, None], (x - x_) @ R, (x - x_) / (1 + 2 / self.beta))
+        return ((x + x_)[:, None] + np.stack([delta, -delta], axis=1)) / 2
+
+
+def divided_differences(l: np.ndarray, phi: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """(φ(l_i) − φ(l_j))/(l_i − l_j), the mean of the two slopes where l_i and l_j nearly agree."""
+    gap = np.subtract.outer(l, l)
+    near = np.abs(gap) <= 1e-6 * np.add.outer(l, l)
+    return np.where(near, np.add.outer(slope, slope) / 2, np.subtract.outer(phi, phi) / np.where(near, 1, gap))

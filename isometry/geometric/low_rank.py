@@ -1,0 +1,173 @@
+"""Geometric mean metric learning of low rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import scipy.linalg as sla
+from sklearn.utils import check_random_state
+
+from isometry.base import LinearMetric, mean_pair_scatters
+from isometry.core.linalg import symmetrize, top_eigenvectors
+from isometry.core.solve import Solution, riemannian
+from isometry.core.spd import definite_pair, inverse_geodesic_factor
+from isometry.supervision import Labels, Pairs
+
+# f(U) = Σ φ(log m_i): φ and φ' as functions of m
+OBJECTIVES: dict[str, tuple[Callable, Callable]] = {
+    "geodesic": (lambda m: np.log(m) ** 2 / 4, lambda m: np.log(m) / 2),
+    "trace": (lambda m: 2 * np.sqrt(m), np.sqrt),
+}
+
+
+class LowRankGMML(LinearMetric):
+    """A p-dimensional subspace and the geometric mean metric within it: W = U B Uᵀ, UᵀU = I.
+
+    min_U Σ_i φ(log m_i),  m = eig(S̃D̃),  S̃ = UᵀSU,  D̃ = UᵀDU,  then  B = S̃⁻¹ ♯_t D̃,
+
+    with S, D the mean scatters of similar and dissimilar pairs. φ(s) = s²/4 is what the weighted distances of B to S̃⁻¹
+    and to D̃ leave at their best B ("geodesic"), φ(s) = 2e^{s/2} what tr(BS̃) + tr(B⁻¹D̃) leaves ("trace").
+
+    Parameters
+    ----------
+    n_components : p; "auto" is min(d, max(c, ⌈d/2⌉)) for c classes
+    t : in [0, 1], place of B on the geodesic; U does not depend on it
+    objective : "geodesic" or "trace"
+    subspace : "optimise" as above, or "discriminant": the leading eigenvectors of D relative to S, orthonormalised.
+        Recommended where p is small: neither objective looks for directions that separate
+    scale : factor on both scatters before U is sought. "auto", 1/√(λ_max(S) λ_max(D)), makes every m ≤ 1, so that
+        neither units nor other starts change the subspace; √(|S||D|)/(|S| + |D|) is that of the published code
+    init : "gmml" (leading eigenvectors of GMML's W), "discriminant" or "random"
+    n_init : number of starts; those after the first are random
+    reg : relative ridge on both scatters
+
+    Attributes
+    ----------
+    subspace_ : U (d, p)
+
+    Notes
+    -----
+    The survey inverts W of rank p and fixes Λ while U moves, where the objective is not one of subspaces; with B
+    eliminated it is. "trace" prefers directions in which both scatters are tiny.
+
+    References
+    ----------
+    M. Bhutani, P. Jawanpuria, H. Kasai, B. Mishra, "Low-rank geometric mean metric learning", arXiv 1806.05454, 2018.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar", "dissimilar")
+
+    def __init__(
+        self,
+        n_components="auto",
+        *,
+        t=0.5,
+        objective="geodesic",
+        subspace="optimise",
+        scale="auto",
+        init="gmml",
+        n_init=1,
+        reg=1e-6,
+        max_iter=250,
+        tol=1e-6,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.t = t
+        self.objective = objective
+        self.subspace = subspace
+        self.scale = scale
+        self.init = init
+        self.n_init = n_init
+        self.reg = reg
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def _fit(self, X, side):
+        self._check_params()
+        p, d = self._check_n_components(X.shape[1]), X.shape[1]
+        if p is None:
+            c = len(side.classes) if isinstance(side, Labels) else 0
+            p = min(d, max(c, -(-d // 2)))
+        Q, S, D = definite_pair(*mean_pair_scatters(X, side), self.reg)
+        solution = self._find_subspace(S, D, min(p, len(S)))
+        U = solution.x
+        self.subspace_ = Q @ U
+        self._set_components(inverse_geodesic_factor(U.T @ S @ U, U.T @ D @ U, self.t) @ self.subspace_.T, X.dtype)
+        self._record(solution)
+
+    def _check_params(self) -> None:
+        if not 0 <= self.t <= 1:
+            raise ValueError(f"t={self.t} must lie in [0, 1]")
+        if self.n_init < 1:
+            raise ValueError(f"n_init={self.n_init} must be at least 1")
+        if not (isinstance(self.scale, str) and self.scale == "auto") and not self.scale > 0:
+            raise ValueError(f"scale={self.scale!r} must be 'auto' or a positive number")
+        choices = {
+            "objective": tuple(OBJECTIVES),
+            "subspace": ("optimise", "discriminant"),
+            "init": ("gmml", "discriminant", "random"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; expected one of {', '.join(allowed)}")
+
+    def _find_subspace(self, S: np.ndarray, D: np.ndarray, p: int) -> Solution:
+        """U (r, p), best over the starts."""
+        a = 1 / np.sqrt(sla.eigvalsh(S)[-1] * sla.eigvalsh(D)[-1]) if isinstance(self.scale, str) else self.scale
+        S, D, r = a * S, a * D, len(S)
+        if self.subspace == "discriminant" or p == r:
+            U = discriminant(S, D, p)
+            return Solution(U, cost(U, S, D, self.objective), 1, "closed form")
+        from pymanopt.manifolds import Grassmann  # loads every autodiff library that is installed: only if needed
+
+        solutions = [
+            riemannian(
+                Grassmann(r, p),
+                lambda U: cost(U, S, D, self.objective),
+                lambda U: gradient(U, S, D, self.objective),
+                U0,
+                max_iter=self.max_iter,
+                tol=self.tol,
+            )
+            for U0 in self._starts(S, D, p)
+        ]
+        return min(solutions, key=lambda solution: solution.value)
+
+    def _starts(self, S: np.ndarray, D: np.ndarray, p: int) -> Iterator[np.ndarray]:
+        rng = check_random_state(self.random_state)
+        for k in range(self.n_init):
+            if k > 0 or self.init == "random":
+                yield np.linalg.qr(rng.standard_normal((len(S), p)))[0]
+            elif self.init == "gmml":
+                yield np.linalg.svd(inverse_geodesic_factor(S, D))[2][:p].T
+            else:
+                yield discriminant(S, D, p)
+
+
+def discriminant(S: np.ndarray, D: np.ndarray, p: int) -> np.ndarray:
+    """Orthonormal basis (r, p) of the leading eigenvectors of D v = λ S v."""
+    return np.linalg.qr(top_eigenvectors(D, S, p)[1])[0]
+
+
+def products(U: np.ndarray, S: np.ndarray, D: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """m, V, W with D̃V = S̃⁻¹V diag(m), VᵀS̃⁻¹V = I and W = S̃⁻¹V."""
+    R = sla.cholesky(symmetrize(U.T @ S @ U), lower=True)  # S̃ = R Rᵀ
+    m, Q = sla.eigh(symmetrize(R.T @ (U.T @ D @ U) @ R))
+    return np.maximum(m, np.finfo(float).tiny), R @ Q, sla.solve_triangular(R.T, Q, lower=False)
+
+
+def cost(U: np.ndarray, S: np.ndarray, D: np.ndarray, objective: str) -> float:
+    """f(U) = Σ φ(log m_i)."""
+    m, _, _ = products(U, S, D)
+    return float(OBJECTIVES[objective][0](m).sum())
+
+
+def gradient(U: np.ndarray, S: np.ndarray, D: np.ndarray, objective: str) -> np.ndarray:
+    """∂f/∂U = 2 DUV diag(l/m) Vᵀ + 2 SUW diag(l) Wᵀ,  l = φ'(log m)."""
+    m, V, W = products(U, S, D)
+    l = OBJECTIVES[objective][1](m)
+    return 2 * D @ U @ (V * (l / m)) @ V.T + 2 * S @ U @ (W * l) @ W.T

@@ -1,0 +1,118 @@
+"""Geometric mean metric learning from candidate label sets."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+
+from isometry.base import LinearMetric
+from isometry.core.distance import row_blocks
+from isometry.core.edges import DenseEdges
+from isometry.core.graph import nearest_allowed
+from isometry.core.linalg import ridge
+from isometry.core.nnls import nonnegative_minimum
+from isometry.core.scatter import scatter
+from isometry.core.spd import inverse_geodesic_factor
+from isometry.supervision import Candidates
+
+
+class PartialLabelGMML(LinearMetric):
+    """GMML where each sample has a set of candidate labels, one of which is right.
+
+    W = S⁻¹ ♯_t D,  S = Σ_i (Σ_{j∈N_i⁺} w_ij z_ij z_ijᵀ / Σ_j w_ij + λ r_i r_iᵀ),  D = Σ_i Σ_{j∈N_i⁻} z_ij z_ijᵀ,
+
+    with z_ij = x_i − x_j. N_i⁺ are the k nearest samples that share a candidate with i, N_i⁻ those that share none and
+    are no farther than the farthest of N_i⁺. The weights w_i ≥ 0 rebuild the candidates of i from those of N_i⁺,
+    min (1/q)|y_i − Σ w_j y_j|² + (λ₁/k)|w|², and r_i is what N_i⁺ leaves of x_i, min_{v ≥ 0} |x_i − Σ v_j x_j|².
+
+    Parameters
+    ----------
+    n_neighbors : k
+    weight_reg : λ₁ > 0, evens out the weights w
+    reconstruction : λ ≥ 0, weight of the residuals r
+    t : in [0, 1], place on the geodesic
+    reg : relative ridge on both scatters
+
+    Notes
+    -----
+    X is centred, since r depends on the origin; both scatters are means. Where no N_i⁻ has a member, the k nearest
+    samples without a common candidate take its place; where no such samples exist, all pairs do.
+
+    References
+    ----------
+    Y. Zhou, H. Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018.
+    """
+
+    _sees = (Candidates,)
+
+    def __init__(self, *, n_neighbors=10, weight_reg=0.1, reconstruction=0.1, t=0.5, reg=1e-4):
+        self.n_neighbors = n_neighbors
+        self.weight_reg = weight_reg
+        self.reconstruction = reconstruction
+        self.t = t
+        self.reg = reg
+
+    def _fit(self, X, side):
+        if not 0 <= self.t <= 1:
+            raise ValueError(f"t={self.t} must lie in [0, 1]")
+        if self.n_neighbors < 1 or not self.weight_reg > 0 or self.reconstruction < 0 or self.reg < 0:
+            raise ValueError("n_neighbors and weight_reg must be positive, reconstruction and reg not negative")
+        if side.mask.shape[1] < 2:
+            raise ValueError("PartialLabelGMML needs at least 2 classes; y names 1 class")
+        Y, dtype = side.mask.astype(np.float32), X.dtype
+        X = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
+        hits, dist = nearest_allowed(X, self.n_neighbors, lambda rows: Y[rows] @ Y.T > 0)  # (n, k), −1: none left
+        anchors = int((hits[:, 0] >= 0).sum())
+        if anchors == 0:
+            raise ValueError("no two samples share a candidate label: there are no similar pairs to learn from")
+        A, R = self._rebuild(X, Y, hits)
+        S = (scatter(X, A) + self.reconstruction * R.T @ R) / anchors
+        D = self._unlike(X, Y, np.where(np.isfinite(dist), dist, -1).max(axis=1))
+        self._set_components(inverse_geodesic_factor(ridge(S, self.reg), ridge(D, self.reg), self.t), dtype)
+
+    def _rebuild(self, X: np.ndarray, Y: np.ndarray, hits: np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
+        """Weights w (n, n), rows of sum 1, and residuals r (n, d)."""
+        (n, k), q = hits.shape, Y.shape[1]
+        weights, R = np.zeros((n, k)), np.zeros_like(X)
+        for rows in row_blocks(n, 8 * k * (k + X.shape[1] + q)):
+            near, index = hits[rows] >= 0, hits[rows]  # (b, k)
+            m = np.maximum(near.sum(axis=1), 1)  # (b,)
+            w = combination(Y[index], Y[rows], near, self.weight_reg * q / m)
+            w = np.where(w.any(axis=1, keepdims=True), w, near)
+            weights[rows] = w / np.maximum(w.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+            small = 1e-6 * np.einsum("bkd,bkd,bk->b", X[index], X[index], near) / m
+            v = combination(X[index], X[rows], near, np.where(small > 0, small, 1.0))
+            R[rows] = np.where(near.any(axis=1, keepdims=True), X[rows] - np.einsum("bk,bkd->bd", v, X[index]), 0)
+        i, place = np.nonzero(hits >= 0)
+        return sp.csr_matrix((weights[i, place], (i, hits[i, place])), shape=(n, n)), R
+
+    def _unlike(self, X: np.ndarray, Y: np.ndarray, radius: np.ndarray) -> np.ndarray:
+        """Mean scatter of the pairs that share no candidate and are as near as those that do."""
+        reach = radius * (1 + 1e-9)  # ties count, whatever the rounding
+
+        def negatives(D, rows):
+            C = ((Y[rows] @ Y.T == 0) & (reach[rows, None] >= D)).astype(np.float64)
+            return C.sum(), C
+
+        count, pull = DenseEdges(len(X)).evaluate(X, negatives)
+        if count > 0:
+            return X.T @ pull / count
+        misses, _ = nearest_allowed(X, self.n_neighbors, lambda rows: Y[rows] @ Y.T == 0)
+        i, place = np.nonzero(misses >= 0)
+        instead = "nearest samples without a common candidate take their place" if len(i) else "all pairs stand in"
+        warnings.warn(f"no sample without a common candidate is near enough to count; {instead}", stacklevel=4)
+        if len(i) == 0:
+            return 2 * np.cov(X, rowvar=False).reshape(X.shape[1], -1)
+        return scatter(X, sp.csr_matrix((np.ones(len(i)), (i, misses[i, place])), shape=(len(X),) * 2)) / len(i)
+
+
+def combination(parts: np.ndarray, whole: np.ndarray, use: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    """argmin_{w ≥ 0} |whole − Σ_j w_j parts_j|² + penalty |w|² for each of b problems, w_j = 0 where not ``use``.
+
+    parts (b, k, d), whole (b, d), use (b, k), penalty (b,).
+    """
+    parts = np.where(use[..., None], parts, 0).astype(np.float64)
+    H = parts @ parts.transpose(0, 2, 1) + penalty[:, None, None] * np.eye(parts.shape[1])  # (b, k, k)
+    return nonnegative_minimum(H, np.einsum("bkd,bd->bk", parts, whole.astype(np.float64)))

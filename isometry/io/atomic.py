@@ -1,0 +1,55 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """A temporary file beside ``path`` that takes its place if the block succeeds; if not, the old file stays.
+
+    The temporary name ends like the real one, for writers that look at the extension.
+    """
+    path = Path(os.path.realpath(path))  # a symbolic link stays one: its target is replaced
+    if path.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write into this folder ({error.strerror})", str(path.parent)) from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _flush(temporary)
+        temporary.chmod(_mode(path))
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if os.name == "posix":
+        _flush(path.parent)  # the new name must survive a crash as well as the bytes do
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _mode(path: Path) -> int:
+    """The permissions of the file that is replaced, or those of any new file: mkstemp's own are for secrets."""
+    if path.exists():
+        return stat.S_IMODE(path.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

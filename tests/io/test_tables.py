@@ -1,0 +1,330 @@
+"""read_table and write_table: the same numbers from every format, and errors that say what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from isometry.io import Table, TableError, read_table, write_table
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+EXTENSIONS = ["csv", "tsv", "parquet", "npz", "csv.gz"]
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    F = pd.DataFrame(rng.normal(size=(30, 3)), columns=["a", "b", "c"])
+    return F.assign(kind=np.repeat(["x", "y", "z"], 10))
+
+
+def write(path, frame, target):
+    """Each format by its own everyday writer, not by ours."""
+    name = path.name
+    if name.endswith(".npz"):
+        features = frame.drop(columns=target)
+        np.savez(
+            path,
+            X=features.to_numpy(),
+            y=np.asarray(frame[target].to_list()),
+            feature_names=np.array(features.columns, dtype=str),
+        )
+    elif name.endswith(".parquet"):
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, sep="\t" if name.endswith("tsv") else ",", index=False)
+    return path
+
+
+def hard_numbers(dtype):
+    """Numbers whose shortest decimals are easy to get wrong: powers of two, subnormals, huge, tiny, many digits."""
+    rng = np.random.default_rng(1)
+    info = np.finfo(dtype)
+    special = [
+        0.1,
+        -0.0,
+        1 / 3,
+        2.0**24 + 2,
+        2.0**-20,
+        1.5,
+        1e16,
+        1e22,
+        info.tiny,
+        info.smallest_subnormal,
+        info.max,
+        info.eps,
+    ]
+    if dtype == np.float16:
+        special = [0.1, -0.0, 1 / 3, 2.0**-10, 1.5, 65504.0, info.tiny, info.smallest_subnormal, 999.5, 0.2, 0.3, 7.0]
+    bits = rng.integers(0, 2**15, size=(40, 12)) / 2**12
+    X = np.concatenate([bits, rng.normal(size=(40, 12)) * 10.0 ** rng.integers(-4, 4, size=12)])
+    return np.concatenate([X, [special]]).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("source", [np.float64, np.float32, np.float16, np.int32])
+def test_all_formats_give_the_same_array(source, dtype, tmp_path):
+    rng = np.random.default_rng(2)
+    X = rng.integers(-9, 9, size=(20, 4)).astype(source) if source is np.int32 else hard_numbers(source)
+    if source is np.float64 and dtype is np.float32:
+        X = np.clip(X, -1e30, 1e30)
+    F = pd.DataFrame(X, columns=[f"f{k}" for k in range(X.shape[1])]).assign(label=np.arange(len(X)) % 3)
+    if source is np.float16:
+        extensions = ["csv", "npz"]
+        F.drop(columns="label").astype(str).assign(label=F.label).to_csv(tmp_path / "t.csv", index=False)
+        np.savez(tmp_path / "t.npz", X=X, y=F.label, feature_names=[f"f{k}" for k in range(X.shape[1])])
+    else:
+        extensions = EXTENSIONS
+        for e in extensions:
+            write(tmp_path / f"t.{e}", F, "label")
+    slow = np.array([[float(str(v)) for v in row] for row in X]).astype(dtype)  # a number is the decimal it prints as
+    for e in extensions:
+        table = read_table(tmp_path / f"t.{e}", "y" if e == "npz" else "label", dtype=dtype)
+        assert table.X.dtype == dtype
+        assert_array_equal(table.X, slow, err_msg=e)
+        assert_array_equal(np.signbit(table.X), np.signbit(slow))
+        assert_array_equal(table.y, np.arange(len(X)) % 3)
+        assert table.feature_names == [f"f{k}" for k in range(X.shape[1])] and table.name == "t"
+        if dtype == source:
+            assert_array_equal(table.X, X)  # the original itself
+
+
+@pytest.mark.parametrize(
+    "labels, expected",
+    [
+        (["x", "y", "NA", "None"], np.array(["x", "y", "NA", "None"])),
+        ([3, 1, -2, 3], np.array([3, 1, -2, 3])),
+        ([3.0, 1.0, 2.0, 3.0], np.array([3, 1, 2, 3])),
+        ([True, False, True, True], np.array([True, False, True, True])),
+        (["1", "10", "-2", "1"], np.array([1, 10, -2, 1])),
+    ],
+)
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_labels_of_every_kind(labels, expected, extension, tmp_path):
+    F = pd.DataFrame({"f": [1.5, 2.5, 3.5, 4.5], "g": [0.0, 1.0, 2.0, 3.0], "label": labels})
+    table = read_table(write(tmp_path / f"t.{extension}", F, "label"), "y" if extension == "npz" else "label")
+    assert table.y.dtype.kind == expected.dtype.kind
+    assert_array_equal(table.y, expected)
+
+
+def test_class_names_of_npz(tmp_path):
+    y = np.array([2, 0, 1])
+    np.savez(tmp_path / "t.npz", X=np.eye(3), y=y, classes=np.array(["red", "green", "blue"]))
+    assert list(read_table(tmp_path / "t.npz").y) == ["blue", "red", "green"]
+    np.savez(tmp_path / "t.npz", X=np.eye(3), y=y + 1, classes=np.array(["red", "green", "blue"]))
+    with pytest.raises(TableError, match="run from 1 to 3 but there are 3 names"):
+        read_table(tmp_path / "t.npz")
+
+
+def test_npz_keys(tmp_path):
+    E, groups = np.arange(6.0).reshape(3, 2), np.array(["p", "q", "p"])
+    np.savez(tmp_path / "t.npz", emb=E, group=groups)
+    for key in (None, "emb"):
+        table = read_table(tmp_path / "t.npz", "group", key=key)
+        assert_array_equal(table.X, E)
+        assert_array_equal(table.y, groups)
+        assert table.feature_names == ["x0", "x1"]
+    assert read_table(tmp_path / "t.npz").y is None
+    assert_array_equal(read_table(tmp_path / "t.npz", "x1").y, [1, 3, 5])  # a column of X as labels
+    with pytest.raises(TableError, match=r"no array 'embb' \(key\); did you mean 'emb'\?"):
+        read_table(tmp_path / "t.npz", key="embb")
+    with pytest.raises(TableError, match=r"no labels 'groups' \(target\); did you mean 'group'\?"):
+        read_table(tmp_path / "t.npz", "groups")
+
+
+def test_npy_and_data_frame(frame, tmp_path):
+    np.save(tmp_path / "t.npy", frame[["a", "b", "c"]].to_numpy())
+    table = read_table(tmp_path / "t.npy")
+    assert table.y is None and table.target_name is None and table.feature_names == ["x0", "x1", "x2"]
+    other = read_table(frame, "kind")
+    assert_array_equal(table.X, other.X)
+    assert isinstance(other, Table) and list(other.y) == list(frame.kind)
+
+
+def test_chosen_and_dropped_columns(frame):
+    assert read_table(frame, "kind", features=["c", "a"]).feature_names == ["c", "a"]
+    assert_array_equal(read_table(frame, "kind", features=["c", "a"]).X, frame[["c", "a"]])
+    assert read_table(frame, "kind", drop="b").feature_names == ["a", "c"]
+    assert read_table(frame, drop=["kind"]).feature_names == ["a", "b", "c"]
+
+
+def test_vector_cells_become_columns(tmp_path):
+    V = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
+    pd.DataFrame({"id": [1, 2, 3, 4], "v": list(V), "y": list("abab")}).to_parquet(tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet", "y", drop="id")
+    assert table.feature_names == ["v[0]", "v[1]", "v[2]"]
+    assert_array_equal(table.X, np.arange(12).reshape(4, 3) / 10)
+    ragged = pd.DataFrame({"v": [[1.0], [1.0, 2.0]], "y": ["a", "b"]})
+    with pytest.raises(TableError, match=r"column v holds vectors of different lengths \(1, 2\)"):
+        read_table(ragged, "y")
+
+
+def test_nullable_boolean_and_integer_features():
+    F = pd.DataFrame(
+        {"a": pd.array([1, 2], dtype="Int64"), "b": [True, False], "c": pd.array([0.5, 1.5], dtype="Float32")}
+    )
+    assert_array_equal(read_table(F).X, [[1, 1, 0.5], [2, 0, 1.5]])
+
+
+def test_row_numbers_are_left_out_with_a_warning(frame, tmp_path):
+    frame.to_csv(tmp_path / "t.csv")
+    with pytest.warns(UserWarning, match="counts the rows"):
+        table = read_table(tmp_path / "t.csv", "kind")
+    assert table.feature_names == ["a", "b", "c"]
+
+
+def test_semicolons(frame, tmp_path):
+    frame.to_csv(tmp_path / "t.csv", sep=";", index=False)
+    assert_array_equal(read_table(tmp_path / "t.csv", "kind").X, frame[["a", "b", "c"]])
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+
+
+def refused(words, *args, **options):
+    with pytest.raises(TableError, match=words):
+        read_table(*args, **options)
+
+
+def test_missing_file_suggests_the_nearest(frame, tmp_path):
+    write(tmp_path / "wines.csv", frame, "kind")
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*wine\.csv; did you mean .*wines\.csv\?"):
+        read_table(tmp_path / "wine.csv")
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*u\.csv$"):
+        read_table(tmp_path / "nowhere" / "u.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        read_table(tmp_path / "folder.csv")
+
+
+@pytest.mark.parametrize("extension", ["csv", "parquet", "npz", "npy"])
+def test_empty_and_garbled_files(extension, tmp_path):
+    path = tmp_path / f"t.{extension}"
+    path.write_bytes(b"")
+    refused("is empty", path)
+    path.write_bytes(b"\xff\xfe\x00garbage\x81" * 9)
+    refused("cannot be read as", path)
+
+
+def test_table_without_rows(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,y\n")
+    refused("has columns a, b, y but no rows", tmp_path / "t.csv", "y")
+
+
+def test_unknown_ending(tmp_path):
+    (tmp_path / "t.xlsx").write_bytes(b"x")
+    refused(r"'\.xlsx' is not that of a table; expected one of \.csv", tmp_path / "t.xlsx")
+
+
+def test_unknown_columns_are_matched(frame):
+    refused(r"no column 'kinds' \(target\); did you mean 'kind'\? It has a, b, c, kind", frame, "kinds")
+    refused(r"no column 'zzz' \(drop\) It has", frame, "kind", drop=["zzz"])
+    refused(r"no column 'aa' \(features\)", frame, "kind", features=["aa"])
+    refused("no feature column left", frame, "kind", drop=["a", "b", "c"])
+
+
+def test_text_features_are_named(frame):
+    F = frame.assign(city="Ulm", day=pd.Timestamp("2020-01-01"))
+    refused(r"2 feature columns that are not numbers: city, day\. Leave them out \(drop\) or encode", F, "kind")
+
+
+def test_gaps_are_counted_by_column(frame, tmp_path):
+    frame.loc[[1, 5], "a"] = np.nan
+    frame.loc[7, "c"] = np.inf
+    refused(r"in 2 columns: a \(2 of 30 rows\), c \(1 of 30 rows\)", frame, "kind")
+    (tmp_path / "t.csv").write_text("a,b,y\n1,NA,u\n?,2,v\n")
+    refused(r"a \(1 of 2 rows\), b \(1 of 2 rows\)", tmp_path / "t.csv", "y")
+
+
+def test_bad_labels(frame, tmp_path):
+    refused(r"fractions \(30 distinct values", frame, "a", drop="kind")
+    (tmp_path / "t.csv").write_text("a,y\n1,u\n2,\n3,\n")
+    refused("2 missing labels, the first in row 1", tmp_path / "t.csv", "y")
+
+
+def test_repeated_column_names():
+    refused("several columns called a", pd.DataFrame(np.eye(3), columns=["a", "a", "b"]))
+
+
+def test_python_objects_are_not_unpickled(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.eye(2), y=np.array(["a", None], dtype=object))
+    refused("holds Python objects", tmp_path / "t.npz")
+
+
+def test_array_shapes(tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(3.0))
+    refused(r"rows and columns; its shape is \(3,\)", tmp_path / "t.npy")
+    np.savez(tmp_path / "t.npz", X=np.eye(3), y=np.arange(2))
+    refused(r"X has 3 rows but y has shape \(2,\)", tmp_path / "t.npz")
+    np.savez(tmp_path / "u.npz", X=np.eye(3), feature_names=["a"])
+    refused("3 columns but there are 1 feature names", tmp_path / "u.npz")
+
+
+def test_only_floating_types():
+    with pytest.raises(TypeError, match="float64 or float32"):
+        read_table(pd.DataFrame({"a": [1.0]}), dtype=int)
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("extension", EXTENSIONS[:4])
+def test_written_tables_read_back_equal(extension, dtype, tmp_path):
+    Z, y = hard_numbers(dtype)[:, :5], np.arange(81) % 4
+    path = write_table(tmp_path / f"t.{extension}", Z, y=y)
+    table = read_table(path, "y", dtype=dtype)
+    assert_array_equal(table.X, Z)
+    assert_array_equal(table.y, y)
+    assert table.feature_names == ["z0", "z1", "z2", "z3", "z4"]
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_write_npy_names_and_target(tmp_path):
+    Z = np.arange(4.0).reshape(2, 2)
+    write_table(tmp_path / "t.npy", Z)
+    assert_array_equal(np.load(tmp_path / "t.npy"), Z)
+    write_table(tmp_path / "t.csv", Z, ["p", "q"], y=["a", "b"], target="kind")
+    assert (tmp_path / "t.csv").read_text() == "p,q,kind\n0.0,1.0,a\n2.0,3.0,b\n"
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"columns": ["a"]}, "2 columns but there are 1"),
+        ({"y": [1]}, "2 rows but y has 1"),
+        ({"columns": ["a", "y"], "y": [1, 2]}, "'y' is the name of a column"),
+    ],
+)
+def test_write_refuses_what_does_not_fit(options, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        write_table(tmp_path / "t.csv", np.eye(2), **options)
+    with pytest.raises(ValueError, match="one array and no labels"):
+        write_table(tmp_path / "t.npy", np.eye(2), y=[1, 2])
+    with pytest.raises(ValueError, match="two dimensions"):
+        write_table(tmp_path / "t.npy", np.ones(2))
+    with pytest.raises(TableError, match="not that of a table"):
+        write_table(tmp_path / "t.doc", np.eye(2))
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_package_imports_without_pandas_and_says_what_is_missing(tmp_path):
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    code = f"""
+import sys
+sys.modules["pandas"] = sys.modules["pyarrow"] = None
+from isometry.io import read_table
+try:
+    read_table({str(tmp_path / "t.csv")!r})
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout == 'tables need pandas: pip install "isometry[cli]"\n'
