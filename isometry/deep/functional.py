@@ -1,0 +1,274 @@
+"""Distances, masks and masked reductions: what every loss is made of.
+
+A distance takes embeddings (B, p) and references (R, p) and gives a matrix (B, R); smaller means closer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Distance = str | Callable[[Tensor, Tensor], Tensor]
+
+# Squared distances below this share of ‖z‖² + ‖r‖² lose digits in the Gram form and are recomputed by difference.
+_NEAR = 1e-3
+_LOG2E = 1.4426950408889634
+_CHUNK = 1 << 16  # pairs recomputed at a time
+
+
+# -- distances ---------------------------------------------------------------------------------------------------------
+
+
+def _sqdist(z: Tensor, refs: Tensor) -> Tensor:
+    """‖z_i − r_j‖² as one product of centred embeddings, nearly coincident pairs by explicit difference."""
+    centre = z.mean(0)
+    a, b = z - centre, refs - centre
+    a2, b2 = a.square().sum(1), b.square().sum(1)
+    D = torch.addmm(b2, a, b.T, alpha=-2).add_(a2[:, None])  # (B, R)
+    if refs is not z:
+        return _recompute_near(D, z, refs, a2, b2)
+    D.fill_diagonal_(torch.inf)  # no need to look at a point and itself
+    return _recompute_near(D, z, refs, a2, b2).fill_diagonal_(0)
+
+
+def _recompute_near(D: Tensor, z: Tensor, refs: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
+    """Replace what cancellation has spoilt. Rows without a small distance, the usual case, are dismissed at once."""
+    if not D.numel():
+        return D
+    limit = _NEAR * (a2 + b2.max())
+    rows = (D.amin(1) <= limit).nonzero().squeeze(1)
+    i, j = (D[rows] <= limit[rows, None]).nonzero(as_tuple=True)
+    i = rows[i]
+    near = D[i, j] <= _NEAR * (a2[i] + b2[j])
+    for s, t in zip(i[near].split(_CHUNK), j[near].split(_CHUNK)):
+        D[s, t] = (z[s] - refs[t]).square().sum(1)
+    return D
+
+
+class _Euclidean(torch.autograd.Function):
+    """‖z_i − r_j‖, or its square, with gradient zero where the two coincide."""
+
+    @staticmethod
+    def forward(ctx, z, refs, squared):
+        D = _sqdist(z, refs)
+        if not squared:
+            D.sqrt_()
+        ctx.squared = squared
+        ctx.save_for_backward(z, refs, *(() if squared else (D,)))
+        return D
+
+    @staticmethod
+    def backward(ctx, G):
+        z, refs, *D = ctx.saved_tensors
+        centre = z.mean(0)
+        a, b = z - centre, refs - centre
+        c = 2.0 if ctx.squared else 1.0
+        W = G if ctx.squared else G / D[0].masked_fill(D[0] == 0, torch.inf)  # (B, R)
+        dz = c * (W.sum(1)[:, None] * a - W @ b) if ctx.needs_input_grad[0] else None
+        dr = c * (W.sum(0)[:, None] * b - W.T @ a) if ctx.needs_input_grad[1] else None
+        return dz, dr, None
+
+
+def euclidean(z: Tensor, refs: Tensor) -> Tensor:
+    """‖z_i − r_j‖"""
+    return _Euclidean.apply(z, refs, False)
+
+
+def sqeuclidean(z: Tensor, refs: Tensor) -> Tensor:
+    """‖z_i − r_j‖²"""
+    return _Euclidean.apply(z, refs, True)
+
+
+def cosine(z: Tensor, refs: Tensor) -> Tensor:
+    """1 − cos(z_i, r_j)"""
+    return 1 - unit(z) @ unit(refs).T
+
+
+def inner(z: Tensor, refs: Tensor) -> Tensor:
+    """−z_iᵀ r_j: the inner product turned into something that is small for similar points."""
+    return -(z @ refs.T)
+
+
+DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "euclidean": euclidean,
+    "sqeuclidean": sqeuclidean,
+    "cosine": cosine,
+    "inner": inner,
+}
+
+
+def get_distance(distance: Distance) -> Callable[[Tensor, Tensor], Tensor]:
+    """The function behind a name of ``DISTANCES``; a callable is returned as it is."""
+    if callable(distance):
+        return distance
+    if distance not in DISTANCES:
+        raise ValueError(f"unknown distance {distance!r}; expected one of {', '.join(DISTANCES)} or a callable")
+    return DISTANCES[distance]
+
+
+def safe_sqrt(x: Tensor) -> Tensor:
+    """√x with gradient zero, not infinite, at zero."""
+    positive = x > 0
+    return torch.where(positive, x, 1).sqrt().masked_fill(~positive, 0)
+
+
+def paired(distance: Distance, a: Tensor, b: Tensor) -> Tensor:
+    """The distance of each vector of ``a`` (..., p) to its partner in ``b`` (..., p), by explicit difference."""
+    if callable(distance):
+        rows = torch.vmap(lambda u, v: distance(u[None], v[None])[0, 0])
+        return rows(a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])).reshape(a.shape[:-1])
+    if distance == "cosine":
+        return 1 - (unit(a) * unit(b)).sum(-1)
+    if distance == "inner":
+        return -(a * b).sum(-1)
+    d2 = (a - b).square().sum(-1)
+    return d2 if distance == "sqeuclidean" else safe_sqrt(d2)
+
+
+def unit(z: Tensor) -> Tensor:
+    """z / ‖z‖ row by row; a row of zeros stays zero and keeps a finite gradient."""
+    norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+    return z / torch.where(norm > 1e-12, norm, 1)
+
+
+@torch.no_grad()
+def cosine_dissimilarity(x: Tensor, refs: Tensor | None = None) -> Tensor:
+    """ψ_ij = (1 − cos(x_i, x_j)) / 2 in [0, 1], a soft score for unlabelled inputs; constant, no gradient."""
+    return (cosine(x, x if refs is None else refs) / 2).clamp(0, 1)
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+def masks(y: Tensor, ref_y: Tensor | None = None, self_index: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Which references are positive and which negative for each anchor: two boolean matrices (B, R).
+
+    ``y`` is a vector of labels, compared with ``ref_y`` (by default with itself); or a matrix (B, R), boolean or of
+    similarities in [0, 1]: above ½ is positive, below ½ negative, ½ and NaN are neither. ``self_index[i]`` is the
+    column that holds anchor i itself (−1: none); an anchor is never its own positive or negative.
+    """
+    if y.ndim == 1:
+        pos = torch.eq(y[:, None], y if ref_y is None else ref_y)
+        neg = ~pos
+    elif y.dtype == torch.bool:
+        pos, neg = y.clone(), ~y
+    else:
+        pos, neg = y > 0.5, y < 0.5
+    return clear_self(pos, self_index), clear_self(neg, self_index)
+
+
+def soft_masks(y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Weights s and 1 − s in place of the two masks; zero for the anchor itself and for unknown (NaN) pairs."""
+    s = (torch.eq(y[:, None], y if ref_y is None else ref_y) if y.ndim == 1 else y).to(dtype)
+    known = clear_self(~s.isnan(), self_index)
+    return s.masked_fill(~known, 0), (1 - s).masked_fill(~known, 0)
+
+
+def clear_self(mask: Tensor, self_index: Tensor | None) -> Tensor:
+    """The mask with the entry of each anchor itself set to False, in place."""
+    if self_index is not None:
+        rows = (self_index >= 0).nonzero().squeeze(1)
+        mask[rows, self_index[rows]] = False
+    return mask
+
+
+def packed(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns of the True entries of each row, left-aligned in a table (B, K), and which cells are filled."""
+    count = mask.sum(1)  # (B,)
+    width = int(count.max()) if len(count) else 0
+    i, j = mask.nonzero(as_tuple=True)
+    slot = torch.arange(len(i), device=mask.device) - (count.cumsum(0) - count)[i]
+    columns = torch.zeros(len(mask), width, dtype=torch.long, device=mask.device)
+    columns[i, slot] = j
+    return columns, torch.arange(width, device=mask.device) < count[:, None]
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Mean of x where the mask holds; 0, still part of the graph, where it holds nowhere."""
+    return x.masked_fill(~mask, 0).sum() / mask.sum().clamp_min(1)
+
+
+def masked_max(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
+    """Largest x under the mask along ``dim``; −inf for a slice without any."""
+    return x.masked_fill(~mask, -torch.inf).max(dim).values
+
+
+def masked_min(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
+    """Smallest x under the mask along ``dim``; +inf for a slice without any."""
+    return x.masked_fill(~mask, torch.inf).min(dim).values
+
+
+class _MaskedLogSumExp(torch.autograd.Function):
+    """Keeps the exponentials, which are also the gradient, so that none is computed twice."""
+
+    @staticmethod
+    def forward(ctx, x, mask, dim):
+        e = torch.where(mask, x, -torch.inf)
+        top = e.amax(dim, keepdim=True)
+        top.masked_fill_(top.isinf(), 0)
+        # 2^(x log₂e): on CPUs exp itself is many times slower where the result is zero or denormal
+        total = e.sub_(top).mul_(_LOG2E).exp2_().sum(dim, keepdim=True)
+        ctx.dim = dim
+        ctx.save_for_backward(e, total)
+        return (total.log() + top).squeeze(dim)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        e, total = ctx.saved_tensors
+        return e * (g.unsqueeze(ctx.dim) / total).masked_fill(total == 0, 0), None, None
+
+
+def masked_logsumexp(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
+    """log Σ exp(x) under the mask along ``dim``; −inf, with gradient zero, for a slice without any."""
+    return _MaskedLogSumExp.apply(x, mask, dim)
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + eˣ); torch's own default switches to x at 20, too early for float64."""
+    return F.softplus(x, threshold=40.0)
+
+
+def signed_excess(D: Tensor, pos: Tensor, neg: Tensor, inner: float, outer: float) -> Tensor:
+    """D − inner for positives, outer − D for negatives, 0 elsewhere: above zero where a pair is on the wrong side."""
+    is_pos, is_neg = pos.to(D.dtype), neg.to(D.dtype)
+    offset = outer * is_neg if inner == 0 else outer * is_neg - inner * is_pos
+    return torch.addcmul(offset, is_pos.sub_(is_neg), D)
+
+
+def log1mexp(x: Tensor) -> Tensor:
+    """log(1 − eˣ) for x < 0, accurate near 0 and far from it."""
+    x = x.clamp_max(-1e-7)
+    close = x > -0.6931471805599453
+    return torch.where(close, torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(torch.where(close, -1.0, x))))
+
+
+REDUCTIONS = ("mean_nonzero", "mean", "sum")
+
+
+def reduced(total: Tensor, terms: Tensor | int, nonzero: Tensor | int, reduction: str) -> Tensor:
+    """A sum of terms as it is, over their number, or over the number of those that are not zero."""
+    if reduction == "sum":
+        return total
+    count = terms if reduction == "mean" else nonzero
+    return total / torch.as_tensor(count).clamp_min(1)
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """``value`` if it is allowed, else an error that lists what is."""
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is not known; expected one of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def class_indicator(y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The distinct labels (C,) and the 0/1 matrix (C, B) of their members: a product with it sums by class."""
+    classes, code = y.unique(return_inverse=True)
+    return classes, F.one_hot(code, len(classes)).T.to(dtype)

@@ -1,0 +1,64 @@
+"""Embeddings of all processes in one batch, with gradient.
+
+Every process computes the loss of the whole batch. In backward the gradients that reach a process's rows are summed
+over the processes; ``DistributedDataParallel`` then averages the parameters' gradients, and both the backbone's and
+the loss's own come out as those of one process that holds the whole batch.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class _Gather(torch.autograd.Function):
+    """Rows of all processes, in rank order; gradient summed over processes."""
+
+    @staticmethod
+    def forward(ctx, x, sizes):
+        ctx.sizes = sizes
+        padded = x.new_zeros(max(sizes), *x.shape[1:])  # collectives want equal shapes
+        padded[: len(x)] = x
+        parts = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:n] for part, n in zip(parts, sizes)])
+
+    @staticmethod
+    def backward(ctx, G):
+        G = G.contiguous()
+        dist.all_reduce(G)
+        return G.split(ctx.sizes)[dist.get_rank()], None
+
+
+def is_distributed() -> bool:
+    """Whether there is a process group of more than one process."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def gather(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Each tensor (n, …) with the rows of all processes (Σ n, …), in rank order; n may differ between processes.
+
+    A single process gets its tensors back. All processes must call it, with tensors of the same kind.
+    """
+    if not is_distributed():
+        return tensors
+    n = torch.tensor([len(tensors[0])], device=tensors[0].device)
+    counts = [torch.empty_like(n) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, n)
+    sizes = [int(c) for c in counts]
+    return tuple(_Gather.apply(x, sizes) for x in tensors)
+
+
+class Gathered(nn.Module):
+    """A loss of the batches of all processes together. Wrap it, with the model, in ``DistributedDataParallel``.
+
+    Miners that draw at random must be given a ``random_state``, the same everywhere.
+    """
+
+    def __init__(self, loss: nn.Module):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        return self.loss(*gather(z, y))

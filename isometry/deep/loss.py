@@ -1,0 +1,226 @@
+"""What all losses share: a batch is compared with references, a miner narrows the choice, a reduction is left."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isometry.deep.functional import Distance, get_distance, masks, paired, unit
+from isometry.deep.miners import Miner, TripleMiner, Triples
+
+
+class LossModule(nn.Module):
+    """What an optimiser needs to know of a loss that has parameters of its own."""
+
+    lr_mult: float = 1.0  # their learning rate, in units of the backbone's
+    lr_cap: float = 1e-2
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Optimiser groups for the parameters of the loss, given the learning rate of the backbone."""
+        params = [p for p in self.parameters() if p.requires_grad]
+        return [{"params": params, "lr": min(lr * self.lr_mult, self.lr_cap), "weight_decay": 0.0}] if params else []
+
+
+class LabelLoss(LossModule, ABC):
+    """A loss of embeddings and labels that compares no pairs."""
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The loss of embeddings (B, p) with labels or targets (B, …)."""
+        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z")
+        y = torch.as_tensor(y, device=z.device)
+        if len(y) != len(z):
+            raise ValueError(f"{len(z)} embeddings need as many labels or targets, got {len(y)}")
+        if not len(z):
+            return z.sum() * 0
+        with torch.autocast(z.device.type, enabled=False):
+            return self.compute(z, y)
+
+    @abstractmethod
+    def compute(self, z: Tensor, y: Tensor) -> Tensor:
+        """The scalar, in full precision."""
+
+
+class Loss(LossModule, ABC):
+    """A scalar from the distances (B, R) of a batch to references, which of them are positive and which negative.
+
+    Parameters
+    ----------
+    distance : {"euclidean", "sqeuclidean", "cosine", "inner"} or callable
+        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs.
+    miner : Miner, optional
+        Narrows the positives and negatives; by default all take part.
+    normalize : bool
+        Put embeddings and references on the unit sphere first.
+    """
+
+    def __init__(self, distance: Distance = "euclidean", miner: Miner | None = None, normalize: bool = False):
+        super().__init__()
+        get_distance(distance)
+        self.distance, self.miner, self.normalize = distance, miner, normalize
+        if miner is not None and miner.needs_unit_euclidean and (distance != "euclidean" or not normalize):
+            raise ValueError(
+                f"{type(miner).__name__} works on Euclidean distances between unit vectors; "
+                f"build {type(self).__name__} with distance='euclidean', normalize=True"
+            )
+
+    def forward(
+        self,
+        z: Tensor,
+        y: Tensor,
+        refs: Tensor | None = None,
+        ref_y: Tensor | None = None,
+        self_index: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of embeddings ``z`` (B, p) against references.
+
+        Parameters
+        ----------
+        z : Tensor (B, p)
+            Half precision is raised to float32.
+        y : Tensor (B,) or (B, R)
+            Labels; or a matrix that says for each reference whether it is similar: boolean, or a number in [0, 1],
+            NaN where nothing is known.
+        refs : Tensor (R, p), optional
+            References; by default the batch itself.
+        ref_y : Tensor (R,), optional
+            Their labels.
+        self_index : Tensor (B,), optional
+            Which reference is the anchor itself, −1 for none. Needed only with ``refs``.
+
+        Returns
+        -------
+        Tensor, a scalar. Zero, but part of the graph, if the batch holds nothing to compare.
+        """
+        z, y = as_embeddings(z, "z"), torch.as_tensor(y, device=z.device)
+        if refs is None:
+            refs, ref_y, self_index = z, y, torch.arange(len(z), device=z.device)
+        else:
+            refs = as_embeddings(refs, "refs").to(z.dtype)
+            ref_y = None if ref_y is None else torch.as_tensor(ref_y, device=z.device)
+            self_index = None if self_index is None else torch.as_tensor(self_index, device=z.device)
+        check_batch(z, y, refs, ref_y)
+        if not len(z) or not len(refs):
+            return z.sum() * 0
+        with torch.autocast(z.device.type, enabled=False):
+            return self.compute(z, y, refs, ref_y, self_index)
+
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
+        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
+        return self.loss(D, *self.mine(D, pos, neg))
+
+    def compare(
+        self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Distances (B, R) and the masks of positives and negatives."""
+        return self.distances(z, refs), *masks(y, ref_y, self_index)
+
+    def distances(self, z: Tensor, refs: Tensor) -> Tensor:
+        if self.normalize:
+            same, z = refs is z, unit(z)
+            refs = z if same else unit(refs)
+        return get_distance(self.distance)(z, refs)
+
+    def pair_distances(self, a: Tensor, b: Tensor) -> Tensor:
+        """Distances between partners, (..., p) and (..., p) to (...)."""
+        if self.normalize:
+            a, b = unit(a), unit(b)
+        return paired(self.distance, a, b)
+
+    def mine(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        if self.miner is None:
+            return pos, neg
+        with torch.no_grad():
+            return self.miner.select(D.detach(), pos, neg)
+
+    @abstractmethod
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        """The reduction: distances and masks, all (B, R), to a scalar."""
+
+    def views(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """The loss of two views of the same unlabelled samples: each instance is a class of two."""
+        instance = torch.arange(len(z1), device=z1.device)
+        return self(torch.cat([z1, z2]), torch.cat([instance, instance]))
+
+
+class TripletForm(Loss):
+    """A loss that also has a value for a list of triplets: from a miner, or given by the caller."""
+
+    @abstractmethod
+    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
+        """The loss of triplets from the distances (T,) of anchors to positives and to negatives."""
+
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
+        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
+        if not isinstance(self.miner, TripleMiner):
+            return self.loss(D, *self.mine(D, pos, neg))
+        with torch.no_grad():
+            a, p, n = self.miner.triples(D.detach(), pos, neg)
+        return self.triplet_loss(D[a, p], D[a, n])
+
+    def triplets(self, z: Tensor, triples: Triples, refs: Tensor | None = None) -> Tensor:
+        """The loss of given triplets: rows of ``z`` as anchors; positives and negatives are rows of ``refs``."""
+        z = as_embeddings(z, "z")
+        refs = z if refs is None else as_embeddings(refs, "refs").to(z.dtype)
+        a, p, n = triples
+        with torch.autocast(z.device.type, enabled=False):
+            return self.triplet_loss(self.pair_distances(z[a], refs[p]), self.pair_distances(z[a], refs[n]))
+
+
+class WeightedSum(LossModule):
+    """Σ_k w_k L_k(z, y): several losses on the same embeddings, such as cross-entropy beside a Fisher loss."""
+
+    def __init__(self, *losses: LossModule, weights: tuple[float, ...] | None = None):
+        super().__init__()
+        weights = (1.0,) * len(losses) if weights is None else tuple(weights)
+        if len(weights) != len(losses):
+            raise ValueError(f"{len(losses)} losses need as many weights, got {len(weights)}")
+        self.losses, self.weights = nn.ModuleList(losses), weights
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([w * loss(z, y) for w, loss in zip(self.weights, self.losses)]).sum()
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        return [group for loss in self.losses for group in loss.param_groups(lr)]  # type: ignore[operator]
+
+
+def as_embeddings(z: Tensor, name: str) -> Tensor:
+    """A finite matrix of at least float32, or an error that says what is wrong with it."""
+    if z.ndim != 2 or not z.is_floating_point():
+        raise ValueError(f"{name} must be a floating-point matrix (n, p), got {z.dtype} of shape {tuple(z.shape)}")
+    if z.dtype in (torch.float16, torch.bfloat16):
+        z = z.float()
+    if not z.detach().sum().isfinite():  # one pass for good input; a sum may also overflow
+        bad = (~z.detach().isfinite().all(1)).nonzero().squeeze(1).tolist()
+        if bad:
+            raise ValueError(
+                f"{name} has NaN or infinite values in {len(bad)} of {len(z)} rows, first in row {bad[0]}; "
+                "lower the learning rate, clip gradients, or look for bad input samples"
+            )
+    return z
+
+
+def check_batch(z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None) -> None:
+    """Shapes that fit one another, or an error that names the two that do not."""
+    if refs.shape[1] != z.shape[1]:
+        raise ValueError(f"refs have {refs.shape[1]} dimensions and z has {z.shape[1]}; they must live in one space")
+    if y.ndim == 2 and y.shape != (len(z), len(refs)):
+        raise ValueError(f"a similarity matrix must be (B, R) = {(len(z), len(refs))}, got {tuple(y.shape)}")
+    if y.ndim not in (1, 2) or len(y) != len(z):
+        raise ValueError(f"{len(z)} embeddings need labels ({len(z)},) or a matrix (B, R), got shape {tuple(y.shape)}")
+    if y.ndim == 1 and (ref_y is None or ref_y.shape != (len(refs),)):
+        got = "none" if ref_y is None else f"shape {tuple(ref_y.shape)}"
+        raise ValueError(f"{len(refs)} references need ref_y of shape ({len(refs)},), got {got}")
+
+
+def check_labels(y: Tensor, num_classes: int) -> None:
+    """Integer labels 0 … C − 1, or an error that says which are not."""
+    if y.is_floating_point() or y.dtype == torch.bool:
+        raise ValueError(f"class labels must be integers, got {y.dtype}")
+    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
+        raise ValueError(
+            f"labels must lie in 0 … {num_classes - 1} for num_classes={num_classes}, got {int(y.min())} … "
+            f"{int(y.max())}; encode the labels or raise num_classes"
+        )

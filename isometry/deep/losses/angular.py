@@ -1,0 +1,113 @@
+"""Angular loss: the angle at the negative of a triangle anchor, positive, negative."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import REDUCTIONS, masked_max, masked_mean, one_of, packed, reduced, softplus, unit
+from isometry.deep.loss import Loss
+from isometry.deep.miners import Miner
+
+
+class Angular(Loss):
+    """Bounds the angle under which anchor and positive are seen from a negative by α.
+
+        triplet:  [‖a − p‖² − 4 tan²α ‖n − (a + p)/2‖²]_+
+        batch:    mean over (a, p) of log(1 + Σ_n e^{f_apn}),   f_apn = 4 tan²α (a + p)ᵀn − 2 (1 + tan²α) aᵀp
+
+    All three on the unit sphere. The batch form costs one matrix product, because the sum over n factors into
+    e^{4 tan²α aᵀn} e^{4 tan²α pᵀn}. The authors train it beside the N-pair loss: ``WeightedSum(NPair(), Angular())``.
+
+    Parameters
+    ----------
+    alpha : float, optional
+        Degrees; by default 45 for the batch form and 20 for the triplet form, where wider angles are never violated.
+    form : {"batch", "triplet"}
+        The triplet form is averaged over the triplets that violate the bound.
+
+    References
+    ----------
+    J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
+    """
+
+    def __init__(
+        self,
+        alpha: float | None = None,
+        form: str = "batch",
+        *,
+        miner: Miner | None = None,
+        normalize: bool = True,
+        reduction: str = "mean_nonzero",
+    ):
+        form = one_of("form", form, ("batch", "triplet"))
+        super().__init__("inner" if form == "batch" else "sqeuclidean", miner, normalize)
+        alpha = {"batch": 45.0, "triplet": 20.0}[form] if alpha is None else alpha
+        if not 0 < alpha < 90:
+            raise ValueError(f"alpha is an angle in degrees between 0 and 90, got {alpha}")
+        self.alpha, self.form = alpha, form
+        self.reduction = one_of("reduction", reduction, REDUCTIONS)
+
+    def compute(self, z, y, refs, ref_y, self_index):
+        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
+        among_refs = D if refs is z else self.distances(refs, refs)  # (R, R): positives also see the negatives
+        return self.loss(D, *self.mine(D, pos, neg), among_refs)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor, among_refs: Tensor | None = None) -> Tensor:
+        among_refs = D if among_refs is None else among_refs
+        t = math.tan(math.radians(self.alpha)) ** 2
+        if self.form == "batch":
+            return masked_mean(_batch_terms(-D, -among_refs, neg, t), pos & neg.any(1, keepdim=True))
+        total, active = _AngularTriplets.apply(D, among_refs, pos, neg, t)
+        return reduced(total, (pos.sum(1) * neg.sum(1)).sum(), active, self.reduction)
+
+    def triplets(self, a: Tensor, p: Tensor, n: Tensor) -> Tensor:
+        """The triplet form for embeddings of anchors, positives and negatives, (T, p) each."""
+        t = math.tan(math.radians(self.alpha)) ** 2
+        if self.normalize:
+            a, p, n = unit(a), unit(p), unit(n)
+        terms = ((a - p).square().sum(1) - 4 * t * (n - (a + p) / 2).square().sum(1)).relu()
+        return reduced(terms.sum(), len(terms), (terms > 0).sum(), self.reduction)
+
+
+def _batch_terms(S: Tensor, S_refs: Tensor, neg: Tensor, t: float) -> Tensor:
+    """log(1 + Σ_n exp f_apn) for every anchor and reference (B, R), from inner products."""
+    top_a = masked_max(4 * t * S.detach(), neg)[:, None].nan_to_num(neginf=0.0)  # (B, 1)
+    top_p = (4 * t * S_refs.detach()).amax(1)  # (R,)
+    E_a = (4 * t * S - top_a).clamp_max(0).exp() * neg  # (B, R)
+    E_p = (4 * t * S_refs - top_p[:, None]).exp()  # (R, R)
+    log_sum = (E_a @ E_p.T).clamp_min(torch.finfo(S.dtype).tiny).log() + top_a + top_p
+    return softplus(log_sum - 2 * (1 + t) * S)
+
+
+class _AngularTriplets(torch.autograd.Function):
+    """Σ [(1 + t) D_ap − 2t (D_an + D_pn)]_+ over all triplets and how many are active; D squared Euclidean.
+
+    ‖n − (a + p)/2‖² = ½ D_an + ½ D_pn − ¼ D_ap makes the term linear in distances. One pass over (B, R) for each
+    positive of a row keeps memory at O(B R).
+    """
+
+    @staticmethod
+    def forward(ctx, D, D_refs, pos, neg, t):
+        columns, filled = packed(pos)
+        total, active = D.new_zeros(()), D.new_zeros(())
+        W, W_refs = torch.zeros_like(D), torch.zeros_like(D_refs)
+        for p, used in zip(columns.T, filled.T):
+            x = (1 + t) * D.gather(1, p[:, None]) - 2 * t * (D + D_refs[p])  # (B, R)
+            on = ((x > 0) & neg & used[:, None]).to(D.dtype)
+            count = on.sum(1, keepdim=True)
+            total += (on * x).sum()
+            active += count.sum()
+            W.scatter_add_(1, p[:, None], (1 + t) * count)
+            W -= 2 * t * on
+            W_refs.index_add_(0, p, on, alpha=-2 * t)
+        ctx.save_for_backward(W, W_refs)
+        ctx.mark_non_differentiable(active)
+        return total, active
+
+    @staticmethod
+    def backward(ctx, g, _):
+        W, W_refs = ctx.saved_tensors
+        return g * W, g * W_refs, None, None, None

@@ -1,0 +1,68 @@
+"""Hard-mining centre-triplet loss: class centres of the batch as anchors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import Distance, class_indicator, masked_max, masked_mean, masked_min, one_of
+from isometry.deep.loss import Loss
+
+
+class CenterTriplet(Loss):
+    """The farthest member of a class nearer to its centre than the nearest point of another class.
+
+        mean_l [max_{i ∈ l} d(μ_l, z_i) − min_{k ∉ l} d(μ_l, z_k) + m]_+,     μ_l = mean_{i ∈ l} z_i
+
+    Only (classes × B) distances are computed.
+
+    Parameters
+    ----------
+    margin : float
+        m.
+    negatives : {"samples", "centers"}
+        Nearest sample, or nearest centre, of another class.
+    detach_centers : bool
+        Hold the centres constant in the gradient.
+    min_count : int
+        Classes with fewer samples in the batch are no anchors; a single sample is its own centre.
+
+    References
+    ----------
+    X. Lv, C. Zhao, W. Chen, "A novel hard mining center-triplet loss for person re-identification", PRCV 2019.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.3,
+        negatives: str = "samples",
+        detach_centers: bool = False,
+        min_count: int = 1,
+        *,
+        distance: Distance = "euclidean",
+        normalize: bool = False,
+    ):
+        super().__init__(distance, None, normalize)
+        self.negatives = one_of("negatives", negatives, ("samples", "centers"))
+        self.margin, self.detach_centers, self.min_count = margin, detach_centers, min_count
+
+    def compare(self, z, y, refs, ref_y, self_index):
+        """Distances (C_b, R) of the batch's class centres, themselves the anchors, to the references."""
+        if y.ndim != 1:
+            raise ValueError("CenterTriplet needs class labels (B,); a similarity matrix has no centres")
+        classes, members = class_indicator(y, z.dtype)  # (C_b,), (C_b, B)
+        count = members.sum(1, keepdim=True)
+        centers = members @ z / count  # (C_b, p)
+        if self.detach_centers:
+            centers = centers.detach()
+        pos = (classes[:, None] == ref_y) & (count >= self.min_count)
+        neg = classes[:, None] != ref_y
+        if self.negatives == "centers":
+            refs, none = torch.cat([refs, centers]), torch.zeros_like(classes[:, None] == classes)
+            pos, neg = torch.cat([pos, none], 1), torch.cat([torch.zeros_like(neg), classes[:, None] != classes], 1)
+        return self.distances(centers, refs), pos, neg
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        anchors = pos.any(1) & neg.any(1)
+        gap = (masked_max(D, pos) - masked_min(D, neg)).masked_fill(~anchors, 0)
+        return masked_mean((gap + self.margin).relu(), anchors)

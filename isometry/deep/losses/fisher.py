@@ -1,0 +1,110 @@
+"""Fisher discriminant losses for Siamese networks: trace of the within scatter against that of the between scatter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from isometry.deep.functional import masked_mean, one_of
+from isometry.deep.loss import Loss, TripletForm
+from isometry.deep.losses.triplet import triplet_counts
+from isometry.deep.miners import Miner
+
+
+class FisherTriplet(TripletForm):
+    """One hinge for the whole batch on the scatters of anchor-positive and anchor-negative differences.
+
+        [(2 − λ) tr(UᵀS_W U) − λ tr(UᵀS_B U) + m]_+
+
+    A trace of the scatter after the last layer U is the mean squared distance of the outputs, so no scatter is formed.
+    Both traces grow with the scale of the embedding: if (2 − λ) mean d²_ap > λ mean d²_an, shrinking everything lowers
+    the loss. Hence λ near 1 and unit length. A trace cannot hold more than two groups apart; for many classes add a
+    ``CrossEntropy``.
+
+    Parameters
+    ----------
+    lam, margin : float
+        λ, m.
+    layer : nn.Linear, optional
+        The last layer U, for the ridge terms ((2 − λ) μ_W − λ μ_B) ‖U‖²; it stays part of the network, not of the loss.
+    mu_w, mu_b : float
+        μ_W, μ_B.
+    reduction : {"mean", "sum"}
+        Scatters as means, or as sums over triplets as in the authors' code.
+
+    References
+    ----------
+    B. Ghojogh et al., "Fisher discriminant triplet and contrastive losses for training Siamese networks", IJCNN 2020.
+    """
+
+    def __init__(
+        self,
+        lam: float = 0.9,
+        margin: float = 1.5,
+        *,
+        layer: nn.Linear | None = None,
+        mu_w: float = 1e-4,
+        mu_b: float = 1e-4,
+        miner: Miner | None = None,
+        normalize: bool = True,
+        reduction: str = "mean",
+    ):
+        super().__init__("sqeuclidean", miner, normalize)
+        self.lam, self.margin, self.mu_w, self.mu_b = lam, margin, mu_w, mu_b
+        self.lamyer = (layer,)  # in a tuple, so that its weights do not become parameters of the loss
+        self.reduction = one_of("reduction", reduction, ("mean", "sum"))
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        w_pos, w_neg = triplet_counts(pos, neg, D.dtype)
+        return self.hinge((w_pos * D).sum(), (w_neg * D).sum(), w_pos.sum())
+
+    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
+        return self.hinge(d_ap.sum(), d_an.sum(), d_ap.new_tensor(len(d_ap)))
+
+    def hinge(self, within: Tensor, between: Tensor, n_triplets: Tensor) -> Tensor:
+        value = (2 - self.lam) * within - self.lam * between
+        if self.reduction == "mean":
+            value = value / n_triplets.clamp_min(1)
+        return (value + ridge(self.lamyer[0], self.lam, self.mu_w, self.mu_b) + self.margin).relu() * (n_triplets > 0)
+
+
+class FisherContrastive(Loss):
+    """Within scatter of similar pairs minimised, between scatter of dissimilar pairs kept above a bound.
+
+        (2 − λ) tr(UᵀS_W U) + [m − λ tr(UᵀS_B U)]_+
+
+    For use beside a ``CrossEntropy``; by itself it does not raise accuracy. See ``FisherTriplet`` for the parameters.
+
+    References
+    ----------
+    B. Ghojogh et al., "Fisher discriminant triplet and contrastive losses for training Siamese networks", IJCNN 2020.
+    """
+
+    def __init__(
+        self,
+        lam: float = 0.9,
+        margin: float = 0.25,
+        *,
+        layer: nn.Linear | None = None,
+        mu_w: float = 1e-4,
+        mu_b: float = 1e-4,
+        miner: Miner | None = None,
+        normalize: bool = False,
+    ):
+        super().__init__("sqeuclidean", miner, normalize)
+        self.lam, self.margin, self.mu_w, self.mu_b = lam, margin, mu_w, mu_b
+        self.lamyer = (layer,)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        pull = (2 - self.lam) * masked_mean(D, pos) + ridge(self.lamyer[0], self.lam, self.mu_w, 0.0)
+        push = self.margin - self.lam * masked_mean(D, neg) + ridge(self.lamyer[0], self.lam, 0.0, self.mu_b)
+        return (pull + push.relu()) * (pos | neg).any()
+
+
+def ridge(layer: nn.Linear | None, lam: float, mu_w: float, mu_b: float) -> Tensor | float:
+    """((2 − λ) μ_W − λ μ_B) ‖U‖²: what adding μI to the scatters adds to the traces."""
+    if layer is None:
+        return 0.0
+    return ((2 - lam) * mu_w - lam * mu_b) * layer.weight.to(
+        torch.promote_types(layer.weight.dtype, torch.float32)
+    ).square().sum()

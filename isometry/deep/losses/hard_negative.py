@@ -1,0 +1,66 @@
+"""Contrastive learning with hard, debiased negatives."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import masked_logsumexp, masked_mean, softplus
+from isometry.deep.loss import Loss, as_embeddings
+from isometry.deep.miners import Miner
+
+
+class HardNegativeContrastive(Loss):
+    """A softmax in which negatives count the more the harder they are, corrected for false negatives among them.
+
+        R = Σ_k e^{(β+1)s_k/t} / mean_k e^{βs_k/t},     N_g = max( (R − τ⁺ N e^{s⁺/t}) / (1 − τ⁺), N e^{−1/t} )
+        mean over positive pairs of  −log( e^{s⁺/t} / (e^{s⁺/t} + N_g) )
+
+    With labels the negatives are known to be true and τ⁺ = 0. ``views(z1, z2)`` is the unsupervised form: two views of
+    each sample, all other samples as negatives, a share τ⁺ of which belongs to the anchor's unknown class.
+
+    Parameters
+    ----------
+    temperature, tau_plus, beta : float
+        t, τ⁺, β.
+
+    References
+    ----------
+    J. Robinson, C.-Y. Chuang, S. Sra, S. Jegelka, "Contrastive learning with hard negative samples", ICLR 2021.
+    """
+
+    def __init__(
+        self, temperature: float = 0.5, tau_plus: float = 0.1, beta: float = 1.0, *, miner: Miner | None = None
+    ):
+        super().__init__("inner", miner, normalize=True)
+        if not 0 <= tau_plus < 1:
+            raise ValueError(f"tau_plus is the prior of the anchor's class, in [0, 1), got {tau_plus}")
+        self.temperature, self.tau_plus, self.beta = temperature, tau_plus, beta
+
+    def views(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """The debiased loss of two views (m, p) of the same unlabelled samples."""
+        z = as_embeddings(torch.cat([z1, z2]), "z")
+        y = torch.arange(len(z1), device=z.device).repeat(2)
+        with torch.autocast(z.device.type, enabled=False):
+            D, pos, neg = self.compare(z, y, z, y, torch.arange(len(z), device=z.device))
+            return self.loss(D, *self.mine(D, pos, neg), self.tau_plus)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor, tau_plus: float = 0.0) -> Tensor:
+        s = -D / self.temperature  # (B, R)
+        N = neg.sum(1).to(D.dtype)  # (B,)
+        log_R = masked_logsumexp((self.beta + 1) * s, neg) - masked_logsumexp(self.beta * s, neg) + N.log()
+        anchors = neg.any(1)
+        log_R = log_R.masked_fill(~anchors, 0)[:, None]
+        excess = log_R - s  # log(R / e^{s⁺}), for every candidate positive
+        if tau_plus:
+            excess = self.debiased(excess, s, N[:, None], tau_plus)
+        return masked_mean(softplus(excess), pos & anchors[:, None])
+
+    def debiased(self, excess: Tensor, s: Tensor, N: Tensor, tau_plus: float) -> Tensor:
+        """log(N_g / e^{s⁺}): the expected share of positives taken out of R, bounded below by what cosines allow."""
+        false = tau_plus * N * torch.exp(-excess)  # share of R
+        left = excess + torch.log1p(-false.clamp_max(1 - 1e-6)) - math.log(1 - tau_plus)
+        floor = N.log() - 1 / self.temperature - s
+        return torch.where(false < 1 - 1e-6, torch.maximum(left, floor), floor)

@@ -1,0 +1,224 @@
+"""Supervised losses on a linear head: the features below it are the embedding, the head is dropped after training."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isometry.deep.functional import one_of
+from isometry.deep.loss import LabelLoss, Loss, check_labels
+
+
+class Head(LabelLoss):
+    """A linear layer on the embedding, and a loss of its outputs.
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int, optional
+        Outputs and inputs of the layer. Left out, there is none and the loss takes the network's own outputs.
+    """
+
+    def __init__(self, num_classes: int | None = None, embedding_size: int | None = None):
+        super().__init__()
+        if (num_classes is None) != (embedding_size is None):
+            raise ValueError("a head needs both num_classes and embedding_size; give neither to pass outputs directly")
+        self.layer = None if num_classes is None or embedding_size is None else nn.Linear(embedding_size, num_classes)
+
+    def compute(self, z: Tensor, y: Tensor) -> Tensor:
+        return self.loss(self.outputs(z), y)
+
+    def outputs(self, z: Tensor) -> Tensor:
+        """What the head says, (B, c)."""
+        return z if self.layer is None else F.linear(z, self.layer.weight.to(z), self.layer.bias.to(z))
+
+    @abstractmethod
+    def loss(self, f: Tensor, y: Tensor) -> Tensor:
+        """Outputs (B, c) and labels or targets to a scalar."""
+
+
+def targets(f: Tensor, y: Tensor) -> Tensor:
+    """Targets like the outputs (B, c): real values as they are, integer labels as one-hot rows."""
+    if y.is_floating_point():
+        y = y.to(f.dtype)
+        if y.numel() != f.numel():
+            raise ValueError(f"outputs {tuple(f.shape)} need targets of the same shape, got {tuple(y.shape)}")
+        return y.reshape(f.shape)
+    check_labels(y, f.shape[1])
+    return F.one_hot(y, f.shape[1]).to(f.dtype)
+
+
+class MSE(Head):
+    """mean_i ‖f_i − t_i‖²: a sum over outputs, a mean over the batch; t is one-hot for labels."""
+
+    def loss(self, f: Tensor, y: Tensor) -> Tensor:
+        return (f - targets(f, y)).square().sum(1).mean()
+
+
+class MAE(Head):
+    """mean_i ‖f_i − t_i‖₁; t is one-hot for labels."""
+
+    def loss(self, f: Tensor, y: Tensor) -> Tensor:
+        return (f - targets(f, y)).abs().sum(1).mean()
+
+
+class Huber(Head):
+    """mean_i Σ_l h(f_il − t_il),     h(r) = ½r² if |r| ≤ δ else δ(|r| − ½δ).
+
+    References
+    ----------
+    P. J. Huber, "Robust estimation of a location parameter", Ann. Math. Statist. 1964.
+    """
+
+    def __init__(self, num_classes: int | None = None, embedding_size: int | None = None, delta: float = 1.0):
+        super().__init__(num_classes, embedding_size)
+        self.delta = delta
+
+    def loss(self, f: Tensor, y: Tensor) -> Tensor:
+        return F.huber_loss(f, targets(f, y), delta=self.delta, reduction="sum") / len(f)
+
+
+class KL(Head):
+    """mean_i KL(t_i ‖ softmax(f_i/T)); t is a distribution (B, c) or one-hot for labels.
+
+    Parameters
+    ----------
+    reverse : bool
+        KL(softmax ‖ t) instead; t must then be positive, so smoothing of at least 1e-3 is needed.
+    label_smoothing : float
+        Share of t spread evenly over the classes.
+    temperature : float
+        T.
+
+    References
+    ----------
+    S. Kullback, R. A. Leibler, "On information and sufficiency", Ann. Math. Statist. 1951.
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        embedding_size: int | None = None,
+        reverse: bool = False,
+        label_smoothing: float = 0.0,
+        temperature: float = 1.0,
+    ):
+        super().__init__(num_classes, embedding_size)
+        if reverse and label_smoothing < 1e-3:
+            raise ValueError("reverse=True is infinite for one-hot targets; set label_smoothing to 1e-3 or more")
+        self.reverse, self.label_smoothing, self.temperature = reverse, label_smoothing, temperature
+
+    def loss(self, f: Tensor, y: Tensor) -> Tensor:
+        log_p = (f / self.temperature).log_softmax(1)
+        t = (1 - self.label_smoothing) * targets(f, y) + self.label_smoothing / f.shape[1]
+        if self.reverse:
+            return F.kl_div(t.log(), log_p, reduction="batchmean", log_target=True)
+        return F.kl_div(log_p, t, reduction="batchmean")
+
+
+class Hinge(Head):
+    """mean_i [m − y_i f_i]_+ for y = ±1 and one output; for labels of c classes one-versus-rest or Crammer–Singer.
+
+        one_vs_rest:     Σ_l [m − t_il f_il]_+,  t = ±1
+        crammer_singer:  [m + max_{l≠y} f_l − f_y]_+
+
+    Parameters
+    ----------
+    margin : float
+        m.
+    squared : bool
+        Square each hinge.
+    multiclass : {"one_vs_rest", "crammer_singer"}
+        Form for more than one output.
+
+    References
+    ----------
+    K. Crammer, Y. Singer, "On the algorithmic implementation of multiclass kernel-based vector machines", JMLR 2001.
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        embedding_size: int | None = None,
+        margin: float = 1.0,
+        squared: bool = False,
+        multiclass: str = "one_vs_rest",
+    ):
+        super().__init__(num_classes, embedding_size)
+        self.margin, self.squared = margin, squared
+        self.multiclass = one_of("multiclass", multiclass, ("one_vs_rest", "crammer_singer"))
+
+    def loss(self, f: Tensor, y: Tensor) -> Tensor:
+        terms = (self.margin - self.advantage(f, y)).relu()
+        return (terms.square() if self.squared else terms).sum(1).mean()
+
+    def advantage(self, f: Tensor, y: Tensor) -> Tensor:
+        """By how much the right answer wins, (B, 1) or (B, c)."""
+        if f.shape[1] == 1:
+            if not ((y == 1) | (y == -1)).all():
+                raise ValueError("one output needs labels −1 and +1; give num_classes outputs for labels 0 … c − 1")
+            return y.to(f.dtype)[:, None] * f
+        own = targets(f, y)
+        if self.multiclass == "one_vs_rest":
+            return (2 * own - 1) * f
+        rival = f.masked_fill(own.bool(), -torch.inf).amax(1)
+        return (f.gather(1, y[:, None]).squeeze(1) - rival)[:, None]
+
+
+class CrossEntropy(Head):
+    """mean_i log Σ_l e^{f_il} − f_{i,y_i}, if wanted with a metric-learning loss on the embedding beside it.
+
+        CE(outputs) + λ L(z, y)
+
+    Parameters
+    ----------
+    label_smoothing : float
+        Share of the target spread evenly over the classes.
+    class_weight : Tensor, optional
+        Weights of the classes (c,).
+    multilabel : bool
+        Sigmoid outputs: binary cross-entropy of each class, the terms (1 − y) log(1 − σ) included; y is (B, c).
+    regularizer : Loss, optional
+        L, such as ``Triplet()``.
+    weight : float
+        λ.
+
+    References
+    ----------
+    M. Boudiaf et al., "A unifying mutual information view of metric learning: cross-entropy vs. pairwise losses",
+    ECCV 2020.
+    """
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        embedding_size: int | None = None,
+        label_smoothing: float = 0.0,
+        class_weight: Tensor | None = None,
+        multilabel: bool = False,
+        regularizer: Loss | None = None,
+        weight: float = 1.0,
+    ):
+        super().__init__(num_classes, embedding_size)
+        self.label_smoothing, self.multilabel = label_smoothing, multilabel
+        self.register_buffer("class_weight", class_weight)
+        self.regularizer, self.weight = regularizer, weight
+
+    def compute(self, z: Tensor, y: Tensor) -> Tensor:
+        value = self.loss(self.outputs(z), y)
+        return value if self.regularizer is None else value + self.weight * self.regularizer(z, y)
+
+    def loss(self, f: Tensor, y: Tensor) -> Tensor:
+        class_weight = None if self.class_weight is None else self.class_weight.to(f.dtype)
+        if self.multilabel:
+            y = y.to(f.dtype).reshape(f.shape)
+            return F.binary_cross_entropy_with_logits(f, y, class_weight, reduction="sum") / len(f)
+        if not y.is_floating_point():
+            check_labels(y, f.shape[1])
+        else:
+            y = targets(f, y)
+        return F.cross_entropy(f, y, class_weight, label_smoothing=self.label_smoothing)

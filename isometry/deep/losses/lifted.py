@@ -1,0 +1,69 @@
+"""Lifted structured embedding: each positive pair against all negatives of both its ends."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import Distance, masked_logsumexp, masked_mean, masked_min, one_of
+from isometry.deep.loss import Loss
+from isometry.deep.miners import Miner
+
+
+class Lifted(Loss):
+    """Each positive pair nearer than the negatives of either end.
+
+        (1 / 2|P|) Σ_{(i,j) ∈ P} [J_ij]_+²
+        J_ij = log( Σ_{k ∈ neg(i)} e^{m − d_ik} + Σ_{l ∈ neg(j)} e^{m − d_jl} ) + d_ij
+
+    With ℓ_i = log Σ_k e^{m − d_ik} the logarithm is logaddexp(ℓ_i, ℓ_j): O(B²) for the batch. When references differ
+    from the batch, the negatives of a positive reference are the anchors of other classes.
+
+    Parameters
+    ----------
+    margin : float
+        m.
+    form : {"logsumexp", "max", "generalized"}
+        ``"max"``: the hardest negative of the two ends in place of the log-sum-exp. ``"generalized"``: one term an
+        anchor, [log Σ_pos e^{d_ij} + log Σ_neg e^{m − d_ik}]_+.
+    l2_reg : float
+        Weight of the mean squared norm of the embeddings.
+
+    References
+    ----------
+    H. Oh Song, Y. Xiang, S. Jegelka, S. Savarese, "Deep metric learning via lifted structured feature embedding",
+    CVPR 2016.
+    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", 2017.
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        form: str = "logsumexp",
+        l2_reg: float = 0.0,
+        *,
+        distance: Distance = "euclidean",
+        miner: Miner | None = None,
+        normalize: bool = False,
+    ):
+        super().__init__(distance, miner, normalize)
+        self.form = one_of("form", form, ("logsumexp", "max", "generalized"))
+        self.margin, self.l2_reg = margin, l2_reg
+
+    def compute(self, z, y, refs, ref_y, self_index):
+        value = super().compute(z, y, refs, ref_y, self_index)
+        return value + self.l2_reg * z.square().sum(1).mean() if self.l2_reg else value
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        if self.form == "generalized":
+            anchors = pos.any(1) & neg.any(1)
+            J = masked_logsumexp(D, pos) + masked_logsumexp(self.margin - D, neg)
+            return masked_mean(J.masked_fill(~anchors, 0).relu(), anchors)
+        i, j = pos.nonzero(as_tuple=True)
+        if self.form == "max":
+            push = torch.maximum(self.margin - masked_min(D, neg, 1)[i], self.margin - masked_min(D, neg, 0)[j])
+        else:
+            lowest = torch.finfo(D.dtype).min / 4  # −inf for an end without negatives would give NaN in logaddexp
+            row, column = (masked_logsumexp(self.margin - D, neg, dim).clamp_min(lowest) for dim in (1, 0))
+            push = torch.logaddexp(row[i], column[j])
+        return (push + D[i, j]).relu().square().sum() / max(2 * len(i), 1)

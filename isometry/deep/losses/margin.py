@@ -1,0 +1,84 @@
+"""Margin-based loss: a learned boundary between similar and dissimilar distances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isometry.deep.functional import Distance, signed_excess
+from isometry.deep.loss import Loss, check_labels
+from isometry.deep.miners import Miner, TripleMiner
+
+
+class MarginLoss(Loss):
+    """Similar pairs nearer than β − α, dissimilar ones farther than β + α.
+
+        [α + t_ij (d_ij − β)]_+  over its non-zero terms, plus ν mean β;     t = +1 similar, −1 dissimilar
+
+    Published together with the ``DistanceWeighted`` miner; without a miner all pairs of the batch take part.
+
+    Parameters
+    ----------
+    margin, beta, nu : float
+        α, initial β, ν.
+    learn_beta : bool
+        Train β.
+    num_classes : int, optional
+        One β for each class of anchors instead of one for all.
+    beta_lr : float
+        Learning rate of β in ``param_groups``.
+
+    References
+    ----------
+    C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        beta: float = 1.2,
+        nu: float = 0.0,
+        learn_beta: bool = True,
+        num_classes: int | None = None,
+        beta_lr: float = 5e-4,
+        *,
+        distance: Distance = "euclidean",
+        miner: Miner | None = None,
+        normalize: bool = True,
+    ):
+        super().__init__(distance, miner, normalize)
+        self.margin, self.nu, self.num_classes, self.beta_lr = margin, nu, num_classes, beta_lr
+        self.beta = nn.Parameter(torch.full((num_classes or 1,), float(beta)), requires_grad=learn_beta)
+
+    def compute(self, z, y, refs, ref_y, self_index):
+        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
+        shifted = D - self.boundary(y, len(z)).to(z.dtype)[:, None]
+        if isinstance(self.miner, TripleMiner):
+            with torch.no_grad():
+                a, p, n = self.miner.triples(D.detach(), pos, neg)
+            value = self.average(self.margin + torch.cat([shifted[a, p], -shifted[a, n]]))
+        else:
+            value = self.loss(shifted, *self.mine(D, pos, neg))
+        return value + self.nu * self.beta.to(z.dtype).mean()
+
+    def boundary(self, y: Tensor, n: int) -> Tensor:
+        """β of each anchor (B,)."""
+        if self.num_classes is None:
+            return self.beta.expand(n)
+        if y.ndim != 1:
+            raise ValueError("one β a class needs class labels (B,); leave num_classes out for a similarity matrix")
+        check_labels(y, self.num_classes)
+        return self.beta[y]
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        """Here D is d − β."""
+        return self.average(signed_excess(D, pos, neg, -self.margin, self.margin))
+
+    def average(self, terms: Tensor) -> Tensor:
+        """[·]_+ of the terms over the number of those above zero."""
+        return terms.relu().sum() / (terms > 0).sum().clamp_min(1)
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        return [{"params": [self.beta], "lr": self.beta_lr, "weight_decay": 0.0}] if self.beta.requires_grad else []

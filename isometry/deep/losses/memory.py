@@ -1,0 +1,103 @@
+"""Cross-batch memory: recent embeddings as additional references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isometry.deep.loss import Loss, LossModule, as_embeddings
+from isometry.deep.losses.contrastive import ThresholdContrastive
+
+
+class CrossBatchMemory(LossModule):
+    """A loss on the batch plus the same loss against a queue of the latest embeddings.
+
+        L(z, y; z, y) + η L(z, y; M, y_M)
+
+    Each training step appends the batch, without gradient, to the queue M; an anchor is kept from meeting itself there
+    by its place in the queue. Any loss that takes references will do.
+    Under several processes give the gathered batch, then all of them hold the same queue.
+
+    Parameters
+    ----------
+    loss : Loss, optional
+        L; by default ``ThresholdContrastive()``.
+    embedding_size, memory_size : int
+        Dimension and number of the embeddings kept.
+    weight : float
+        η.
+    warmup_steps : int, optional
+        Training steps before the memory is used and filled. By default a tenth of ``planned_steps``, at most 1000; none
+        if that is not given either.
+
+    References
+    ----------
+    X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
+    """
+
+    memory: Tensor
+    labels: Tensor
+    written: Tensor  # embeddings appended so far
+    steps: Tensor
+
+    def __init__(
+        self,
+        loss: Loss | None,
+        embedding_size: int,
+        memory_size: int = 8192,
+        weight: float = 1.0,
+        warmup_steps: int | None = None,
+        planned_steps: int | None = None,
+    ):
+        super().__init__()
+        if memory_size < 1:
+            raise ValueError(f"memory_size must be at least 1, got {memory_size}")
+        self.loss = ThresholdContrastive() if loss is None else loss
+        self.weight, self.memory_size = weight, memory_size
+        self.warmup_steps = min(1000, (planned_steps or 0) // 10) if warmup_steps is None else warmup_steps
+        self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
+        self.register_buffer("labels", torch.zeros(memory_size, dtype=torch.long))
+        self.register_buffer("written", torch.zeros((), dtype=torch.long))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def __len__(self) -> int:
+        """How many embeddings the queue holds."""
+        return min(int(self.written), self.memory_size)
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The loss of embeddings (B, p) with labels (B,)."""
+        y = torch.as_tensor(y, device=z.device)
+        if y.ndim != 1:
+            raise ValueError("the memory stores class labels (B,); a similarity matrix says nothing about past batches")
+        value = self.loss(z, y)
+        if self.training:
+            self.steps += 1
+            if self.steps <= self.warmup_steps:
+                return value
+        self_index = self.enqueue(z, y) if self.training else None
+        filled = len(self)
+        if not filled:
+            return value
+        past = self.memory[:filled].clone()  # a later step writes into the queue, perhaps before this one's backward
+        return value + self.weight * self.loss(z, y, past, self.labels[:filled], self_index)
+
+    @torch.no_grad()
+    def enqueue(self, z: Tensor, y: Tensor) -> Tensor:
+        """Append a batch and say where each of its rows went; −1 for rows beyond the size of the memory."""
+        z = as_embeddings(z, "z")
+        kept = torch.arange(len(z), device=z.device) >= len(z) - self.memory_size  # the last of them
+        slot = (self.written + torch.arange(len(z), device=z.device)) % self.memory_size
+        self.memory[slot[kept]] = z[kept].to(self.memory.dtype)
+        self.labels[slot[kept]] = y[kept]
+        self.written += len(z)
+        return slot.masked_fill(~kept, -1)
+
+    def reset(self) -> None:
+        """Forget everything stored."""
+        self.written.zero_()
+        self.steps.zero_()
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        return self.loss.param_groups(lr)

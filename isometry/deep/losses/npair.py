@@ -1,0 +1,90 @@
+"""N-pair and (N+1)-tuplet loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import Distance, masked_logsumexp, masked_mean, one_of, softplus
+from isometry.deep.loss import Loss
+from isometry.deep.miners import Miner
+
+
+class NPair(Loss):
+    """The positive's inner product above those of all negatives, by a log-sum-exp.
+
+        mean over pairs of  log(1 + Σ_j exp(fᵀf_j⁻ − fᵀf⁺)) + (λ/4) (‖f‖² + ‖f⁺‖²)
+
+    Parameters
+    ----------
+    pairs : {"halves", "one", "all"}
+        Anchor-positive pairs of a batch: each class cut in order into disjoint pairs; one pair a class, as published;
+        or every ordered positive pair against the negatives of its anchor (the (N+1)-tuplet loss). With the first two
+        an anchor's negatives are the positives of other classes. Given references or a matrix ``y`` always mean "all".
+    variant : {"mc", "ovo"}
+        One log-sum-exp over the negatives, or a sum of one-versus-one terms.
+    scale : float
+        Factor of the inner products; with ``normalize=True`` the inverse temperature of in-batch softmax training.
+    symmetric : bool
+        With disjoint pairs: average with the loss of positives as anchors.
+    l2_reg : float
+        λ, keeps the norms of unnormalised embeddings in check.
+
+    References
+    ----------
+    K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+    """
+
+    def __init__(
+        self,
+        pairs: str = "halves",
+        variant: str = "mc",
+        scale: float = 1.0,
+        symmetric: bool = False,
+        l2_reg: float = 0.002,
+        *,
+        distance: Distance = "inner",
+        miner: Miner | None = None,
+        normalize: bool = False,
+    ):
+        super().__init__(distance, miner, normalize)
+        self.pairs = one_of("pairs", pairs, ("halves", "one", "all"))
+        self.variant = one_of("variant", variant, ("mc", "ovo"))
+        self.scale, self.symmetric, self.l2_reg = scale, symmetric, l2_reg
+
+    def compute(self, z, y, refs, ref_y, self_index):
+        if refs is not z or y.ndim == 2 or self.pairs == "all":
+            return super().compute(z, y, refs, ref_y, self_index) + self.l2_reg / 2 * z.square().sum(1).mean()
+        a, p = disjoint_pairs(y, one=self.pairs == "one")
+        if not len(a):
+            return z.sum() * 0
+        f, g = z[a], z[p]
+        D = self.distances(f, g)  # (N, N)
+        pos = torch.eye(len(a), dtype=torch.bool, device=z.device)
+        neg = y[a][:, None] != y[p]
+        value = self.loss(D, *self.mine(D, pos, neg))
+        if self.symmetric:
+            value = (value + self.loss(D.T, *self.mine(D.T, pos, neg))) / 2
+        return value + self.l2_reg / 4 * (f.square().sum(1).mean() + g.square().sum(1).mean())
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        s = -self.scale * D
+        if self.variant == "mc":
+            return masked_mean(softplus(masked_logsumexp(s, neg)[:, None] - s), pos)
+        if (pos.sum(1) > 1).any():
+            raise ValueError("variant='ovo' takes one positive an anchor; use pairs='halves' or 'one', or variant='mc'")
+        positive = s.masked_fill(~pos, 0).sum(1, keepdim=True)  # (B, 1)
+        return softplus(s - positive).masked_fill(~(neg & pos.any(1, keepdim=True)), 0).sum() / pos.sum().clamp_min(1)
+
+
+def disjoint_pairs(y: Tensor, one: bool = False) -> tuple[Tensor, Tensor]:
+    """Indices of anchors and positives: the members of each class, in order, two by two; or the first two of each."""
+    order = y.argsort(stable=True)
+    sorted_y = y[order]
+    first = torch.searchsorted(sorted_y, sorted_y)  # where each class begins
+    rank = torch.arange(len(y), device=y.device) - first  # place within the class
+    starts = (rank[:-1] % 2 == 0) & (sorted_y[:-1] == sorted_y[1:])
+    if one:
+        starts &= rank[:-1] == 0
+    k = starts.nonzero().squeeze(1)
+    return order[k], order[k + 1]

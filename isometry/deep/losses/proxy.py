@@ -1,0 +1,218 @@
+"""Losses whose references are proxies: points that stand for classes and are learned, averaged or clustered."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isometry.deep.functional import class_indicator, log1mexp, masked_logsumexp, masked_mean, masks, one_of, unit
+from isometry.deep.loss import Loss, as_embeddings, check_batch, check_labels
+from isometry.deep.losses.nca import mean_of_anchors, nca
+
+
+class ProxyForm(Loss):
+    """A loss that compares a batch with references of its own, of ``num_classes`` classes."""
+
+    lr_mult = 100.0
+    one_class_each = True  # False: the proxies belong to no class, and labels need not number them
+
+    def __init__(self, num_classes: int):
+        super().__init__("sqeuclidean", None, normalize=True)
+        self.num_classes = num_classes
+
+    @property
+    @abstractmethod
+    def references(self) -> Tensor:
+        """The proxies, their last axis the embedding's."""
+
+    def forward(
+        self,
+        z: Tensor,
+        y: Tensor,
+        refs: Tensor | None = None,
+        ref_y: Tensor | None = None,
+        self_index: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of embeddings (B, p) with labels 0 … C − 1, or with similarities (B, C) to the classes."""
+        if refs is not None:
+            raise ValueError(f"{type(self).__name__} compares with its own proxies and takes no refs")
+        z, y = as_embeddings(z, "z"), torch.as_tensor(y, device=z.device)
+        proxies, classes = self.references.to(z.dtype), torch.arange(self.num_classes, device=z.device)
+        check_batch(z, y, proxies.new_empty(self.num_classes, proxies.shape[-1]), classes)
+        if y.ndim == 1 and self.one_class_each:
+            check_labels(y, self.num_classes)
+        if not len(z):
+            return z.sum() * 0
+        with torch.autocast(z.device.type, enabled=False):
+            return self.compute(z, y, proxies, classes, None)
+
+
+def random_proxies(*shape: int) -> nn.Parameter:
+    """Random directions of unit length."""
+    return nn.Parameter(unit(torch.randn(*shape)))
+
+
+class ProxyNCA(ProxyForm):
+    """Neighbourhood components against proxies; the anchor's own proxy is not in the sum.
+
+        mean_i  d(i, π_i) + log Σ_{π ≠ π_i} e^{−d(i, π)},     d = scale · ‖ẑ − π̂‖²
+
+    Not a probability: the loss may be negative.
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int
+        Number of proxies and dimension of the embeddings; k-means centroids may be more or fewer than the classes.
+    proxies : {"learned", "class_mean", "kmeans"}
+        Parameters trained with the network; running class means (after each training step, see ``momentum``); or
+        centroids, set by ``fit_proxies``.
+    assignment : {"class", "nearest"}
+        π_i is the proxy of the anchor's class, or the one nearest to a positive of the anchor (one term for each
+        positive), for proxies that belong to no class. ``"kmeans"`` needs ``"nearest"``.
+    scale : float
+        Squared length to which both vectors are stretched.
+    momentum : float, optional
+        Class means forget: new = momentum · old + (1 − momentum) · batch. By default the mean of all seen.
+
+    References
+    ----------
+    Y. Movshovitz-Attias et al., "No fuss distance metric learning using proxies", ICCV 2017.
+    """
+
+    proxies: Tensor
+    count: Tensor  # samples behind each proxy; 0: not yet known, left out
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        proxies: str = "learned",
+        assignment: str = "class",
+        scale: float = 1.0,
+        momentum: float | None = None,
+    ):
+        super().__init__(num_classes)
+        self.source = one_of("proxies", proxies, ("learned", "class_mean", "kmeans"))
+        self.assignment = one_of("assignment", assignment, ("class", "nearest"))
+        if proxies == "kmeans" and assignment == "class":
+            raise ValueError("a k-means centroid belongs to no class; use assignment='nearest' with proxies='kmeans'")
+        self.one_class_each = assignment == "class" or proxies == "class_mean"
+        self.scale, self.momentum = scale, momentum
+        if proxies == "learned":
+            self.proxies = random_proxies(num_classes, embedding_size)
+        else:
+            self.register_buffer("proxies", torch.zeros(num_classes, embedding_size))
+        self.register_buffer("count", torch.full((num_classes,), float(proxies == "learned")))
+
+    @property
+    def references(self) -> Tensor:
+        return self.proxies
+
+    def compute(self, z, y, refs, ref_y, self_index):
+        D = self.scale * self.distances(z, refs)  # (B, C)
+        known = self.count > 0
+        if self.assignment == "class":
+            pos, neg = masks(y, ref_y)
+            value = self.loss(D, pos & known, neg & known)
+        else:
+            value = self.nearest(D, y, known)
+        if self.source == "class_mean" and self.training:
+            self.update(z.detach(), y)
+        return value
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        return masked_mean(D + masked_logsumexp(-D, neg)[:, None], pos & neg.any(1, keepdim=True))
+
+    def nearest(self, D: Tensor, y: Tensor, known: Tensor) -> Tensor:
+        """One term for each positive pair (i, j): the proxy nearest to j is positive for i, all others negative."""
+        if y.ndim != 1:
+            raise ValueError("assignment='nearest' needs labels (B,), which say what is a positive of what")
+        if known.sum() < 2:
+            return D.sum() * 0
+        D = D[:, known]
+        pos, _ = masks(y, y, torch.arange(len(y), device=y.device))  # (B, B)
+        near = F.one_hot(D.detach().argmin(1), D.shape[1]).to(D.dtype)  # (B, C), proxy of each sample
+        weight = pos.to(D.dtype) @ near  # (B, C), positives of i assigned to each proxy
+        return (weight * (D + logsumexp_of_others(-D))).sum() / pos.sum().clamp_min(1)
+
+    @torch.no_grad()
+    def update(self, z: Tensor, y: Tensor) -> None:
+        """Take a batch into the class means."""
+        classes, members = class_indicator(y, z.dtype)
+        n, total = members.sum(1), members @ z  # (C_b,), (C_b, p)
+        old, old_n = self.proxies[classes].to(z.dtype), self.count[classes].to(z.dtype)
+        if self.momentum is None:
+            mean = (old_n[:, None] * old + total) / (old_n + n)[:, None]
+        else:
+            keep = torch.where(old_n > 0, self.momentum, 0.0)[:, None]
+            mean = keep * old + (1 - keep) * total / n[:, None]
+        self.proxies[classes] = mean.to(self.proxies.dtype)
+        self.count[classes] += n.to(self.count.dtype)
+
+    @torch.no_grad()
+    def fit_proxies(self, z: Tensor, random_state: int = 0) -> None:
+        """Set the proxies to the k-means centroids of unit-length embeddings; call it anew as the network learns."""
+        from sklearn.cluster import KMeans
+
+        clusters = KMeans(self.num_classes, n_init=1, random_state=random_state).fit(unit(z.float()).cpu().numpy())
+        self.proxies.copy_(torch.as_tensor(clusters.cluster_centers_))
+        self.count.fill_(1)
+
+
+def logsumexp_of_others(s: Tensor) -> Tensor:
+    """log Σ_{l ≠ c} e^{s_il} for every i and c (B, C), in O(B C); C ≥ 2.
+
+    The total less one term is accurate unless that term dominates, so the largest of each row is left out explicitly.
+    """
+    top = F.one_hot(s.argmax(1), s.shape[1]).bool()  # (B, C)
+    without_top = masked_logsumexp(s, ~top)[:, None]
+    lse = s.logsumexp(1, keepdim=True)
+    return torch.where(top, without_top, lse + log1mexp((s - lse).masked_fill(top, -1.0)))
+
+
+class ProxyNCAPlusPlus(ProxyForm):
+    """Softmax over all learned proxies, the anchor's own included, with a temperature.
+
+        −mean_i log softmax_l(−‖ẑ_i − π̂_l‖² / T)[y_i]
+
+    The published recipe adds global max pooling, layer normalisation before the embedding, class-balanced batches and a
+    much faster learning rate for the proxies (``lr_mult``).
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int
+        Number of proxies and dimension of the embeddings.
+    temperature : float
+        T.
+    label_smoothing : float
+        Share of the target spread evenly over all proxies.
+
+    References
+    ----------
+    E. W. Teh, T. DeVries, G. W. Taylor, "ProxyNCA++: revisiting and revitalizing proxy neighborhood component
+    analysis", ECCV 2020.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, temperature: float = 1 / 9, label_smoothing: float = 0.0):
+        super().__init__(num_classes)
+        self.proxies = random_proxies(num_classes, embedding_size)
+        self.temperature, self.label_smoothing = temperature, label_smoothing
+
+    @property
+    def references(self) -> Tensor:
+        return self.proxies
+
+    def compute(self, z, y, refs, ref_y, self_index):
+        if y.ndim == 2:
+            return super().compute(z, y, refs, ref_y, self_index)
+        logits = 2 / self.temperature * unit(z) @ unit(refs).T  # −‖ẑ − π̂‖² = 2 ẑᵀπ̂ − 2, and constants cancel
+        return F.cross_entropy(logits, y, label_smoothing=self.label_smoothing)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        s = D / -self.temperature
+        log_p = nca(s, pos, neg)
+        own, spread = mean_of_anchors(-log_p, log_p), mean_of_anchors(-s.log_softmax(1).mean(1), log_p)
+        return (1 - self.label_smoothing) * own + self.label_smoothing * spread

@@ -1,0 +1,65 @@
+"""Softmax triplet loss: a positive should win the softmax over the batch, a negative should lose it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from isometry.deep.functional import Distance, log1mexp, masked_logsumexp, masked_mean, one_of
+from isometry.deep.loss import Loss
+from isometry.deep.losses.nca import nca
+from isometry.deep.miners import Miner
+
+
+class SoftmaxTriplet(Loss):
+    """Positives recognised, and negatives rejected, by a softmax over all other points.
+
+        p_ij = e^{ẑ_iᵀẑ_j/τ} / Σ_{k≠i} e^{ẑ_iᵀẑ_k/τ}
+        −mean_i ( Σ_{j ∈ pos(i)} log p_ij + Σ_{j ∈ neg(i)} log(1 − p_ij) )
+
+    Parameters
+    ----------
+    temperature : float
+        τ.
+    multi_positive : {"sum_log", "log_sum"}
+        With several positives they compete in one softmax. ``"sum_log"`` is the equation above; its floor is n log n
+        for n positives. ``"log_sum"`` has log Σ_j p_ij for the first term and tends to 0. Equal for one positive.
+    neg_weight : float
+        Weight of the second sum; 0 leaves InfoNCE.
+    detach_reference : bool
+        Let gradient reach the anchors only, as in the authors' code.
+    distance : {"inner", "sqeuclidean"} or any other
+        ``"sqeuclidean"`` gives the distance form, with logits −‖z_i − z_j‖²/τ.
+
+    References
+    ----------
+    M. Ye, X. Zhang, P. C. Yuen, S.-F. Chang, "Unsupervised embedding learning via invariant and spreading instance
+    feature", CVPR 2019.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        multi_positive: str = "sum_log",
+        neg_weight: float = 1.0,
+        detach_reference: bool = False,
+        *,
+        distance: Distance = "inner",
+        miner: Miner | None = None,
+        normalize: bool = True,
+    ):
+        super().__init__(distance, miner, normalize)
+        self.multi_positive = one_of("multi_positive", multi_positive, ("sum_log", "log_sum"))
+        self.temperature, self.neg_weight, self.detach_reference = temperature, neg_weight, detach_reference
+
+    def distances(self, z: Tensor, refs: Tensor) -> Tensor:
+        return super().distances(z, refs.detach() if self.detach_reference else refs)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        s, anchors = -D / self.temperature, pos.any(1)
+        log_p = s - masked_logsumexp(s, pos | neg)[:, None].masked_fill(~anchors[:, None], 0)  # (B, R)
+        if self.multi_positive == "sum_log":
+            found = log_p.masked_fill(~pos, 0).sum(1)
+        else:
+            found = nca(s, pos, neg).masked_fill(~anchors, 0)
+        rejected = log1mexp(log_p).masked_fill(~neg, 0).sum(1)
+        return masked_mean(-(found + self.neg_weight * rejected), anchors)

@@ -1,0 +1,53 @@
+"""Triplet global loss: first and second moments of the two kinds of distance."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isometry.deep.loss import TripletForm
+from isometry.deep.losses.triplet import triplet_counts
+from isometry.deep.miners import Miner
+
+
+class TripletGlobal(TripletForm):
+    """Small variances of the positive and negative distances, and their means a margin apart.
+
+        σ₊² + σ₋² + λ [μ₊ − μ₋ + t]_+,     d = ‖ẑ_i − ẑ_j‖² / 4 ∈ [0, 1]
+
+    Moments are over the triplets of the batch, so there is one hinge for all. Usually added to a triplet loss:
+    ``WeightedSum(Triplet(), TripletGlobal())``.
+
+    Parameters
+    ----------
+    lam, margin : float
+        λ, t.
+
+    References
+    ----------
+    B. G. V. Kumar, G. Carneiro, I. Reid, "Learning local image descriptors with deep Siamese and triplet convolutional
+    networks by minimising global loss functions", CVPR 2016.
+    """
+
+    def __init__(self, lam: float = 0.8, margin: float = 0.4, *, miner: Miner | None = None, normalize: bool = True):
+        super().__init__("sqeuclidean", miner, normalize)
+        self.lam, self.margin = lam, margin
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        return self.moments(D, D, *triplet_counts(pos, neg, D.dtype))
+
+    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
+        return self.moments(d_ap, d_an, torch.ones_like(d_ap), torch.ones_like(d_an))
+
+    def moments(self, d_pos: Tensor, d_neg: Tensor, w_pos: Tensor, w_neg: Tensor) -> Tensor:
+        mean_pos, var_pos = _moments(d_pos / 4, w_pos)
+        mean_neg, var_neg = _moments(d_neg / 4, w_neg)
+        hinge = (mean_pos - mean_neg + self.margin).relu()
+        return (var_pos + var_neg + self.lam * hinge) * (w_pos.sum() > 0)
+
+
+def _moments(d: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted mean and biased variance; the mean first, so that no squares of large numbers are subtracted."""
+    weight = weight / weight.sum().clamp_min(1)
+    mean = (weight * d).sum()
+    return mean, (weight * (d - mean).square()).sum()

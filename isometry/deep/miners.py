@@ -1,0 +1,276 @@
+"""Miners: which positives and negatives of a batch a loss gets to see.
+
+A miner reads the matrix of distances (B, R) and the two masks, without gradient. ``select`` narrows the masks;
+where the choice of a negative depends on the positive, ``triples`` returns indices (anchor, positive, negative).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from isometry.deep.functional import one_of, packed
+
+Triples = tuple[Tensor, Tensor, Tensor]
+
+
+class Miner(nn.Module, ABC):
+    """Narrows the masks of a batch."""
+
+    needs_unit_euclidean = False  # True: the distances must be Euclidean between unit vectors
+
+    @abstractmethod
+    def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        """Masks (B, R) of the positives and negatives to use, subsets of those given."""
+
+
+class TripleMiner(Miner):
+    """Chooses triplets; a loss without a triplet form uses the pairs that occur in them."""
+
+    @abstractmethod
+    def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        """Indices of anchors, positives and negatives, three vectors of equal length."""
+
+    def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        a, p, n = self.triples(D, pos, neg)
+        chosen = torch.zeros_like(pos), torch.zeros_like(neg)
+        chosen[0][a, p] = True
+        chosen[1][a, n] = True
+        return chosen
+
+
+class _Draws:
+    """A stream of random numbers from ``random_state``; it is saved with the state of the module."""
+
+    random_state: int | None
+    _stream: torch.Generator | None = None
+    _resume: Tensor | None = None
+
+    def generator(self, device: torch.device) -> torch.Generator | None:
+        if self.random_state is None:
+            return None  # torch's default generator
+        if self._stream is None or self._stream.device != device:
+            self._stream = torch.Generator(device).manual_seed(self.random_state)
+            if self._resume is not None:
+                self._stream.set_state(self._resume)
+                self._resume = None
+        return self._stream
+
+    def get_extra_state(self) -> Tensor:
+        return torch.empty(0, dtype=torch.uint8) if self._stream is None else self._stream.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self._stream, self._resume = None, state.cpu() if len(state) else None
+
+
+class BatchAll(Miner):
+    """Every positive with every negative."""
+
+    def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        return pos, neg
+
+
+class BatchHard(TripleMiner):
+    """The farthest positive and the nearest negative of each anchor.
+
+    References
+    ----------
+    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", 2017.
+    """
+
+    def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        return _complete(_farthest(D, pos), _nearest(D, neg), pos, neg)
+
+
+class BatchSemiHard(TripleMiner):
+    """For each positive pair the nearest negative that is farther than the positive.
+
+        n(a, p) = argmin { d_an : d_an > d_ap }
+
+    Parameters
+    ----------
+    fallback : {"skip", "easiest"}
+        What a pair without such a negative gets: nothing, or the farthest negative.
+
+    References
+    ----------
+    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition", CVPR 2015.
+    """
+
+    def __init__(self, fallback: str = "skip"):
+        super().__init__()
+        self.fallback = one_of("fallback", fallback, ("skip", "easiest"))
+
+    def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        N, order = D.masked_fill(~neg, torch.inf).sort(1)  # (B, R)
+        n_neg = neg.sum(1, keepdim=True)  # (B, 1)
+        columns, filled = packed(pos)  # (B, K)
+        k = torch.searchsorted(N, D.gather(1, columns), right=True)  # (B, K), first negative beyond the positive
+        if self.fallback == "easiest":
+            k = torch.minimum(k, n_neg - 1)
+        a, slot = (filled & (k < n_neg) & (n_neg > 0)).nonzero(as_tuple=True)
+        return a, columns[a, slot], order[a, k[a, slot]]
+
+
+class EasyPositive(Miner):
+    """The nearest positive of each anchor, with all, the nearest, or the nearest semi-hard negative.
+
+    Parameters
+    ----------
+    negatives : {"all", "hard", "semihard"}
+        ``"semihard"``: the nearest negative farther than the positive; an anchor without one is dropped.
+    min_distance : float, optional
+        Positives at most this far away count as copies of the anchor and are passed over.
+
+    References
+    ----------
+    H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
+    """
+
+    def __init__(self, negatives: str = "all", min_distance: float | None = None):
+        super().__init__()
+        self.negatives = one_of("negatives", negatives, ("all", "hard", "semihard"))
+        self.min_distance = min_distance
+
+    def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        if self.min_distance is not None:
+            pos = pos & (self.min_distance < D)
+        pos = _only(_nearest(D, pos), pos)
+        if self.negatives == "semihard":
+            neg = neg & (D.masked_fill(~pos, -torch.inf).amax(1, keepdim=True) < D)
+        neg = neg if self.negatives == "all" else _only(_nearest(D, neg), neg)
+        complete = pos.any(1, keepdim=True) & neg.any(1, keepdim=True)
+        return pos & complete, neg & complete
+
+
+class Extreme(_Draws, TripleMiner):
+    """Nearest (easy) or farthest (hard) positive with farthest (easy) or nearest (hard) negative of each anchor.
+
+    Parameters
+    ----------
+    strategy : {"EPHN", "EPEN", "HPEN", "HPHN", "assorted"}
+        E easy, H hard, P positive, N negative; ``"assorted"`` draws one of the four for each anchor.
+    random_state : int, optional
+        Seed of the draws of ``"assorted"``.
+
+    References
+    ----------
+    M. Sikaroudi et al., "Offline versus online triplet mining based on extreme distances of histopathology patches",
+    ISVC 2020.
+    """
+
+    STRATEGIES = ("EPEN", "EPHN", "HPEN", "HPHN")
+
+    def __init__(self, strategy: str = "EPHN", random_state: int | None = None):
+        super().__init__()
+        self.strategy = one_of("strategy", strategy, (*self.STRATEGIES, "assorted"))
+        self.random_state = random_state
+
+    def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        if self.strategy == "assorted":
+            code = torch.randint(4, (len(D),), generator=self.generator(D.device), device=D.device)  # (B,)
+        else:
+            code = torch.tensor(self.STRATEGIES.index(self.strategy), device=D.device)
+        p = torch.where(code >= 2, _farthest(D, pos), _nearest(D, pos))
+        n = torch.where(code % 2 == 1, _nearest(D, neg), _farthest(D, neg))
+        return _complete(p, n, pos, neg)
+
+
+class RandomTriplets(_Draws, TripleMiner):
+    """``t_per_anchor`` triplets an anchor, positive and negative drawn uniformly and independently."""
+
+    def __init__(self, t_per_anchor: int = 1, random_state: int | None = None):
+        super().__init__()
+        self.t_per_anchor, self.random_state = t_per_anchor, random_state
+
+    def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        a = (pos.any(1) & neg.any(1)).nonzero().squeeze(1)
+        p, n = (_draw(mask[a].to(D.dtype), self.t_per_anchor, self.generator(D.device)) for mask in (pos, neg))
+        return a.repeat_interleave(self.t_per_anchor), p.flatten(), n.flatten()
+
+
+class DistanceWeighted(_Draws, TripleMiner):
+    """For each positive pair one negative, drawn evenly over distances instead of over points.
+
+        P(n | a) ∝ 1 / q(d_an),   q(d) ∝ d^{p−2} (1 − d²/4)^{(p−3)/2}
+
+    q is the density of the distance between random points of the unit sphere in p dimensions. Distances are raised to
+    ``cutoff`` first, which bounds the weight of the hardest; negatives beyond ``nonzero_loss_cutoff`` are left out, and
+    so is an anchor that has no other.
+
+    Parameters
+    ----------
+    embedding_size : int
+        Dimension p of the embeddings; below 3 the negatives within the cutoff are drawn uniformly.
+    cutoff, nonzero_loss_cutoff : float
+        Smallest and largest distance told apart.
+    random_state : int, optional
+        Seed of the draws.
+
+    References
+    ----------
+    C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
+    """
+
+    needs_unit_euclidean = True
+
+    def __init__(
+        self,
+        embedding_size: int,
+        cutoff: float = 0.5,
+        nonzero_loss_cutoff: float = 1.4,
+        random_state: int | None = None,
+    ):
+        super().__init__()
+        self.embedding_size = embedding_size
+        self.cutoff, self.nonzero_loss_cutoff = cutoff, nonzero_loss_cutoff
+        self.random_state = random_state
+
+    def log_weight(self, D: Tensor) -> Tensor:
+        """−log q(d) up to a constant."""
+        p = self.embedding_size
+        if p < 3:
+            return torch.zeros_like(D)
+        d = D.clamp(self.cutoff, 2 - 1e-4)
+        return -((p - 2) * d.log() + (p - 3) / 2 * torch.log1p(-d.square() / 4))
+
+    def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        near = neg & (self.nonzero_loss_cutoff > D)
+        a = (pos.any(1) & near.any(1)).nonzero().squeeze(1)
+        if not len(a):
+            return a, a, a
+        columns, filled = packed(pos[a])  # (A, K)
+        # A softmax of each row by itself: log-weights span hundreds of nats, one common scale would erase whole rows.
+        P = self.log_weight(D[a]).masked_fill(~near[a], -torch.inf).softmax(1)  # (A, R)
+        n = _draw(P, columns.shape[1], self.generator(D.device))  # (A, K)
+        return a.repeat_interleave(filled.sum(1)), columns[filled], n[filled]
+
+
+def _draw(weights: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """``count`` columns of each row, with replacement, in proportion to the weights."""
+    if not len(weights):
+        return torch.empty(0, count, dtype=torch.long, device=weights.device)
+    return torch.multinomial(weights, count, replacement=True, generator=generator)
+
+
+def _nearest(D: Tensor, mask: Tensor) -> Tensor:
+    """Column of the smallest D of each row under the mask, of equals the first; arbitrary for an empty row."""
+    return torch.where(mask, D, torch.inf).argmin(1)
+
+
+def _farthest(D: Tensor, mask: Tensor) -> Tensor:
+    """Column of the largest D of each row under the mask."""
+    return torch.where(mask, D, -torch.inf).argmax(1)
+
+
+def _only(column: Tensor, mask: Tensor) -> Tensor:
+    """A mask with just the given column of each row left, if the row had any."""
+    return torch.zeros_like(mask).scatter_(1, column[:, None], mask.any(1, keepdim=True))
+
+
+def _complete(p: Tensor, n: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+    """Triplets of the anchors that have both a positive and a negative."""
+    a = (pos.any(1) & neg.any(1)).nonzero().squeeze(1)
+    return a, p[a], n[a]

@@ -1,0 +1,267 @@
+"""What must hold for every loss of the registry: symmetries, gradients, bad input, half precision."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from isometry.deep import EasyPositive, Gathered, Loss, Triplet, WeightedSum
+from isometry.registry import all_methods
+from tests.deep.batches import PLAIN, batch, gradient
+
+ROWS = [m for m in all_methods(family="deep") if m.kind in ("loss", "head")]
+LOSSES = {m.key: m.example for m in ROWS}
+VARIANTS = {
+    "D16 linear": lambda: LOSSES["D16"](squared_hinge=False, margin=2.0, balanced=True, pos_margin=0.1),
+    "D18 soft": lambda: LOSSES["D18"](margin="soft"),
+    "D20 all": lambda: LOSSES["D20"](pairs="all"),
+    "D20 ovo": lambda: LOSSES["D20"](variant="ovo", symmetric=True),
+    "D21 exp": lambda: LOSSES["D21"](form="exp"),
+    "D21 negatives": lambda: LOSSES["D21"](denominator="negatives"),
+    "D22 nearest": lambda: LOSSES["D22"](assignment="nearest", scale=3.0),
+    "D23 smooth": lambda: LOSSES["D23"](label_smoothing=0.1),
+    "D24 distance": lambda: LOSSES["D24"](distance="sqeuclidean", temperature=1.0, multi_positive="log_sum"),
+    "D26 triplet": lambda: LOSSES["D26"](form="triplet"),
+    "D34": lambda: Triplet(0.6, miner=EasyPositive(), **PLAIN),
+    "D35 all": lambda: LOSSES["D35"](negatives="all"),
+    "D37 generalized": lambda: LOSSES["D37"](form="generalized"),
+    "D38 centers": lambda: LOSSES["D38"](negatives="centers"),
+    "D43 classes": lambda: LOSSES["D43"](num_classes=4, nu=0.1, beta=1.3),
+    "D46 log_ratio": lambda: LOSSES["D46"](form="log_ratio"),
+    "D46 logdet": lambda: LOSSES["D46"](form="logdet", ridge=1e-12),  # the ridge's scale is a constant in the gradient
+}
+ALL = LOSSES | VARIANTS
+ORDERED = {"D20", "D20 ovo", "D47"}  # pairs are formed in the order of the batch, or matched at random
+UNROTATABLE = {"D08", "D09", "D10", "D11", "D12", "D13", "D22", "D22 nearest", "D23", "D23 smooth", "D27", "D47", "D48"}
+
+
+def make(key):
+    torch.manual_seed(0)
+    return ALL[key]().double().eval()
+
+
+# D47 holds the scale of its virtual samples constant, so its gradient is not the slope of its value;
+# tests/deep/test_discriminant.py checks it against the hinge with that scale frozen.
+@pytest.mark.parametrize("key", [k for k in ALL if k != "D47"])
+def test_gradcheck(key):
+    """P3."""
+    loss = make(key)
+    z, y = batch(7, n=10)
+    params = [p for p in loss.parameters() if p.requires_grad]
+    for p in params:
+        p.data += 0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda u, *_: loss(u, y), (z.requires_grad_(), *params), eps=1e-7, atol=1e-5)
+    assert gradient(loss, z.detach(), y).abs().sum() > 1e-6, "the batch of this test must exercise the loss"
+
+
+@pytest.mark.parametrize("key", [k for k in ALL if k not in ORDERED])
+def test_order_of_the_batch_does_not_matter(key):
+    """P1; with it D34c, D36c, D37d."""
+    loss, (z, y) = make(key), batch(7)
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
+    assert_close(loss(z[order], y[order]), loss(z, y), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("key", [k for k, f in ALL.items() if not list(f().parameters()) and k not in {"D20", "D48"}])
+def test_names_of_classes_do_not_matter(key):
+    """P2."""
+    loss, (z, y) = make(key), batch(7)
+    assert_close(loss(z, 10 - 3 * y), loss(z, y), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("key", [k for k in ALL if k not in UNROTATABLE])
+def test_rotation_of_the_embedding_does_not_matter(key):
+    """P4."""
+    loss, (z, y) = make(key), batch(7)
+    Q = torch.linalg.qr(batch(1, n=4)[0]).Q
+    assert_close(loss(z @ Q, y), loss(z, y), rtol=1e-9, atol=1e-11)
+
+
+TRANSLATED = ["D16", "D17", "D21", "D29", "D36", "D37", "D38", "D46", "D46 logdet"]
+
+
+@pytest.mark.parametrize("key", TRANSLATED)
+def test_translation_does_not_matter_to_losses_of_distances(key):
+    """P4; with it D38c."""
+    loss, (z, y) = make(key), batch(7)
+    assert_close(loss(z + 3.0, y), loss(z, y), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("labels", ["one class", "all different", "single", "empty"])
+@pytest.mark.parametrize("key", ALL)
+def test_batches_without_pairs_are_defined(key, labels):
+    """P5, P6."""
+    loss, (z, y) = make(key).train(), batch(7, n=4)
+    z, y = {"one class": (z, y * 0), "all different": (z, y), "single": (z[:1], y[:1]), "empty": (z[:0], y[:0])}[labels]
+    z = z.clone().requires_grad_()
+    value = loss(z, y)
+    value.backward()
+    assert value.ndim == 0 and value.isfinite()
+    assert z.grad.isfinite().all()
+
+
+NEEDS_TRIPLETS = ["D18", "D18 soft", "D19", "D25", "D26", "D26 triplet", "D28", "D35", "D36", "D37", "D37 generalized"]
+
+
+@pytest.mark.parametrize("labels", ["one class", "all different", "single", "empty"])
+@pytest.mark.parametrize("key", NEEDS_TRIPLETS)
+def test_nothing_to_compare_is_a_zero_that_backpropagates(key, labels):
+    z, y = batch(7, n=4)
+    z, y = {"one class": (z, y * 0), "all different": (z, y), "single": (z[:1], y[:1]), "empty": (z[:0], y[:0])}[labels]
+    z = z.clone().requires_grad_()
+    value = make(key)(z, y)
+    value.backward()
+    assert value == 0 and (z.grad == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("key", ALL)
+def test_half_precision_is_the_float32_loss_of_the_same_numbers(key, dtype):
+    """P7."""
+    torch.manual_seed(0)
+    loss, (z, y) = ALL[key]().eval(), batch(7)
+    z = z.to(dtype)
+    z[1] = z[0]  # coincident points, same or other class
+    z[2] = 0
+    full = z.float().requires_grad_()
+    expected = loss(full, y)
+    half = z.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(half, y)
+    assert value.dtype == torch.float32
+    assert_close(value, expected, rtol=1e-6, atol=1e-7)
+    expected.backward()
+    value.backward()
+    assert full.grad.isfinite().all() and half.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("key", LOSSES)
+def test_bad_input_is_named(key):
+    loss, (z, y) = make(key), batch(7)
+    broken = z.clone()
+    broken[3, 1] = torch.nan
+    with pytest.raises(ValueError, match="z has NaN or infinite values in 1 of 12 rows, first in row 3"):
+        loss(broken, y)
+    with pytest.raises(ValueError, match="12 embeddings need"):
+        loss(z, y[:-1])
+    with pytest.raises(ValueError, match="matrix \\(n, p\\)"):
+        loss(z[None], y)
+
+
+@pytest.mark.parametrize("key", ["D08", "D13", "D22", "D23", "D27", "D43 classes", "D48"])
+def test_labels_out_of_range_are_named(key):
+    z, y = batch(7)
+    with pytest.raises(ValueError, match="labels must lie in 0 … 3 for num_classes=4, got 0 … 4"):
+        make(key)(z, torch.where(y == 3, 4, y))
+    with pytest.raises(ValueError, match="labels must lie in 0 … 3 for num_classes=4, got -1 … 3"):
+        make(key)(z, torch.where(y == 0, -1, y))
+
+
+TAKES_REFS = [k for k, f in ALL.items() if isinstance(f(), Loss) and k.split()[0] not in {"D22", "D23", "D27"}]
+
+
+@pytest.mark.parametrize("key", [k for k in TAKES_REFS if k not in {"D20", "D20 ovo"}])
+def test_the_batch_given_as_its_own_references_changes_nothing(key):
+    loss, (z, y) = make(key), batch(7)
+    z = z.requires_grad_()
+    (expected,) = torch.autograd.grad(loss(z, y), z)
+    value = loss(z, y, z.clone(), y, torch.arange(len(y)))
+    assert_close(value, loss(z, y), rtol=1e-12, atol=1e-12)
+    assert_close(torch.autograd.grad(value, z)[0], expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("key", [k for k in TAKES_REFS if k.split()[0] not in {"D20", "D38"} and k != "D43 classes"])
+def test_a_similarity_matrix_stands_for_labels(key):
+    loss, (z, y) = make(key), batch(7)
+    same = y[:, None] == y
+    assert_close(loss(z, same), loss(z, y), rtol=1e-12, atol=1e-12)
+    assert_close(loss(z, same.double()), loss(z, y), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("key", [k for k in TAKES_REFS if k.split()[0] not in {"D20", "D38"} and k != "D43 classes"])
+def test_references_are_the_only_pairs_that_count(key):
+    """References apart from the batch: the same as one batch of both in which all other pairs are unknown."""
+    loss, (z, y), (refs, ref_y) = make(key), batch(7, n=6), batch(8, n=9)
+    S = torch.full((15, 15), torch.nan)
+    S[:6, 6:] = (y[:, None] == ref_y).float()
+    value = loss(z, y, refs, ref_y)
+    assert value != 0
+    assert_close(value, loss(torch.cat([z, refs]), S), rtol=1e-10, atol=1e-12)
+
+
+def test_references_are_checked():
+    z, y = batch(0)
+    loss = Triplet()
+    with pytest.raises(ValueError, match="12 references need ref_y of shape \\(12,\\), got none"):
+        loss(z, y, z)
+    with pytest.raises(ValueError, match="refs have 3 dimensions and z has 4"):
+        loss(z, y, z[:, :3], y)
+    with pytest.raises(ValueError, match=r"similarity matrix must be \(B, R\) = \(12, 12\), got \(12, 5\)"):
+        loss(z, torch.ones(12, 5))
+    with pytest.raises(ValueError, match="takes no refs"):
+        make("D22")(z, y, z, y)
+
+
+@pytest.mark.parametrize("key", LOSSES)
+def test_a_loss_can_be_copied_pickled_and_restored(key):
+    loss, (z, y) = make(key), batch(7)
+    for twin in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert_close(twin(z, y), loss(z, y), rtol=0, atol=0)
+    fresh = ALL[key]().double().eval()
+    fresh.load_state_dict(loss.state_dict())
+    assert_close(fresh(z, y), loss(z, y), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("key", LOSSES)
+def test_parameters_of_a_loss_reach_the_optimiser_and_move(key):
+    loss, (z, y) = make(key).train(), batch(7)
+    params = [p for p in loss.parameters() if p.requires_grad]
+    groups = loss.param_groups(1e-3)
+    assert {id(p) for g in groups for p in g["params"]} == {id(p) for p in params}
+    assert all(g["lr"] <= 1e-2 for g in groups)
+    if params:
+        before = [p.detach().clone() for p in params]
+        optimizer = torch.optim.SGD(groups)
+        loss(z, y).backward()
+        optimizer.step()
+        assert all(not torch.equal(p, b) for p, b in zip(params, before))
+
+
+def test_losses_add_up():
+    z, y = batch(7)
+    both = WeightedSum(make("D13"), make("D28"), weights=(1.0, 0.5))
+    assert_close(both(z, y), make("D13")(z, y) + 0.5 * make("D28")(z, y))
+    assert len(both.param_groups(1e-3)) == 1
+    with pytest.raises(ValueError, match="2 losses need as many weights, got 1"):
+        WeightedSum(make("D13"), make("D28"), weights=(1.0,))
+
+
+def test_one_process_gathers_nothing():
+    z, y = batch(7)
+    assert_close(Gathered(make("D18"))(z, y), make("D18")(z, y), rtol=0, atol=0)
+
+
+def test_no_loss_builds_a_cube():
+    """All triplets of 512 points are 400 million; a loss may hold a few matrices of 512 × 512."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            for t in out if isinstance(out, (tuple, list)) else [out]:
+                if isinstance(t, torch.Tensor):
+                    Largest.size = max(Largest.size, t.numel())
+            return out
+
+    z, y = torch.randn(128, 4, generator=torch.Generator().manual_seed(0)), torch.arange(128) % 4
+    for key in ALL:
+        torch.manual_seed(0)
+        loss = ALL[key]()
+        Largest.size = 0
+        with Largest():
+            loss(z.clone().requires_grad_(), y).backward()
+        assert Largest.size <= 4 * 128 * 128, f"{key} holds {Largest.size} numbers at once"

@@ -1,0 +1,97 @@
+"""Two processes together have the loss and the gradients, proxies included, of one that holds the whole batch."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.testing import assert_close
+
+from isometry.deep import (
+    BatchHard,
+    CrossBatchMemory,
+    Gathered,
+    Lifted,
+    MarginLoss,
+    ProbabilisticDA,
+    ProxyNCA,
+    RandomTriplets,
+    SoftTriple,
+    Triplet,
+    TripletGlobal,
+    gather,
+)
+from tests.deep.batches import batch
+
+LOSSES = {
+    "batch-all": lambda: Triplet(),
+    "batch-hard": lambda: Triplet("soft", miner=BatchHard()),
+    "random": lambda: Triplet(miner=RandomTriplets(random_state=0)),
+    "lifted": lambda: Lifted(),
+    "global": lambda: TripletGlobal(),
+    "proxies": lambda: ProxyNCA(4, 3),
+    "centres": lambda: SoftTriple(4, 3, 2),
+    "margin": lambda: MarginLoss(num_classes=4),
+    "memory": lambda: CrossBatchMemory(Triplet(), 3, memory_size=16),
+    "statistics": lambda: ProbabilisticDA("logdet"),
+}
+SPLIT = (5, 9)  # rows of the two processes
+
+
+class Net(nn.Module):
+    """A backbone and a loss in one module, as for training."""
+
+    def __init__(self, key, gathered):
+        super().__init__()
+        torch.manual_seed(0)
+        self.backbone = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+        loss = LOSSES[key]().double()
+        self.loss = Gathered(loss) if gathered else loss
+
+    def forward(self, x, y):
+        return self.loss(self.backbone(x), y)
+
+
+def gradients(net, x, y):
+    """Loss and gradients of the second step (a memory is empty in the first)."""
+    for _ in range(2):
+        net.zero_grad()
+        value = net(x, y)
+        value.backward()
+    return [value.detach(), *(p.grad for p in net.parameters())]
+
+
+def worker(rank, folder):
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    x, y = (t.split(SPLIT)[rank] for t in batch(0, n=sum(SPLIT)))
+    found = {key: gradients(nn.parallel.DistributedDataParallel(Net(key, True)), x, y) for key in LOSSES}
+    rows = gather(torch.full((rank * 3, 2), float(rank)), torch.full((rank * 3,), rank))  # one process has none
+    torch.save({"found": found, "rows": rows}, f"{folder}/rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gather")
+    torch.multiprocessing.spawn(worker, args=(str(folder),), nprocs=2)
+    return [torch.load(folder / f"rank{r}.pt") for r in range(2)]
+
+
+@pytest.mark.parametrize("key", LOSSES)
+def test_two_processes_equal_one(ranks, key):
+    expected = gradients(Net(key, False), *batch(0, n=sum(SPLIT)))
+    assert sum(g.abs().sum() for g in expected[1:]) > 1e-3
+    for rank in ranks:
+        assert len(rank["found"][key]) == len(expected)
+        for ours, single in zip(rank["found"][key], expected):
+            assert_close(ours, single, rtol=1e-6, atol=1e-9)
+
+
+def test_a_process_may_have_no_rows(ranks):
+    for rank in ranks:
+        z, y = rank["rows"]
+        assert_close(z, torch.ones(3, 2))
+        assert y.tolist() == [1, 1, 1]

@@ -1,0 +1,154 @@
+"""pytorch-metric-learning as an oracle: where it computes the same quantity, the same value and gradient.
+
+Where it does not, the last tests say so: they fail if the two ever agree, and the remark has to go.
+"""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from isometry.deep import (
+    Angular,
+    BatchHard,
+    Contrastive,
+    EasyPositive,
+    Lifted,
+    MarginLoss,
+    NCALoss,
+    NPair,
+    ProxyNCA,
+    ProxyNCAPlusPlus,
+    SoftTriple,
+    Triplet,
+)
+from isometry.deep.functional import masks, unit
+from tests.deep.batches import batch, gradient
+
+pml = pytest.importorskip("pytorch_metric_learning", reason="the oracle is not installed")
+from pytorch_metric_learning import distances, losses, miners, reducers  # noqa: E402
+
+MEAN, SUM = reducers.MeanReducer(), reducers.SumReducer()
+RAW = distances.LpDistance(normalize_embeddings=False)
+RAW_SQUARED = distances.LpDistance(normalize_embeddings=False, power=2)
+DOT = distances.DotProductSimilarity(normalize_embeddings=False)
+PLAIN = {"distance": "euclidean", "normalize": False}
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    return make().double()
+
+
+PAIRS = {
+    # theirs is linear and adds the means of the two kinds of pairs
+    "Contrastive": (
+        lambda: losses.ContrastiveLoss(reducer=MEAN),
+        lambda: Contrastive(squared_hinge=False, balanced=True, normalize=True),
+    ),
+    "Triplet": (
+        lambda: losses.TripletMarginLoss(margin=0.2, distance=RAW),
+        lambda: Triplet(0.2, **PLAIN),
+    ),
+    "Triplet, sum": (
+        lambda: losses.TripletMarginLoss(margin=0.2, distance=RAW_SQUARED, reducer=SUM),
+        lambda: Triplet(0.2, distance="sqeuclidean", normalize=False, reduction="sum"),
+    ),
+    "Triplet, soft": (
+        lambda: losses.TripletMarginLoss(margin=0.0, smooth_loss=True, reducer=MEAN),
+        lambda: Triplet("soft", distance="euclidean"),
+    ),
+    "NCA": (lambda: losses.NCALoss(distance=RAW_SQUARED), lambda: NCALoss()),
+    "NCA, scaled": (lambda: losses.NCALoss(softmax_scale=5), lambda: NCALoss(temperature=0.2, normalize=True)),
+    "Lifted": (lambda: losses.LiftedStructureLoss(distance=RAW), lambda: Lifted()),
+    "Lifted, generalised": (
+        lambda: losses.GeneralizedLiftedStructureLoss(distance=RAW),
+        lambda: Lifted(form="generalized"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_same_value_and_gradient(name, seed):
+    theirs, ours = (make() for make in PAIRS[name])
+    z, y = batch(seed, n=14)
+    y = torch.arange(14) % 4  # two or more of each class: theirs averages over lonely anchors too
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-6, atol=1e-8)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-5, atol=1e-7)
+
+
+def test_n_pair_without_normalisation():
+    z, y = batch(0)[0], torch.arange(12) % 6
+    theirs, ours = losses.NPairsLoss(distance=DOT), NPair(pairs="one", l2_reg=0)
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-6, atol=1e-8)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-5, atol=1e-7)
+
+
+def test_angular_on_unit_vectors():
+    z, y = unit(batch(0)[0]), torch.arange(12) % 4
+    assert_close(Angular(alpha=40)(z, y), losses.AngularLoss(alpha=40)(z, y), rtol=1e-6, atol=1e-8)
+
+
+def test_proxy_nca_plus_plus():
+    z, y = batch(0)
+    theirs, ours = losses.ProxyNCALoss(4, 4, softmax_scale=9).double(), seeded(lambda: ProxyNCAPlusPlus(4, 4))
+    theirs.proxies.data = ours.proxies.data.clone()
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-6, atol=1e-8)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-5, atol=1e-7)
+    assert_close(ours.proxies.grad, theirs.proxies.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_soft_triple_without_the_regulariser_of_centres():
+    z, y = batch(0)
+    theirs, ours = losses.SoftTripleLoss(4, 4, centers_per_class=3).double(), seeded(lambda: SoftTriple(4, 4, 3, tau=0))
+    theirs.fc.data = ours.centers.detach().flatten(0, 1).T.clone()
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-6, atol=1e-8)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (lambda: miners.BatchHardMiner(distance=RAW), lambda: BatchHard()),
+        (lambda: miners.BatchEasyHardMiner("easy", "hard", distance=RAW), lambda: EasyPositive("hard")),
+        (lambda: miners.BatchEasyHardMiner("easy", "semihard", distance=RAW), lambda: EasyPositive("semihard")),
+    ],
+)
+def test_same_triplets_mined(theirs, ours):
+    z, y = batch(3)[0], torch.arange(12) % 4
+    found = theirs()(z, y)
+    a, p, n = found if len(found) == 3 else (found[0], found[1], found[3])
+    D = (z[:, None] - z).square().sum(2).sqrt()
+    pos, neg = ours().select(D, *masks(y, y, torch.arange(12)))
+    expected = {(i, j, k) for i, j in pos.nonzero().tolist() for k in neg[i].nonzero().flatten().tolist()}
+    assert set(zip(a.tolist(), p.tolist(), n.tolist())) == expected
+
+
+def test_margin_loss_on_the_same_triplets():
+    z, y = batch(0)[0], torch.arange(12) % 4
+    mined = miners.BatchHardMiner()(z, y)
+    theirs = losses.MarginLoss(margin=0.2, beta=1.2, learn_beta=True).double()
+    ours = MarginLoss(miner=BatchHard()).double()
+    assert_close(ours(z, y), theirs(z, y, mined), rtol=1e-6, atol=1e-8)
+    theirs(z, y, mined).backward()
+    ours(z, y).backward()
+    assert_close(ours.beta.grad.squeeze(), theirs.beta.grad.squeeze(), rtol=1e-5, atol=1e-8)
+
+
+def differs(ours, theirs):
+    return abs(float(ours.detach()) - float(theirs.detach())) > 1e-3
+
+
+def test_where_and_why_the_two_differ():
+    z, y = batch(0)[0], torch.arange(12) % 4
+    # Their N-pair loss normalises by default; the paper does not.
+    assert differs(NPair(pairs="one", l2_reg=0)(z, y), losses.NPairsLoss()(z, y))
+    # Their angular loss normalises anchors and positives but not negatives, so it depends on the scale of z.
+    assert differs(losses.AngularLoss()(2 * z, y), losses.AngularLoss()(z, y))
+    # Their Proxy-NCA has the positive proxy in the denominator: it is the ++ form.
+    theirs, ours = losses.ProxyNCALoss(4, 4).double(), seeded(lambda: ProxyNCA(4, 4))
+    theirs.proxies.data = ours.proxies.data.clone()
+    assert differs(ours(z, y), theirs(z, y))
+    assert_close(torch.nn.functional.softplus(ours(z[:1], y[:1])), theirs(z[:1], y[:1]), rtol=1e-6, atol=1e-8)
+    # Their contrastive loss is linear in the distance and averages over non-zero terms.
+    assert differs(Contrastive()(z, y), losses.ContrastiveLoss()(z, y))
