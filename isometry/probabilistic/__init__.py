@@ -14,4 +14,18 @@ from isometry.probabilistic.pcca import PCCA
 from isometry.probabilistic.privileged import PrivilegedML
 from isometry.probabilistic.rca import ProbabilisticRCA
 
-__all__ = ["BNCA", "BayesianML", "DMBK", "FastNCA", "IGML", "ITML", "LDM", "LDML", "MCML", "NCA", "PCCA", "PrivilegedML", "ProbabilisticRCA"]
+__all__ = [
+    "BNCA",
+    "BayesianML",
+    "DMBK",
+    "FastNCA",
+    "IGML",
+    "ITML",
+    "LDM",
+    "LDML",
+    "MCML",
+    "NCA",
+    "PCCA",
+    "PrivilegedML",
+    "ProbabilisticRCA",
+]

@@ -34,7 +34,6 @@ class MCML(ObjectiveMetric):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
     _convex = True
-    _start_sqdist = staticmethod(neighbor_sqdist)  # a saturated softmax has no gradient
 
     def __init__(
         self,
@@ -56,6 +55,9 @@ class MCML(ObjectiveMetric):
         self.tol = tol
         self.random_state = random_state
         self.verbose = verbose
+
+    def _start_sqdist(self, Z, rng):
+        return neighbor_sqdist(Z, rng)  # a saturated softmax has no gradient
 
     def _objective(self, X, side, rng):
         if self.penalty not in ("trace", "frobenius"):

@@ -42,7 +42,6 @@ class NCA(ObjectiveMetric):
 
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
-    _start_sqdist = staticmethod(neighbor_sqdist)  # a saturated softmax has no gradient
 
     def __init__(
         self,
@@ -65,24 +64,33 @@ class NCA(ObjectiveMetric):
         self.random_state = random_state
         self.verbose = verbose
 
+    def _start_sqdist(self, Z, rng):
+        return neighbor_sqdist(Z, rng)  # a saturated softmax has no gradient
+
     def _objective(self, X, side, rng):
         if self.objective not in ("sum", "log"):
             raise ValueError(f"objective={self.objective!r} is unknown; expected 'sum' or 'log'")
-        edges, codes = DenseEdges(len(X)), side.codes
-        same = lambda rows: codes[rows, None] == codes  # noqa: E731
-        accuracy = sum_loss(same, len(X))
+        edges, accuracy = DenseEdges(len(X)), sum_loss(same_class(side), len(X))
         self.reg_ = penalty_weight(self.reg, Objective(X, edges, accuracy))
-        loss = accuracy if self.objective == "sum" else log_loss(same, side.counts[codes] < 2)
+        loss = accuracy if self.objective == "sum" else log_loss(same_class(side), is_alone(side))
         return Objective(X, edges, loss, ridge_penalty(self.reg_))
 
     def _warm_up(self, X, side):
         """The sum of p_i is flat where p_i is near 0; its logarithm is not, and leads to better optima of the sum."""
         if self.objective == "log":
             return None
-        codes = side.codes
-        return Objective(
-            X, DenseEdges(len(X)), log_loss(lambda rows: codes[rows, None] == codes, side.counts[codes] < 2)
-        )
+        return Objective(X, DenseEdges(len(X)), log_loss(same_class(side), is_alone(side)))
+
+
+def same_class(labels: Labels) -> Callable[[slice], np.ndarray]:
+    """rows → (b, n) mask of the samples of their class."""
+    codes = labels.codes
+    return lambda rows: codes[rows, None] == codes
+
+
+def is_alone(labels: Labels) -> np.ndarray:
+    """(n,) samples without a partner of their class."""
+    return labels.counts[labels.codes] < 2
 
 
 def penalty_weight(reg: Any, accuracy: Objective) -> float:

@@ -1,0 +1,101 @@
+"""Logistic discriminant metric learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.utils import check_random_state
+
+from isometry.base import LinearMetric
+from isometry.core.linalg import factor, row_range
+from isometry.core.logistic import ThresholdObjective, minimize_threshold
+from isometry.core.probability import pair_logistic
+from isometry.core.solve import Progress
+from isometry.core.start import mean_sqdist
+from isometry.sampling import signed_edges
+from isometry.supervision import Labels, Pairs
+
+
+class LDML(LinearMetric):
+    """Logistic regression of "same or not" on the learned squared distance.
+
+    min_{W ⪰ 0, b} mean over pairs of log(1 + exp(t (d_W²(i, j) − b))) + reg tr(W),  t = +1 similar, −1 dissimilar
+
+    so that a pair is similar with probability σ(b − d_W²). Convex; the global minimum is certified.
+
+    Parameters
+    ----------
+    n_components : p < d starts from the leading eigenvectors of the full solution and descends on from there
+    reg : penalty on tr(W). Pairs that a metric can separate have no finite minimiser without one: 1e-4 is a good choice
+    fit_bias : learn the threshold b; False fixes b = 1
+    pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
+    max_iter, tol, random_state, verbose : as everywhere
+
+    Attributes
+    ----------
+    bias_ : b, a squared distance; ``threshold_`` is its root, to compare with ``pair_distance``
+
+    Notes
+    -----
+    b is a free variable, not a given constant; a pair of a sample with itself says nothing and is left out.
+
+    References
+    ----------
+    M. Guillaumin, J. Verbeek, C. Schmid, "Is that you? Metric learning approaches for face identification", ICCV 2009.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar", "dissimilar")
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        reg=0.0,
+        fit_bias=True,
+        pairs="auto",
+        max_iter=200,
+        tol=1e-6,
+        random_state=None,
+        verbose=False,
+    ):
+        self.n_components = n_components
+        self.reg = reg
+        self.fit_bias = fit_bias
+        self.pairs = pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _fit(self, X, side):
+        if self.reg < 0:
+            raise ValueError(f"reg={self.reg} must not be negative")
+        p, rng = self._check_n_components(X.shape[1]), check_random_state(self.random_state)
+        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: differences span n − 1 dimensions
+        Y = (X - X.mean(axis=0)) @ Q.astype(X.dtype)
+        signed = signed_edges(side, self.pairs, Y, rng)
+        average = 1 / (signed.n_similar + signed.n_dissimilar)
+        loss = signed.loss(pair_logistic, similar=average, dissimilar=average)
+        objective = ThresholdObjective([Y], signed.edges, loss, [self.reg])
+        L, b = np.eye(Y.shape[1]) / np.sqrt(mean_sqdist(Y)), 1.0
+        with Progress(self.verbose, "LDML", self.max_iter) as progress:
+            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
+            options["bounds"] = (None, None) if self.fit_bias else (b, b)
+            solution = minimize_threshold(objective, [L], b, **options)
+            (L,), b = solution.x
+            if p is not None and p < len(L):
+                solution = minimize_threshold(objective, [factor(L.T @ L, p)], b, **options)
+                (L,), b = solution.x
+        self.bias_, self.threshold_ = b, float(np.sqrt(max(b, 0.0)))
+        self._set_components(factor(L.T @ L) @ Q.T, X.dtype)
+        self._record(solution)
+
+    def pair_probability(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """Probability that each pair is similar, at the share of similar pairs that was learned from.
+
+        Takes what ``pair_distance`` takes.
+        """
+        return expit(self.bias_ - self.pair_distance(X, pairs).astype(np.float64) ** 2)

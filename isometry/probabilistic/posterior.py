@@ -1,0 +1,156 @@
+"""What a Gaussian posterior over the weights of a metric offers: spread of distances, probabilities, queries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+from sklearn.utils import check_random_state
+from sklearn.utils.random import sample_without_replacement
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from isometry.core.probability import binary_entropy
+
+STRATEGIES = ("entropy", "bald", "point", "random")
+
+
+class MetricPosterior:
+    """Abstract mixin: W = V diag(λ) Vᵀ with λ Gaussian, so that the squared distance λᵀw of a pair is Gaussian too.
+
+    A subclass fits ``basis_`` (K, d), with w = (basis_ (x_i − x_j))², ``posterior_mean_`` (q,) and
+    ``posterior_covariance_`` (q, q), whose last K entries belong to λ; and it says how likely a pair is similar given
+    the mean and variance of its excess, squared distance minus threshold.
+    """
+
+    basis_: np.ndarray
+    posterior_mean_: np.ndarray
+    posterior_covariance_: np.ndarray
+
+    def _excess(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Vectors u (m, q), mean and variance of the excess uᵀθ (minus a constant) of pairs with features w (m, K)."""
+        raise NotImplementedError
+
+    def _probability(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Probability of being similar."""
+        raise NotImplementedError
+
+    def _noise_entropy(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Expected entropy of a pair's label if the metric were known."""
+        raise NotImplementedError
+
+    def _information(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Precision that the label of a pair would add along its u."""
+        raise NotImplementedError
+
+    def pair_sqdist_moments(self, X: Any, pairs: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean and standard deviation of squared distances; takes what ``pair_distance`` takes.
+
+        Not cut at 0: a Gaussian gives some weight to negative λ.
+        """
+        w, K = self._pair_features(X, pairs), len(self.basis_)
+        mean, V = self.posterior_mean_[-K:], self.posterior_covariance_[-K:, -K:]
+        return w @ mean, np.sqrt(np.einsum("ij,ij->i", w @ V, w))
+
+    def pair_distance_interval(self, X: Any, pairs: Any = None, *, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper end of central posterior intervals of the distances."""
+        if not 0 < level < 1:
+            raise ValueError(f"level={level} must lie between 0 and 1")
+        mean, std = self.pair_sqdist_moments(X, pairs)
+        half = ndtri((1 + level) / 2) * std
+        return np.sqrt(np.maximum(mean - half, 0)), np.sqrt(np.maximum(mean + half, 0))
+
+    def sample_metric(self, n_samples: int = 1, *, random_state: Any = None) -> np.ndarray:
+        """Maps L (n_samples, K, d) drawn from the posterior, negative weights cut at 0."""
+        check_is_fitted(self)
+        rng, K = check_random_state(random_state), len(self.basis_)
+        mean, V = self.posterior_mean_[-K:], self.posterior_covariance_[-K:, -K:]
+        lam = rng.multivariate_normal(mean, V, size=n_samples)  # (n_samples, K)
+        return np.sqrt(np.maximum(lam, 0))[:, :, None] * self.basis_
+
+    def pair_probability(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """Probability that each pair is similar, averaged over the posterior; takes what ``pair_distance`` takes."""
+        _, mean, variance = self._excess(self._pair_features(X, pairs))
+        return self._probability(mean, variance)
+
+    def query_score(self, X: Any, pairs: Any = None, *, strategy: str = "entropy") -> np.ndarray:
+        """How much each pair is worth asking about.
+
+        "entropy" of the predictive probability; "bald", the part of it that is due to not knowing the metric; "point",
+        the entropy at the posterior mean.
+        """
+        _, mean, variance = self._excess(self._pair_features(X, pairs))
+        return self._score(mean, variance, strategy)
+
+    def select_queries(
+        self,
+        X: Any,
+        n_queries: int = 1,
+        *,
+        pairs: Any = None,
+        strategy: str = "entropy",
+        pool_size: int = 100_000,
+        random_state: Any = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The pairs of rows of X to ask about next, (n_queries, 2), and their scores when they were chosen.
+
+        Chosen from ``pairs`` (m, 2), or from ``pool_size`` random pairs. One at a time: each counts as answered when
+        the next is chosen, so that a batch does not ask the same thing twice. Ties go to the pair that comes first.
+        """
+        rng = check_random_state(random_state)
+        pool = _random_pairs(len(X), pool_size, rng) if pairs is None else _pair_array(pairs)
+        if not 1 <= n_queries <= len(pool):
+            raise ValueError(f"n_queries={n_queries} must be between 1 and the number of pairs at hand, {len(pool)}")
+        w = self._pair_features(X, pool)
+        if strategy == "random":
+            chosen = rng.permutation(len(pool))[:n_queries]
+            return pool[chosen], np.zeros(n_queries)
+        u, mean, variance = self._excess(w)
+        V, chosen, scores = self.posterior_covariance_, [], []
+        for _ in range(n_queries):
+            score = self._score(mean, variance, strategy)
+            score[chosen] = -np.inf
+            best = int(np.argmax(score))
+            chosen.append(best)
+            scores.append(score[best])
+            # V ← V − g V u uᵀ V / (1 + g uᵀVu): the covariance once this pair is labelled, whatever the answer
+            gain = self._information(mean[best], variance[best])
+            Vu = V @ u[best]
+            shrink = gain / (1 + gain * variance[best])
+            V = V - shrink * np.outer(Vu, Vu)
+            variance = np.maximum(variance - shrink * (u @ Vu) ** 2, 0)
+        return pool[chosen], np.array(scores)
+
+    def _score(self, mean, variance, strategy) -> np.ndarray:
+        if strategy not in STRATEGIES:
+            raise ValueError(f"strategy={strategy!r} is unknown; expected one of {', '.join(STRATEGIES)}")
+        if strategy == "point":
+            variance = np.zeros_like(variance)
+        score = binary_entropy(self._probability(mean, variance))
+        return score - self._noise_entropy(mean, variance) if strategy == "bald" else score
+
+    def _pair_features(self, X, pairs) -> np.ndarray:
+        """w (m, K) of the pairs."""
+        check_is_fitted(self)
+        if pairs is None:
+            T = np.asarray(X)
+            if T.ndim != 3 or T.shape[1] != 2:
+                raise ValueError(f"without `pairs`, X must have shape (m, 2, d), got {T.shape}")
+            X, pairs = T.reshape(-1, T.shape[2]), np.arange(2 * len(T)).reshape(-1, 2)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        Y, (i, j) = (X - X.mean(axis=0)) @ self.basis_.T, _pair_array(pairs).T
+        return (Y[i] - Y[j]) ** 2
+
+
+def _pair_array(pairs: Any) -> np.ndarray:
+    """(m, 2) row numbers."""
+    return np.stack([pairs.i, pairs.j], axis=1) if hasattr(pairs, "i") else np.asarray(pairs).reshape(-1, 2)
+
+
+def _random_pairs(n: int, size: int, rng: np.random.RandomState) -> np.ndarray:
+    """Distinct pairs i > j of n rows, all of them if there are no more than ``size``; (m, 2)."""
+    total = n * (n - 1) // 2
+    code = np.arange(total) if total <= size else np.sort(sample_without_replacement(total, size, random_state=rng))
+    i = ((1 + np.sqrt(1 + 8 * code.astype(np.float64))) / 2).astype(np.int64)
+    i += (i * (i + 1) // 2 <= code).astype(np.int64) - (i * (i - 1) // 2 > code)  # the root is rounded
+    return np.stack([i, code - i * (i - 1) // 2], axis=1)

@@ -1,0 +1,57 @@
+"""Relevant component analysis from its information-theoretic principle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isometry.base import LinearMetric
+from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.core.moments import ArrayMoments
+from isometry.supervision import Chunklets
+
+
+class ProbabilisticRCA(LinearMetric):
+    """Keep as much information about x as can be while chunklets stay tight.
+
+    max_L log det(L Σ_x Lᵀ)  subject to  (1/N) Σ_l Σ_{i∈l} |L(x_i − μ_l)|² ≤ m
+
+    over maps L (p, d): for Gaussian x this is the mutual information of x and Lx. With p = d it is max log det W under
+    the same constraint, and W = (m/d) C⁻¹ for C the covariance within chunklets; with p < d it is Fisher's discriminant
+    followed by that whitening.
+
+    Parameters
+    ----------
+    n_components : p (default: all features)
+    margin : m, the mean squared distance to the chunklet centres; it only sets the scale. None: p, so that L C Lᵀ = I
+    reg : relative ridge on C
+
+    Notes
+    -----
+    The entropy is that of the whole projected sample, so Σ_x stands once in the objective, not the chunklet covariances
+    that the survey sums; its constraint applies the metric twice.
+
+    References
+    ----------
+    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning distance functions using equivalence relations",
+    ICML 2003; "Learning a Mahalanobis metric from equivalence constraints", JMLR 2005.
+    """
+
+    _sees = (Chunklets,)
+
+    def __init__(self, n_components=None, *, margin=None, reg=1e-6):
+        self.n_components = n_components
+        self.margin = margin
+        self.reg = reg
+
+    def _fit(self, X, side):
+        if self.margin is not None and not self.margin > 0:
+            raise ValueError(f"margin={self.margin} must be positive")
+        p = self._check_n_components(X.shape[1])
+        chunks = ArrayMoments(X, side.codes)
+        if not np.any(chunks.counts >= 2):
+            raise ValueError("no chunklet has 2 samples: there is no variation within chunklets to learn from")
+        (within,) = chunks.within(np.ones(len(chunks.counts)))
+        (total,) = ArrayMoments(X, np.zeros(len(X), dtype=np.intp)).within(np.ones(1))
+        _, A = top_eigenvectors(total / len(X), within / chunks.counts.sum(), p, reg=self.reg)  # AᵀCA = I
+        m = A.shape[1] if self.margin is None else self.margin
+        self._set_components(np.sqrt(m / A.shape[1]) * fix_signs(A.T), X.dtype)
