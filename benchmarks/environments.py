@@ -11,6 +11,7 @@ PACKAGES = {
     # metric-learn 0.7.0 fails on scikit-learn ≥ 1.8, whose validation lost the argument it passes
     "metric-learn": ["metric-learn==0.7.0", "scikit-learn==1.7.2"],
     "scikit-learn": ["scikit-learn==1.9.1"],
+    "pytorch-metric-learning": ["torch==2.13.0", "pytorch-metric-learning==2.9.0"],
 }
 
 
@@ -21,7 +22,10 @@ def python(name: str) -> Path:
     if not ready.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
         pip = [str(executable), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *PACKAGES[name]], check=True)
+        # torch comes first and alone: its pinned version has a build without CUDA
+        torch = [package for package in PACKAGES[name] if package.startswith("torch==")]
+        for group in filter(None, (torch, [package for package in PACKAGES[name] if package not in torch])):
+            subprocess.run([*pip, *group], check=True)
         ready.touch()
     return executable
 

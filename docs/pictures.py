@@ -11,7 +11,22 @@ from isometry import compare
 from isometry.report import forest
 
 HERE = Path(__file__).resolve().parent
-METHODS = "RCA DCA FisherML TraceRatioML GMML DRML IGML LMNN ITML MCML NCA FastNCA PCCA LDML".split()
+METHODS = [
+    "RCA",
+    "DCA",
+    "FisherML",
+    "TraceRatioML",
+    "GMML",
+    "DRML",
+    "IGML",
+    "LMNN",
+    "ITML",
+    "MCML",
+    "NCA",
+    "FastNCA",
+    "PCCA",
+    "LDML",
+]
 
 
 def main() -> None:

@@ -81,7 +81,7 @@ class Kernelized(KernelMetric):
         samples, or "precomputed": X is then k(samples, training samples)
     gamma, degree, coef0 : kernel parameters; gamma=None is 1/(d · mean feature variance)
     landmarks : number of samples, drawn at random, that span the feature space; None: all
-    center : centre the kernel in feature space (learned distances do not depend on it)
+    center : centre the kernel in feature space: its coordinates then span the differences of images and nothing else
     variance : keep the leading components with this share of the kernel's trace; centre the kernel for this
     max_rank : keep at most this many components, or this share of the landmarks if below 1
 

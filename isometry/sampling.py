@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from isometry.core.edges import DenseEdges, Edges, ListedEdges, Loss
+from isometry.core.edges import Edges, ListedEdges, Loss, TriangleEdges
 from isometry.core.graph import nearest_allowed, target_neighbors
 from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Supervision, Triplets
 
@@ -148,14 +148,12 @@ class SignedEdges:
             codes = self.codes
 
             def dense(D, rows):
-                b = rows.stop - rows.start
-                diagonal = np.arange(b), np.arange(rows.start, rows.stop)
-                D[diagonal] = 0
-                same = codes[rows, None] == codes
-                value, slope = link(D, np.where(same, 1.0, -1.0).astype(D.dtype))
-                w = np.where(same, similar / 2, dissimilar / 2).astype(D.dtype)  # every pair is seen from both ends
-                w[diagonal] = 0
-                return float(np.einsum("ij,ij->", value, w, dtype=np.float64)), slope * w
+                same = codes[rows, None] == codes[rows.start :]  # (b, n − start)
+                value, slope = link(D, np.where(same, D.dtype.type(1), D.dtype.type(-1)))
+                weight = np.where(same, D.dtype.type(similar), D.dtype.type(dissimilar))
+                weight[:, : len(D)][np.tril_indices(len(D))] = 0  # pairs that another anchor counts
+                slope *= weight
+                return float(np.einsum("ij,ij->", value, weight, dtype=np.float64)), slope
 
             return dense
         assert self.sign is not None and self.weight is not None  # listed
@@ -178,7 +176,7 @@ def signed_edges(side: Supervision, sampler: Any, X: np.ndarray, rng: np.random.
     if isinstance(side, Labels):
         n_c, n = side.counts.astype(float), float(side.counts.sum())
         n_similar = float(np.sum(n_c * (n_c - 1)) / 2)
-        return SignedEdges(DenseEdges(len(side)), n_similar, n * (n - 1) / 2 - n_similar, codes=side.codes)
+        return SignedEdges(TriangleEdges(len(side)), n_similar, n * (n - 1) / 2 - n_similar, codes=side.codes)
     S, D = side.similar, side.dissimilar
     sign = np.repeat([1.0, -1.0], [len(S.i), len(D.i)])
     i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))

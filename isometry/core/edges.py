@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import gen_batches
 
 from isometry.core.distance import pair_sqdist, row_blocks, sqdist, sqdist_blocks
 
@@ -40,6 +41,32 @@ class DenseEdges:
     def sqdist(self, Z: np.ndarray, where: slice) -> np.ndarray:
         """The block of distances a loss sees at ``where``, in another map of the same points; 0 on the diagonal."""
         return sqdist(Z[where], Z)
+
+
+@dataclass(frozen=True)
+class TriangleEdges:
+    """All unordered pairs of n points: the block of anchors ``rows`` is compared with the points from rows.start on.
+
+    The loss sees (b, n − rows.start); entries on and left of the diagonal hold pairs seen elsewhere, or of a point with
+    itself: their slope must be 0 and they must not count.
+    """
+
+    n: int
+    rows: int = 128  # short blocks waste little of the square on the diagonal, and stay in the cache
+
+    def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        V = Z if V is None else V
+        value, pull = 0.0, np.zeros(V.shape)
+        for rows in gen_batches(self.n, self.rows):
+            f, C = loss(self.sqdist(Z, rows), rows)  # (b, n − start)
+            value += float(f)
+            right = slice(rows.start, self.n)
+            pull[rows] += C.sum(axis=1)[:, None] * V[rows] - C @ V[right]
+            pull[right] += C.sum(axis=0)[:, None] * V[right] - C.T @ V[rows]
+        return value, pull
+
+    def sqdist(self, Z: np.ndarray, where: slice) -> np.ndarray:
+        return sqdist(Z[where], Z[where.start :])
 
 
 @dataclass(frozen=True)
@@ -127,4 +154,4 @@ class NeighborEdges:
         return np.maximum(self.index, 0).ravel()
 
 
-Edges = DenseEdges | ListedEdges | NeighborEdges
+Edges = DenseEdges | TriangleEdges | ListedEdges | NeighborEdges

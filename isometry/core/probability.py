@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import entr, expit, exprel, log_expit
+from scipy.special import entr, exprel, log_expit
 
 
 def neighbor_softmax(D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -21,7 +21,9 @@ def neighbor_softmax(D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def softplus(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log(1 + e^z) and its derivative σ(z), without overflow."""
-    return np.logaddexp(0, z), expit(z)
+    e = np.exp(-np.abs(z))  # in (0, 1]
+    one = 1 + e
+    return np.maximum(z, 0) + np.log(one), np.where(z >= 0, 1, e) / one
 
 
 def pair_logistic(excess: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

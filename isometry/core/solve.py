@@ -108,7 +108,11 @@ def lbfgs(
     )
     x = result.x * unit if result.fun <= f0 else x0
     value = float(min(result.fun, f0))
-    reasons = {0: "gradient or relative decrease below tol", 1: f"max_iter={max_iter} reached"}
+    reasons = {
+        0: "gradient or relative decrease below tol",
+        1: f"max_iter={max_iter} reached",
+        2: "the line search found no lower point",
+    }
     # status 2: the line search found no lower point, i.e. the value is flat to rounding; accept if the slope is small
     abnormal_ok = result.status == 2 and np.abs(result.jac).max(initial=0.0) <= 1e3 * gtol
     reason = "no further decrease within rounding" if abnormal_ok else reasons.get(result.status, str(result.message))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import class_indicator, masked_logsumexp, masked_mean, one_of, packed, softplus
+from isometry.deep.functional import class_indicator, one_of, softplus
 from isometry.deep.loss import LossModule, as_embeddings, check_labels
 from isometry.deep.miners import _Draws
 
@@ -46,42 +47,44 @@ class ClassGaussians(nn.Module):
         super().__init__()
         if not 0 < forget <= 1:
             raise ValueError(f"forget must lie in (0, 1], got {forget}; 1 keeps everything")
+        if jitter <= 0:
+            raise ValueError(f"jitter must be above 0, got {jitter}; 1e-6 is the default")
         C, p = num_classes, embedding_size
         self.kind = one_of("covariance", covariance, ("full", "diag", "shared"))
         self.forget, self.jitter = forget, jitter
         self.register_buffer("count", torch.zeros(C))
         self.register_buffer("mean", torch.zeros(C, p))
-        self.register_buffer("scatter", torch.zeros({"full": (C, p, p), "diag": (C, p), "shared": (1, p, p)}[self.kind]))
+        self.register_buffer(
+            "scatter", torch.zeros({"full": (C, p, p), "diag": (C, p), "shared": (1, p, p)}[self.kind])
+        )
 
     @torch.no_grad()
     def update(self, z: Tensor, y: Tensor) -> None:
         """Take in a batch of embeddings (B, p) with labels 0 … C − 1."""
         z = _wide(z)
         classes, members = class_indicator(y, z.dtype)  # (C_b,), (C_b, B)
-        n0, mean0 = self.forget * _wide(self.count)[classes], _wide(self.mean)[classes]
+        aged = slice(None) if self.kind == "shared" else classes
+        self.count[aged] *= self.forget
+        self.scatter[aged] *= self.forget
+        n0, mean0 = _wide(self.count[classes]), _wide(self.mean[classes])
         n1 = members.sum(1)
         mean1 = members @ z / n1[:, None]
-        n = n0 + n1
+        step = mean0 - mean1
         within = z - members.T @ mean1  # (B, p)
-        between = (n0 * n1 / n).sqrt()[:, None] * (mean0 - mean1)  # (C_b, p)
-        self.count[classes] = n.to(self.count.dtype)
-        self.mean[classes] = (mean1 + (n0 / n)[:, None] * (mean0 - mean1)).to(self.mean.dtype)
-        self._add(classes, members, within, between)
+        between = (n0 * n1 / (n0 + n1)).sqrt()[:, None] * step  # (C_b, p)
+        self.count[classes] = (n0 + n1).to(self.count.dtype)
+        self.mean[classes] = (mean1 + (n0 / (n0 + n1))[:, None] * step).to(self.mean.dtype)
+        added = self._scatter_of(within, between, members)
+        self.scatter[aged] = (_wide(self.scatter[aged]) + added).to(self.scatter.dtype)
 
-    def _add(self, classes: Tensor, members: Tensor, within: Tensor, between: Tensor) -> None:
-        """Λ ← f Λ₀ + withinᵀwithin + betweenᵀbetween, class by class or for all."""
-        if self.kind == "shared":
-            old = self.forget * _wide(self.scatter)
-            self.scatter.copy_(old + within.T @ within + between.T @ between)
-            return
-        old = self.forget * _wide(self.scatter)[classes]
+    def _scatter_of(self, within: Tensor, between: Tensor, members: Tensor) -> Tensor:
+        """Sums of outer products of the rows of each class, of their diagonals, or of all rows together."""
         if self.kind == "diag":
-            new = old + members @ within.square() + between.square()
-        else:
-            columns, filled = packed(members > 0)  # (C_b, K)
-            rows = within[columns] * filled[..., None]  # (C_b, K, p)
-            new = old + rows.mT @ rows + between[:, :, None] * between[:, None]
-        self.scatter[classes] = new.to(self.scatter.dtype)
+            return members @ within.square() + between.square()
+        if self.kind == "shared":
+            return within.T @ within + between.T @ between
+        rows = within[members.argmax(0).argsort()].split(members.sum(1).int().tolist())
+        return torch.stack([w.T @ w for w in rows]) + between[:, :, None] * between[:, None]
 
     @property
     def known(self) -> Tensor:
@@ -126,15 +129,147 @@ class ClassGaussians(nn.Module):
     def _factors(self, classes: Tensor) -> Tensor:
         """Cholesky factors of the covariances; a matrix that is not positive definite gets ten times more jitter."""
         S = self.covariance(classes)
-        unit = S.diagonal(dim1=1, dim2=2).mean(1)[:, None].expand(S.shape[:2])  # (C, p)
-        unit = unit + torch.finfo(S.dtype).tiny  # a class without any spread is its mean
-        jitter = torch.full_like(unit, self.jitter)
-        L, info = torch.linalg.cholesky_ex(S + torch.diag_embed(jitter * unit))
-        while info.any():
-            jitter = torch.where(info[:, None] > 0, 10 * jitter, jitter)
-            L, info = torch.linalg.cholesky_ex(S + torch.diag_embed(jitter * unit))
-        return L
+        variance = S.diagonal(dim1=1, dim2=2).mean(1)  # (C,)
+        least = torch.finfo(S.dtype).tiny  # a class without any spread is its mean
+        jitter = torch.full_like(variance, self.jitter)
+        while True:
+            ridge = (jitter * variance + least)[:, None].expand(S.shape[:2])
+            L, info = torch.linalg.cholesky_ex(S + torch.diag_embed(ridge))
+            if not info.any():
+                return L
+            jitter = torch.where(info > 0, 10 * jitter, jitter)
 
     @property
     def _all(self) -> Tensor:
         return torch.arange(len(self.count), device=self.count.device)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least float64, where the device has it."""
+    return x if x.device.type == "mps" else x.double()
+
+
+class BayesianUpdating(_Draws, LossModule, ABC):
+    """Anchors of the batch against positives and negatives drawn from Gaussians of the classes.
+
+    A training step first updates the Gaussians with the batch. Then each anchor meets one point of every other class
+    seen so far and as many points of its own. The points are constants: the gradient goes through the anchors.
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int
+        Number of classes and dimension of the embeddings.
+    n_samples : int, optional
+        Meet only so many other classes, drawn at random for each anchor; memory is O(B n_samples p).
+    forget, covariance, jitter
+        See ``ClassGaussians``.
+    random_state : int, optional
+        Seed of the draws; needed, the same everywhere, under several processes.
+
+    References
+    ----------
+    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. R. Tizhoosh, "Batch-incremental triplet sampling for training
+    triplet networks using Bayesian updating theorem", ICPR 2021.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        n_samples: int | None = None,
+        forget: float = 1.0,
+        covariance: str = "full",
+        jitter: float = 1e-6,
+        random_state: int | None = None,
+    ):
+        super().__init__()
+        if n_samples is not None and n_samples < 1:
+            raise ValueError(f"n_samples must be at least 1, got {n_samples}; None means all other classes")
+        self.gaussians = ClassGaussians(num_classes, embedding_size, forget, covariance, jitter)
+        self.num_classes, self.n_samples, self.random_state = num_classes, n_samples, random_state
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The loss of embeddings (B, p) with labels 0 … C − 1."""
+        z, y = as_embeddings(z, "z"), torch.as_tensor(y, device=z.device)
+        if y.shape != (len(z),):
+            raise ValueError(f"{len(z)} embeddings need labels ({len(z)},), got shape {tuple(y.shape)}")
+        check_labels(y, self.num_classes)
+        if z.shape[1] != self.gaussians.mean.shape[1]:
+            raise ValueError(f"embedding_size is {self.gaussians.mean.shape[1]}, got embeddings of {z.shape[1]}")
+        if not len(z):
+            return z.sum() * 0
+        with torch.autocast(z.device.type, enabled=False):
+            if self.training:
+                self.gaussians.update(z.detach(), y)
+            known = self.gaussians.known
+            z, y = z[known[y]], y[known[y]]
+            others = self.other_classes(y, known.nonzero().squeeze(1))  # (B, J)
+            if not others.numel():
+                return z.sum() * 0
+            return self.loss(self._sqdist(z, y[:, None].expand_as(others)), self._sqdist(z, others))
+
+    def other_classes(self, y: Tensor, known: Tensor) -> Tensor:
+        """The known classes an anchor does not belong to, all of them or some, (B, J)."""
+        k = torch.arange(len(known) - 1, device=y.device).expand(len(y), -1)
+        if self.n_samples is not None and self.n_samples < k.shape[1]:
+            keys = torch.rand(k.shape, generator=self.generator(y.device), device=y.device)
+            k = keys.argsort(1)[:, : self.n_samples]
+        return known[k + (k >= torch.searchsorted(known, y)[:, None])]
+
+    def _sqdist(self, z: Tensor, classes: Tensor) -> Tensor:
+        """‖z_i − s_ij‖² to one draw s_ij from each of the classes (B, J)."""
+        s = self.gaussians.sample(classes.flatten(), self.generator(z.device)).to(z.dtype)
+        return (z[:, None] - s.view(*classes.shape, -1)).square().sum(2)
+
+    @abstractmethod
+    def loss(self, d_pos: Tensor, d_neg: Tensor) -> Tensor:
+        """Squared distances to positives and to negatives, (B, J) each, to a scalar."""
+
+
+class BUT(BayesianUpdating):
+    """Bayesian updating triplet loss.
+
+        mean_ij [‖z_i − s⁺_ij‖² − ‖z_i − s⁻_ij‖² + m]_+,     s⁺_ij ∼ N(μ_y, Σ_y) for y = y_i,   s⁻_ij ∼ N(μ_j, Σ_j), j ≠ y_i
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int
+        Number of classes and dimension of the embeddings.
+    margin : float
+        m.
+    **more
+        See ``BayesianUpdating``.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, margin: float = 0.25, **more: Any):
+        super().__init__(num_classes, embedding_size, **more)
+        self.margin = margin
+
+    def loss(self, d_pos: Tensor, d_neg: Tensor) -> Tensor:
+        return (d_pos - d_neg + self.margin).relu().mean()
+
+
+class BUNCA(BayesianUpdating):
+    """Bayesian updating NCA loss.
+
+        −mean_ij log( e^{−‖z_i − s⁺_ij‖²} / (e^{−‖z_i − s⁺_ij‖²} + Σ_l e^{−‖z_i − s⁻_il‖²}) )
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int
+        Number of classes and dimension of the embeddings.
+    denominator : {"all", "negatives"}
+        ``"negatives"`` leaves the positive out of the denominator, as printed in the survey: unbounded below, and the
+        embedding grows without end.
+    **more
+        See ``BayesianUpdating``.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, denominator: str = "all", **more: Any):
+        super().__init__(num_classes, embedding_size, **more)
+        self.denominator = one_of("denominator", denominator, ("all", "negatives"))
+
+    def loss(self, d_pos: Tensor, d_neg: Tensor) -> Tensor:
+        excess = d_pos + (-d_neg).logsumexp(1, keepdim=True)
+        return (softplus(excess) if self.denominator == "all" else excess).mean()

@@ -23,6 +23,11 @@ from isometry.deep.gather import is_distributed
 Labels = Sequence[Any] | np.ndarray | Tensor
 
 
+def current_place() -> tuple[int, int]:
+    """(rank, world_size) of this process."""
+    return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+
+
 class EpochSampler(Sampler, ABC):
     """What all samplers share.
 
@@ -48,9 +53,7 @@ class EpochSampler(Sampler, ABC):
     @property
     def place(self) -> tuple[int, int]:
         """(rank, world_size)."""
-        if self._place is not None:
-            return self._place
-        return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+        return current_place() if self._place is None else self._place
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch; without it each complete iteration moves on to the next."""

@@ -139,12 +139,14 @@ class ITML(LinearMetric):
         u, l = self.bounds_
 
         def link(t, sign):
-            bound = np.where(sign > 0, u, l).astype(t.dtype)
-            r = t / bound
-            active = (sign * (r - 1) > 0) & (r > 0)  # a dissimilar pair of equal points can never be told apart
-            r = np.where(active, r, 1)
-            value = r - np.log(r) - 1 if part == "value" else -np.log(r)
-            return value, np.where(active, (1 - 1 / r) / bound, 0)
+            scale = np.where(sign > 0, t.dtype.type(1 / u), t.dtype.type(1 / l))
+            r = t * scale
+            violated = (r > 1) == (sign > 0)
+            violated &= r > 0  # a dissimilar pair of equal points can never be told apart
+            r[~violated] = 1
+            log = np.log(r)
+            value = r - log - 1 if part == "value" else -log
+            return value, (1 - 1 / r) * scale
 
         return link
 

@@ -10,6 +10,7 @@ from isometry.spectral.llma import LLMA
 from isometry.spectral.lmnn import LMNN
 from isometry.spectral.margin_svm import MarginSVM
 from isometry.spectral.mmc import MMC, RankOneMMC
+from isometry.spectral.parametric_mds import ParametricMDS, RBFParametricMDS
 from isometry.spectral.rca import RCA
 from isometry.spectral.trace_ratio import TraceRatioML
 
@@ -25,6 +26,8 @@ __all__ = [
     "LMNN",
     "MMC",
     "MarginSVM",
+    "ParametricMDS",
+    "RBFParametricMDS",
     "RCA",
     "RankOneMMC",
     "TraceRatioML",

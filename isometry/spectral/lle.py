@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from isometry.base import LinearMetric, mean_pair_scatters
-from isometry.core.linalg import column_range, fix_signs, top_eigenvectors
+from isometry.core.linalg import column_range, fix_signs, row_range, top_eigenvectors
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
 from isometry.spectral.trace_ratio import ratio_directions
@@ -22,7 +24,7 @@ class LLERegularizedML(LinearMetric):
 
     Parameters
     ----------
-    n_components : p; "auto" is 2, but fewer than the data span
+    n_components : p; "auto" is max(2, c − 1) with labels and 2 with pairs, but fewer than the data span
     n_neighbors : k neighbours a sample is reconstructed from
     reg : λ ≥ 0, weight of the geometry
     lle_reg : relative ridge on the local Gram matrices, needed for k > d
@@ -67,16 +69,17 @@ class LLERegularizedML(LinearMetric):
         if self.n_neighbors < 1 or self.reg < 0:
             raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1 and reg={self.reg} not negative")
         p, dtype = self._check_n_components(X.shape[1]), X.dtype
-        X = (X - X.mean(axis=0)).astype("float64")
+        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: work where the samples are
+        X = (X - X.mean(axis=0)) @ Q
         M_S, M_D = mean_pair_scatters(X, side)
         R = X - reconstruction_weights(X, self.n_neighbors, self.lle_reg) @ X  # (n, d), RᵀR = XᵀEX
         C = M_S + self.reg / len(X) * R.T @ R
+        few = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
         if self.algorithm == "trace_ratio":
-            U, self.ratio_, solution = ratio_directions(M_D, C, p, few=2, max_iter=self.max_iter, tol=self.tol)
+            U, self.ratio_, solution = ratio_directions(M_D, C, p, few=few, max_iter=self.max_iter, tol=self.tol)
         else:
-            few = max(1, min(2, column_range(M_D).shape[1] - 1))
-            values, U = top_eigenvectors(M_D, C, p or few)
+            values, U = top_eigenvectors(M_D, C, p or max(1, min(few, column_range(M_D).shape[1] - 1)))
             self.ratio_ = float(values.sum())
             solution = Solution(U, self.ratio_, 1, "closed form", True, [self.ratio_])
-        self._set_components(fix_signs(U.T), dtype)
+        self._set_components(fix_signs((Q @ U).T), dtype)
         self._record(solution)

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from isometry.base import LinearMetric, mean_pair_scatters
-from isometry.core.linalg import column_range, fix_signs, top_eigenvectors
+from isometry.core.linalg import column_range, fix_signs, row_range, top_eigenvectors
 from isometry.core.solve import Solution, trace_ratio
 from isometry.supervision import Labels, Pairs
 
@@ -48,13 +48,14 @@ class TraceRatioML(LinearMetric):
     def _fit(self, X, side):
         if isinstance(self.lam, str) and self.lam != "auto":
             raise ValueError(f"lam={self.lam!r} is unknown; expected 'auto' or a number")
-        p = self._check_n_components(X.shape[1])
-        M_S, M_D = mean_pair_scatters(X, side)
+        p, dtype = self._check_n_components(X.shape[1]), X.dtype
+        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: work where the samples are
+        M_S, M_D = mean_pair_scatters((X - X.mean(axis=0)) @ Q, side)
         few = len(side.classes) - 1 if isinstance(side, Labels) else 2
         U, self.ratio_, solution = ratio_directions(
             M_D, M_S, p, few=few, lam=self.lam, max_iter=self.max_iter, tol=self.tol
         )
-        self._set_components(fix_signs(U.T), X.dtype)
+        self._set_components(fix_signs((Q @ U).T), dtype)
         self._record(solution)
 
 

@@ -20,6 +20,9 @@ pytestmark = [
 ]
 
 
+ROW = r"^(\w+) +(0\.\d{4}|1\.0000) +(\[.*?\]) +([+-]\d\.\d{4})? *(\[.*?\])?"
+
+
 def isometry(*arguments):
     command = [sys.executable, "-c", "from isometry.cli import main; main()", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=900)
@@ -48,7 +51,7 @@ def test_csv_npz_and_parquet_give_the_same_numbers(name, tmp_path):
     tables = []
     for run in runs:
         assert run.returncode == 0, run.stderr
-        rows = re.findall(r"^(\w+) +(0\.\d{4}|1\.0000) +(\[.*?\]) +([+-]\d\.\d{4})? *(\[.*?\])?", run.stdout, flags=re.M)
+        rows = re.findall(ROW, run.stdout, flags=re.MULTILINE)
         assert {r[0] for r in rows} >= {"Euclidean", "Covariance", "GMML", "RCA", "DCA", "FisherML", "LMNN"}, run.stdout
         tables.append(rows)
     assert tables[0] == tables[1] == tables[2]

@@ -73,7 +73,9 @@ def test_M11b_reaches_the_semidefinite_optimum(seed):
     ours = LMNN(tol=1e-7, max_iter=500).fit(X, y)
     exact = LMNN(solver="sdp").fit(X, y)
     assert_allclose(ours.objective_, exact.objective_, rtol=1e-4)
-    assert_allclose(ours.objective_, slow_objective(X, y, target_neighbors(X, y, 3), ours.components_, 0.5, 1.0), rtol=1e-9)
+    assert_allclose(
+        ours.objective_, slow_objective(X, y, target_neighbors(X, y, 3), ours.components_, 0.5, 1.0), rtol=1e-9
+    )
 
 
 def test_M11c_optimality_with_weights_on_the_kinks():
