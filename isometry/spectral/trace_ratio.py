@@ -49,13 +49,13 @@ class TraceRatioML(LinearMetric):
         if isinstance(self.lam, str) and self.lam != "auto":
             raise ValueError(f"lam={self.lam!r} is unknown; expected 'auto' or a number")
         p, dtype = self._check_n_components(X.shape[1]), X.dtype
-        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: work where the samples are
-        M_S, M_D = mean_pair_scatters((X - X.mean(axis=0)) @ Q, side)
+        Q = row_range(X) if X.shape[1] > len(X) else None  # n < d: work where the samples are
+        M_S, M_D = mean_pair_scatters(X if Q is None else (X - X.mean(axis=0)) @ Q, side)
         few = len(side.classes) - 1 if isinstance(side, Labels) else 2
         U, self.ratio_, solution = ratio_directions(
             M_D, M_S, p, few=few, lam=self.lam, max_iter=self.max_iter, tol=self.tol
         )
-        self._set_components(fix_signs((Q @ U).T), dtype)
+        self._set_components(fix_signs((U if Q is None else Q @ U).T), dtype)
         self._record(solution)
 
 

@@ -1,0 +1,179 @@
+"""Imbalanced metric learning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from isometry.base import LinearMetric
+from isometry.core.edges import NeighborEdges
+from isometry.core.graph import nearest_allowed, target_neighbors
+from isometry.core.hinge import SMOOTHING, rounded_hinge
+from isometry.core.linalg import fix_signs
+from isometry.core.objective import Objective, minimize_psd
+from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.core.start import initial_map
+from isometry.supervision import Labels
+
+POOL = 4  # strangers kept in sight for each one that counts
+
+
+class IML(LinearMetric):
+    """Neighbours of one class near, neighbours of different classes far, every class with equal weight.
+
+    min_{W ⪰ 0} Σ_c 1/(2C) (a mean_{Sim_c}[d² − 1]₊ + (1 − a) mean_{Dis_c}[1 + m − d²]₊) + γ|W − I|_F²,  d² = d_W²
+
+    over C classes. Sim_c joins each member of c with its k nearest members in the input space, Dis_c with its k nearest
+    strangers under W itself. These have the k largest hinges, and a sum of the k largest of convex functions is convex:
+    so is the whole problem in W = LᵀL, if p = d.
+
+    Parameters
+    ----------
+    n_components : rows of L (default: all features)
+    n_neighbors : k
+    a : in [0, 1], weight of the similar pairs
+    margin : m, between similar and dissimilar squared distances; the unit of d² is 1, so standardise the features
+    reg : γ, the pull towards the Euclidean metric
+    init : "identity", "pca", "lda", "random" or an array (p, d)
+    n_refresh : how often at most the strangers that may matter are sought among all samples, in each stage
+    max_iter, tol, random_state, verbose : of each solve, as everywhere
+
+    Attributes
+    ----------
+    objective_ : the value at the solution, of the rounded hinge
+
+    References
+    ----------
+    L. Gautheron, A. Habrard, E. Morvant, M. Sebban, "Metric learning from imbalanced data", ICTAI 2019.
+    """
+
+    _sees = (Labels,)
+    _needs = ("similar", "dissimilar")
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        n_neighbors=3,
+        a=0.5,
+        margin=1.0,
+        reg=0.01,
+        init="identity",
+        n_refresh=10,
+        max_iter=500,
+        tol=1e-5,
+        random_state=None,
+        verbose=False,
+    ):
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.a = a
+        self.margin = margin
+        self.reg = reg
+        self.init = init
+        self.n_refresh = n_refresh
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _fit(self, X, side):
+        if not 0 <= self.a <= 1:
+            raise ValueError(f"a={self.a} must lie in [0, 1]")
+        if min(self.n_neighbors, self.n_refresh) < 1 or self.margin <= 0 or self.reg < 0:
+            raise ValueError("n_neighbors and n_refresh must be at least 1, margin positive and reg not negative")
+        dtype, d, codes = X.dtype, X.shape[1], side.codes
+        X = X - X.mean(axis=0)
+        L = initial_map(X, side, self.init, self._check_n_components(d) or d, check_random_state(self.random_state))
+        similar = target_neighbors(X, codes, self.n_neighbors)  # (n, k)
+        with Progress(self.verbose, "IML") as progress:
+            solution = self._descend(X, codes, similar, L, progress)
+        self.objective_ = solution.value
+        _, s, Vt = np.linalg.svd(solution.x, full_matrices=False)
+        self._set_components(fix_signs(s[:, None] * Vt), dtype)
+        self._record(solution)
+
+    def _descend(self, X, codes, similar, L, progress) -> Solution:
+        """Solve with a hinge that gets sharper, over pools of strangers that are sought anew until they suffice."""
+        options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
+        n_iter, pool = 0, self._strangers(X, codes, L, POOL)
+        history: list[float] = []
+        for tau in SMOOTHING:
+            value = 0.0
+            for _ in range(self.n_refresh):
+                f = iml_objective(
+                    X, codes, similar, pool, self.n_neighbors, self.a, self.margin, self.reg, tau * self.margin
+                )
+                square = len(L) == X.shape[1]
+                solution = minimize_psd(f, f.metric_gradient, L, **options) if square else lbfgs(f, L, **options)
+                L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
+                before, pool = pool, self._strangers(X, codes, L, POOL)
+                if abs(value - solution.value) <= self.tol * solution.value:  # at a tie between strangers, a kink
+                    solution = replace(solution, converged=True, reason="no further decrease after a restart")
+                if _within(pool[:, : self.n_neighbors], before) and (
+                    solution.converged or solution.n_iter >= self.max_iter
+                ):
+                    break
+                value = solution.value
+        return replace(solution, n_iter=n_iter, history=history)
+
+    def _strangers(self, X, codes, L, times: int) -> np.ndarray:
+        """(n, times · k) the nearest samples of other classes under L, nearest first."""
+        Z = X @ L.T.astype(X.dtype, copy=False)
+        return nearest_allowed(Z, times * self.n_neighbors, lambda rows: codes[rows, None] != codes)[0]
+
+
+def iml_objective(
+    X: np.ndarray,
+    codes: np.ndarray,
+    similar: np.ndarray,
+    pool: np.ndarray,
+    k: int,
+    a: float,
+    margin: float,
+    reg: float,
+    tau: float,
+) -> Objective:
+    """The objective with Sim from a table of indices (n, s) and Dis the k nearest of a pool (n, K); −1: none.
+
+    The hinge is rounded over τ.
+    """
+    s, index = similar.shape[1], np.hstack([similar, pool])
+    valid = index >= 0
+
+    def share(weight, per_sample):  # (n, 1) weight of a pair: that of its class over the number of its pairs
+        pairs = np.bincount(codes, per_sample)
+        return (weight / (2 * len(pairs) * np.maximum(pairs, 1)))[codes, None]
+
+    w_sim = share(a, valid[:, :s].sum(axis=1))
+    w_dis = share(1 - a, np.minimum(valid[:, s:].sum(axis=1), k))
+
+    def loss(d, rows):
+        d = np.where(valid[rows], d, np.r_[np.zeros(s), np.full(index.shape[1] - s, np.inf)])
+        chosen = _smallest(d[:, s:], k)
+        near, pull = rounded_hinge(d[:, :s] - 1, tau)
+        far, push = rounded_hinge(1 + margin - np.minimum(d[:, s:], 1 + margin), tau)
+        value = np.sum(w_sim[rows] * near) + np.sum(w_dis[rows] * chosen * far)
+        return float(value), np.hstack([w_sim[rows] * pull, -w_dis[rows] * chosen * push])
+
+    def penalty(L):  # γ|LᵀL − I|², through the smaller LLᵀ
+        K = L @ L.T
+        return reg * float(np.vdot(K, K) - 2 * np.trace(K) + L.shape[1]), 4 * reg * (K @ L - L)
+
+    return Objective(X, NeighborEdges(index), loss, penalty, lambda W: 2 * reg * (W - np.eye(len(W))))
+
+
+def _within(index: np.ndarray, pool: np.ndarray) -> bool:
+    """Whether every row of ``index`` (n, k) is contained in the same row of ``pool`` (n, K)."""
+    return bool(np.all((index[:, :, None] == pool[:, None]).any(axis=2)))
+
+
+def _smallest(d: np.ndarray, k: int) -> np.ndarray:
+    """(b, K) 1 for the k smallest entries of each row, 0 for others; equal ones at the edge share what is left."""
+    if d.shape[1] <= k:
+        return np.ones_like(d)
+    edge = np.partition(d, k - 1, axis=1)[:, k - 1 : k]
+    below, at = edge > d, edge == d
+    return below + at * ((k - below.sum(axis=1, keepdims=True)) / at.sum(axis=1, keepdims=True))

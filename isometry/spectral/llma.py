@@ -1,0 +1,180 @@
+"""Locally linear metric adaptation."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg as sla
+from sklearn.cluster import KMeans
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import check_random_state
+
+from isometry.base import MetricLearner
+from isometry.core.distance import pair_sqdist, sqdist
+from isometry.core.edges import ListedEdges
+from isometry.core.solve import Progress, Solution, alternate
+from isometry.sampling import NeighborPairs, Sampler
+from isometry.supervision import EdgeList, Labels, Pairs
+
+
+class LLMA(MetricLearner):
+    """Move the samples a little so that similar ones come together and local distances stay.
+
+    y = x + Bπ(x),  π_l(x) = exp(−|x − c_l|²/2w²);  min_B mean_S |y_i − y_j|² + λ mean_ω (|y_i − y_j| − |x_i − x_j|)²
+
+    where the second mean runs over neighbours with weights ω_ij = exp(−|x_i − x_j|²/σ²), and the centres c_l are the
+    samples that occur in S; plus a small penalty on |B|². Nothing pushes dissimilar samples apart. The map is curved.
+    Semi-supervised: samples with the label −1, or in no pair, count among the neighbours.
+
+    Parameters
+    ----------
+    reg : λ ≥ 0, weight of the local distances
+    width : w; None: half the median distance h to the ``n_neighbors``-th neighbour. A wide basis merges classes
+    sigma : σ; None: h
+    ridge : relative penalty on |B|². Near 0 the shifts of close centres cancel on the samples and throw any other point
+    n_neighbors : neighbours whose distances should stay
+    pairs : which similar pairs to take if given labels: "auto" is `NeighborPairs(5)`; or another sampler
+    max_centers : above this many, the centres are those of k-means
+    max_iter, tol, random_state, verbose : as everywhere
+
+    Attributes
+    ----------
+    centers_, shifts_ : (k, d) the centres c_l about the mean of X, and the columns of B
+
+    References
+    ----------
+    H. Chang, D.-Y. Yeung, "Locally linear metric adaptation for semi-supervised clustering", ICML 2004.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar",)
+    _uses_unlabelled = True
+
+    def __init__(
+        self,
+        *,
+        reg=1.0,
+        width=None,
+        sigma=None,
+        ridge=0.01,
+        n_neighbors=10,
+        pairs="auto",
+        max_centers=500,
+        max_iter=300,
+        tol=1e-6,
+        random_state=None,
+        verbose=False,
+    ):
+        self.reg = reg
+        self.width = width
+        self.sigma = sigma
+        self.ridge = ridge
+        self.n_neighbors = n_neighbors
+        self.pairs = pairs
+        self.max_centers = max_centers
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _fit(self, X, side):
+        if min(self.reg, self.ridge) < 0 or min(self.n_neighbors, self.max_centers) < 1:
+            raise ValueError("reg and ridge must not be negative, n_neighbors and max_centers at least 1")
+        if any(s is not None and s <= 0 for s in (self.width, self.sigma)):
+            raise ValueError(f"width={self.width} and sigma={self.sigma} must be positive, or None")
+        rng = check_random_state(self.random_state)
+        self.mean_ = X.mean(axis=0, dtype=np.float64)
+        X = X - self.mean_
+        links = self._links(X, side, rng)
+        local, reach = neighbor_edges(X, self.n_neighbors)
+        self.width_, sigma = float(self.width or reach / 2), self.sigma or reach
+        d = np.sqrt(pair_sqdist(X, local.i, local.j))  # (m,)
+        omega = np.exp(-((d / sigma) ** 2))
+        self.centers_ = self._choose_centers(X, links, rng)
+        with Progress(self.verbose, "LLMA", self.max_iter) as progress:
+            solution = adapt(
+                X,
+                self._basis(X),
+                links,
+                EdgeList(local.i, local.j, self.reg * omega / omega.sum()),
+                d,
+                self.ridge,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                progress=progress,
+            )
+        self.shifts_ = solution.x
+        self._record(solution)
+
+    def _links(self, X, side, rng) -> EdgeList:
+        """Similar pairs, with weights that sum to 1."""
+        if isinstance(side, Labels):
+            sampler = NeighborPairs(5) if isinstance(self.pairs, str) and self.pairs == "auto" else self.pairs
+            if not isinstance(sampler, Sampler):
+                raise TypeError(f"pairs must be 'auto' or a sampler such as NeighborPairs(5), got {self.pairs!r}")
+            side = sampler.draw(X, side, rng)
+        S = side.similar
+        return EdgeList(S.i, S.j, S.weight / S.weight.sum())
+
+    def _choose_centers(self, X, links, rng) -> np.ndarray:
+        points = np.unique(X[np.unique(np.concatenate([links.i, links.j]))], axis=0)
+        if len(points) <= self.max_centers:
+            return points
+        return KMeans(self.max_centers, n_init=1, random_state=rng).fit(points).cluster_centers_
+
+    def _basis(self, X) -> np.ndarray:
+        """π (n, k)."""
+        return np.exp(sqdist(X, self.centers_) / (-2 * self.width_**2))
+
+    def _transform(self, X):
+        return (X + self._basis(X - self.mean_) @ self.shifts_).astype(X.dtype, copy=False)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.centers_.shape[1]
+
+
+def neighbor_edges(X: np.ndarray, k: int) -> tuple[EdgeList, float]:
+    """Every pair with one among the k nearest of the other, once; and the median distance to the k-th neighbour."""
+    n, k = len(X), min(k, len(X) - 1)
+    d, j = NearestNeighbors(n_neighbors=k).fit(X).kneighbors()  # (n, k)
+    i = np.arange(n)[:, None]
+    code = np.unique(np.minimum(i, j) * n + np.maximum(i, j))
+    reach = float(np.median(d[:, -1])) or float(d.max()) or 1.0  # zero if most samples have k copies
+    return EdgeList.make(code // n, code % n), reach
+
+
+def adapt(
+    X: np.ndarray, Pi: np.ndarray, links: EdgeList, local: EdgeList, d: np.ndarray, ridge: float, **options
+) -> Solution:
+    """Bᵀ (k, d) that minimises Σ_links u|y_i − y_j|² + Σ_local v(|y_i − y_j| − d_ij)² + ε|B|² for Y = X + ΠBᵀ.
+
+    Majorisation: −|y_i − y_j| lies below its tangent plane at the last Y, which leaves a quadratic with the same matrix
+    A = Πᵀ(L_S + L_V)Π + εI in every step; ε = ``ridge`` · tr(A)/k.
+    """
+    near, keep = (ListedEdges(e.i, e.j, len(X)).incidence for e in (links, local))  # (m, n) each
+    u, v = links.weight[:, None], local.weight[:, None]
+
+    def pull(Y):
+        return Pi.T @ (near.T @ (u * (near @ Y)) + keep.T @ (v * (keep @ Y)))  # Πᵀ(L_S + L_V)Y
+
+    def step(state):
+        _, Y = state
+        gap = keep @ Y  # (m, d)
+        q = np.linalg.norm(gap, axis=1)
+        stretch = np.divide(d, q, out=np.zeros_like(q), where=q > 0)[:, None]
+        B = sla.cho_solve(factorised, Pi.T @ (keep.T @ (v * stretch * gap)) - fixed)
+        Y = X + Pi @ B
+        stress = links.weight @ _sq(near @ Y) + local.weight @ (np.sqrt(_sq(keep @ Y)) - d) ** 2
+        return (B, Y), stress + eps * np.vdot(B, B)
+
+    A, fixed, k = pull(Pi), pull(X), Pi.shape[1]  # (k, k), (k, d)
+    eps = max(ridge, 1e-10) * np.trace(A) / k or 1.0
+    factorised = sla.cho_factor(A + eps * np.eye(k))
+    solution = alternate(step, (np.zeros_like(fixed), X), **options)
+    return Solution(
+        solution.x[0], solution.value, solution.n_iter, solution.reason, solution.converged, solution.history
+    )
+
+
+def _sq(V: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,ij->i", V, V)
