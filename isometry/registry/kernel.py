@@ -140,7 +140,8 @@ ROWS: tuple[Method, ...] = (
         equation="min_{TᵀKT=I, Λ≻0} mean_S log(1 + e^{d²}) + mean_D log(1 + e^{−d²}) + λ D_logdet(Λ, Λ₀),  d² = |Λ^{1/2}Tᵀ(k_i − k_j)|²",
         cite="M. Harandi, M. Salzmann, R. Hartley 2017, Joint dimensionality reduction and metric learning: a geometric take, ICML",
         section="Metric Learning on Stiefel and SPD Manifolds",
-        deviates=_SPAN + "The survey only says that a kernel version exists. The kernel is truncated to its leading components.",
+        deviates=_SPAN
+        + "The survey only says that a kernel version exists. The kernel is truncated to its leading components.",
         target="isometry.kernel.pairwise:KernelDRML",
         traits=frozenset({"rotation", "iterative"}),
     ),

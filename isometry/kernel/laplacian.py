@@ -1,0 +1,234 @@
+"""A kernel matrix learned from pairs, smooth on the neighbour graph."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, eigsh
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import check_random_state
+
+from isometry.base import MetricLearner
+from isometry.core.edges import ListedEdges
+from isometry.core.graph import nearest_allowed
+from isometry.core.linalg import fix_signs
+from isometry.core.scatter import laplacian
+from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.sampling import RandomPairs, choose_pairs
+from isometry.supervision import EdgeList, Labels, Pairs
+
+N_DISSIMILAR = 200  # pairs that "auto" draws: each is a constraint with a multiplier of its own
+INNER_STEPS = 300
+DENSE = 500  # up to this size a dense eigenproblem is quicker
+COINCIDE = 1e-6  # a neighbour this much nearer than the last one is the sample itself
+
+
+class LaplacianKernelML(MetricLearner):
+    """Positions of the samples themselves: similar ones near, neighbours near, dissimilar ones at least √c apart.
+
+    min_{K ⪰ 0} tr(E_S K) + (λ/n) tr(LK)  subject to  K_ii + K_jj − 2K_ij ≥ c for dissimilar pairs,  1ᵀK1 = 0
+
+    with E_S the Laplacian of the similar pairs over their number and L that of the graph of nearest neighbours. The
+    semidefinite programme is solved as K = YYᵀ, Y (n, r) with r(r + 1)/2 above the number of constraints, by augmented
+    Lagrangians. A new sample, which the method knows nothing of, gets the mean position of its nearest neighbours: the
+    harmonic extension, which minimises the same smoothness. Samples with the label −1, or in no pair, count in L.
+
+    Parameters
+    ----------
+    n_components : keep the leading principal axes of the positions; None: all that are not zero
+    n_neighbors : of the graph, and of a new sample
+    reg : λ > 0, weight of the smoothness
+    margin : c, smallest squared distance of dissimilar pairs; it only sets the scale
+    pairs : which pairs to take if given labels: "auto" takes all similar ones and 200 dissimilar ones at random; or a
+        sampler such as `AllPairs()` or `RandomPairs(500)`
+    max_iter : rounds, each of which solves for Y and then updates the multipliers
+    tol : relative violation of the constraints and relative gap between the problem and its dual
+    random_state, verbose : as everywhere
+
+    Attributes
+    ----------
+    embedding_ : (n, p) positions Y of the training samples
+    objective_ : the value at the solution
+    multipliers_ : (m,) μ ≥ 0 of the dissimilar pairs; c Σμ is the value of the dual problem
+    certificate_ : smallest eigenvalue of Q − Laplacian(μ), Q = E_S + λL/n, over the mean diagonal of Q; if it is ≥ 0,
+        up to ``tol``, the positions are a global optimum
+
+    Notes
+    -----
+    K is only determined up to a translation, hence the centring; the survey's smoothness lacks 1/n. A graph in several
+    pieces is joined by its shortest links, else pieces would collapse to points at arbitrary distances.
+
+    References
+    ----------
+    M. S. Baghshah, S. B. Shouraki, "Kernel-based metric learning for semi-supervised clustering", Neurocomputing 2010.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar", "dissimilar")
+    _uses_unlabelled = True
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        n_neighbors=10,
+        reg=1.0,
+        margin=1.0,
+        pairs="auto",
+        max_iter=50,
+        tol=1e-4,
+        random_state=None,
+        verbose=False,
+    ):
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.reg = reg
+        self.margin = margin
+        self.pairs = pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _fit(self, X, side):
+        if self.n_neighbors < 1 or not (self.reg > 0 and self.margin > 0):
+            raise ValueError("n_neighbors must be at least 1, reg and margin positive")
+        if self.n_components is not None and self.n_components < 1:
+            raise ValueError(f"n_components={self.n_components} must be None or at least 1")
+        rng, n, origin = check_random_state(self.random_state), len(X), X.mean(axis=0)
+        graph = neighbor_graph(X - origin, self.n_neighbors)
+        near, far = self._pairs(X, side, rng)
+        unit = 2 / n * (1 + self.reg / n * graph.nnz)  # mean of the diagonal of the sum below
+        Q = (near + aslinearoperator(self.reg / n * laplacian(graph))) * (1 / unit)
+        with Progress(self.verbose, "LaplacianKernelML", self.max_iter) as progress:
+            solution, mu = spread_out(Q, far, rng, max_iter=self.max_iter, tol=self.tol, progress=progress)
+        Y = np.sqrt(self.margin) * solution.x
+        U, s, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
+        leading = np.flatnonzero(s > 1e-5 * s[0])[: self.n_components]
+        self.embedding_ = fix_signs((U * s)[:, leading].T).T  # (n, p)
+        self.samples_, self.origin_ = X - origin, origin
+        self.objective_, self.multipliers_ = unit * float(np.vdot(Y, Q @ Y)), unit * mu
+        self.certificate_ = smallest_eigenvalue(Q - aslinearoperator(pair_laplacian(far, mu, n)), rng)
+        self._record(solution)
+
+    def _pairs(self, X, side, rng) -> tuple[LinearOperator, EdgeList]:
+        """E_S, and the dissimilar pairs."""
+        near = far = side
+        if isinstance(side, Labels):
+            auto = isinstance(self.pairs, str) and self.pairs == "auto"
+            far = choose_pairs(side, RandomPairs(N_DISSIMILAR) if auto else self.pairs, X, rng)
+            near = side if auto else far
+        return similar_laplacian(near), far.dissimilar
+
+    def _transform(self, X):
+        k = min(self.n_neighbors, len(self.samples_))
+        dist, index = NearestNeighbors(n_neighbors=k).fit(self.samples_).kneighbors(X - self.origin_)  # (n, k)
+        weight = dist <= COINCIDE * dist[:, -1:]
+        weight[~weight.any(axis=1)] = True
+        weight = weight / weight.sum(axis=1, keepdims=True)
+        W = sp.csr_matrix(
+            (weight.ravel(), index.ravel(), np.arange(0, index.size + 1, k)), shape=(len(X), len(self.samples_))
+        )
+        return (W @ self.embedding_).astype(X.dtype, copy=False)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.embedding_.shape[1]
+
+
+def similar_laplacian(side: Labels | Pairs) -> LinearOperator:
+    """E_S, the Laplacian of the similar pairs over their number. That of all pairs of a class is n_c I − 11ᵀ."""
+    if isinstance(side, Pairs):
+        S = side.similar
+        return aslinearoperator(pair_laplacian(S, S.weight / S.weight.sum(), len(side)))
+    rows, n_c = np.flatnonzero(side.labelled), side.counts.astype(np.float64)
+    H = sp.csr_matrix((np.ones(len(rows)), (rows, side.codes[rows])), shape=(len(side), len(n_c)))
+    degree, members = aslinearoperator(sp.diags(H @ n_c)), aslinearoperator(H)
+    return (degree - members @ members.T) * (2 / (n_c @ (n_c - 1)))
+
+
+def pair_laplacian(edges: EdgeList, weight: np.ndarray, n: int) -> sp.csr_matrix:
+    """Laplacian(w) (n, n) of listed pairs."""
+    return laplacian(sp.coo_matrix((weight, (edges.i, edges.j)), shape=(n, n)))
+
+
+def neighbor_graph(X: np.ndarray, k: int) -> sp.csr_matrix:
+    """(n, n) one entry for each link of the graph of k nearest neighbours; its pieces are joined by shortest links."""
+    A = NearestNeighbors(n_neighbors=min(k, len(X) - 1)).fit(X).kneighbors_graph()
+    n_pieces, piece = connected_components(A, directed=False)
+    if n_pieces > 1:
+        warnings.warn(
+            f"the graph of {k} nearest neighbours falls into {n_pieces} pieces, which are joined by their shortest "
+            "links; raise `n_neighbors` to join them otherwise",
+            stacklevel=4,
+        )
+    while n_pieces > 1:  # Borůvka: every piece reaches for the nearest sample outside
+        links = _shortest_links(X, piece)
+        A = A.maximum(sp.csr_matrix((np.ones(len(links)), links.T), shape=A.shape))
+        n_pieces, piece = connected_components(A, directed=False)
+    return sp.triu(A.maximum(A.T), 1, format="csr")
+
+
+def _shortest_links(X: np.ndarray, piece: np.ndarray) -> np.ndarray:
+    """(q, 2) the shortest link from each of q pieces to any other."""
+    nearest, dist = nearest_allowed(X, 1, lambda rows: piece[rows, None] != piece)  # (n, 1)
+    order = np.lexsort((dist[:, 0], piece))
+    first = order[np.unique(piece[order], return_index=True)[1]]
+    return np.stack([first, nearest[first, 0]], axis=1)
+
+
+def spread_out(
+    Q: LinearOperator, far: EdgeList, rng: np.random.RandomState, *, max_iter: int, tol: float, progress: Progress
+) -> tuple[Solution, np.ndarray]:
+    """min tr(YᵀQY) subject to |y_i − y_j|² ≥ 1 for the listed pairs: Y (n, r), and the multipliers μ.
+
+    Augmented Lagrangian: with m = [μ + ρ(1 − d)]₊, minimise tr(YᵀQY) + Σ(m² − μ²)/2ρ, then μ ← m. A minimiser has
+    tr(YᵀQY) = Σμ, the value of the dual problem; Y leaves scaled so that no constraint is violated.
+    """
+    n, m = Q.shape[0], len(far.i)
+    r = min(n, int(np.ceil(np.sqrt(2 * m))) + 1)  # enough for every local minimum to be global, but for odd problems
+    edges, Y, mu = ListedEdges(far.i, far.j, n), rng.standard_normal((n, r)) / np.sqrt(r), np.zeros(m)
+    rho, worst, history = 1.0, np.inf, []
+    for _ in range(max(1, max_iter)):
+        Y = lbfgs(_augmented(Q, edges, mu, rho), Y, max_iter=INNER_STEPS, tol=tol / 10).x
+        d = edges.sqdist(Y, slice(None))
+        mu = np.maximum(mu + rho * (1 - d), 0)
+        violation, value = max(1 - d.min(), 0.0), float(np.vdot(Y, Q @ Y))
+        history.append(value)
+        progress.step(value)
+        done = violation <= tol and abs(value - mu.sum()) <= tol * value
+        if done:
+            break
+        if violation > max(worst / 2, tol):
+            rho *= 2
+        worst = violation
+    reason = "constraints and duality gap within tol" if done else f"max_iter={max_iter} reached"
+    return Solution(Y / np.sqrt(1 - violation), value, len(history), reason, done, history), mu
+
+
+def _augmented(Q: LinearOperator, edges: ListedEdges, mu: np.ndarray, rho: float):
+    def loss(d, block):
+        m = np.maximum(mu[block] + rho * (1 - d), 0)
+        return float(m @ m - mu[block] @ mu[block]) / (2 * rho), -m
+
+    def f(Y):
+        QY = Q @ Y
+        value, pull = edges.evaluate(Y, loss)  # pull = −Laplacian(m) Y
+        return float(np.vdot(Y, QY)) + value, 2 * (QY + pull)
+
+    return f
+
+
+def smallest_eigenvalue(A: LinearOperator, rng: np.random.RandomState) -> float:
+    """λ_min of a symmetric operator, by Lanczos on its mirror image, where it is the largest and far from 0."""
+    n = A.shape[0]
+    if n <= DENSE:
+        return float(np.linalg.eigvalsh(A @ np.eye(n))[0])
+    top = eigsh(A, k=1, which="LA", v0=rng.standard_normal(n), return_eigenvectors=False)[0]
+    mirror = aslinearoperator(top * sp.identity(n)) - A
+    return float(
+        top - eigsh(mirror, k=1, which="LA", tol=1e-6, v0=rng.standard_normal(n), return_eigenvectors=False)[0]
+    )

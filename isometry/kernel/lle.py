@@ -1,0 +1,107 @@
+"""Trace-ratio metric in feature space that keeps the locally linear geometry of all samples."""
+
+from __future__ import annotations
+
+from isometry.base import mean_pair_scatters
+from isometry.core.linalg import fix_signs, ridge
+from isometry.core.reconstruct import reconstruction_weights
+from isometry.kernelized import KernelMetric
+from isometry.spectral.trace_ratio import ratio_directions
+from isometry.supervision import Labels, Pairs
+
+
+class KernelLLE(KernelMetric):
+    """Dissimilar images far, similar images near, and every image still the same combination of its neighbours.
+
+    max_T tr(TᵀK L_b KT) / tr(TᵀK (L_w + λE) KT)  subject to  TᵀKT = I_p,  E = (I − S)ᵀ(I − S)/n
+
+    with L_b, L_w the Laplacians of dissimilar and of similar pairs over their numbers, and S the reconstruction weights
+    of locally linear embedding. Semi-supervised: samples with the label −1, or in no pair, count in E.
+
+    Parameters
+    ----------
+    n_components : p; "auto" is max(2, c − 1) with labels and 2 with pairs, but fewer than the kernel keeps
+    n_neighbors : neighbours a sample is reconstructed from
+    reg : λ ≥ 0, weight of the geometry
+    lle_reg : relative ridge on the local Gram matrices
+    geometry : neighbours and weights in the "input" space, or in the components kept of the "kernel": the only choice
+        if it is precomputed
+    ridge : relative ridge on the denominator
+    kernel, gamma, degree, coef0, landmarks, random_state : of `Kernelized`
+    variance, max_rank : components to keep of the centred kernel, before the ratio is formed: it would be won by
+        directions of almost no variance, which do not generalise
+    max_iter, tol : of the search for the ratio
+
+    Attributes
+    ----------
+    ratio_ : the ratio at the solution
+
+    Notes
+    -----
+    No projected gradient is needed: in coordinates of the feature space this is the trace ratio of `LLERegularizedML`,
+    which is solved globally.
+
+    References
+    ----------
+    M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar", "dissimilar")
+
+    def __init__(
+        self,
+        n_components="auto",
+        *,
+        n_neighbors=10,
+        reg=0.1,
+        lle_reg=1e-3,
+        geometry="input",
+        ridge=1e-3,
+        kernel="rbf",
+        gamma=None,
+        degree=3,
+        coef0=1.0,
+        landmarks=None,
+        variance=0.95,
+        max_rank=500,
+        max_iter=50,
+        tol=1e-10,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.reg = reg
+        self.lle_reg = lle_reg
+        self.geometry = geometry
+        self.ridge = ridge
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.landmarks = landmarks
+        self.variance = variance
+        self.max_rank = max_rank
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def _fit(self, X, side):
+        if self.geometry not in ("input", "kernel"):
+            raise ValueError(f"geometry={self.geometry!r} is unknown; expected 'input' or 'kernel'")
+        if self.n_neighbors < 1 or self.reg < 0 or self.ridge < 0:
+            raise ValueError("n_neighbors must be at least 1, reg and ridge not negative")
+        p = None if isinstance(self.n_components, str) else self.n_components
+        if p is not None and p < 1:
+            raise ValueError(f"n_components={p} must be 'auto' or at least 1")
+        phi = self._kernel_map(X, variance=self.variance, max_rank=self.max_rank)
+        F = phi(X)  # (n, r)
+        M_S, M_D = mean_pair_scatters(F, side)
+        precomputed = phi.landmarks is None
+        base = F if self.geometry == "kernel" or precomputed else X - X.mean(axis=0)
+        R = F - reconstruction_weights(base, self.n_neighbors, self.lle_reg) @ F  # (n, r), RᵀR = FᵀEF
+        C = ridge(M_S + self.reg / len(X) * R.T @ R, self.ridge)
+        few = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
+        U, self.ratio_, solution = ratio_directions(M_D, C, p, few=few, max_iter=self.max_iter, tol=self.tol)
+        self._keep(phi, fix_signs(U.T))
+        self._record(solution)

@@ -1,0 +1,122 @@
+"""Neighbour-softmax methods in the feature space of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isometry.kernelized import Kernelized
+from isometry.probabilistic import MCML, NCA, FastNCA
+
+
+def KernelMCML(
+    n_components: int | None = None,
+    *,
+    penalty: str = "trace",
+    reg: float = 1e-4,
+    max_iter: int = 200,
+    tol: float = 1e-5,
+    kernel: Any = "rbf",
+    gamma: float | None = None,
+    random_state: Any = None,
+    verbose: bool = False,
+    **options: Any,
+) -> Kernelized:
+    """Collapse every class to a point of feature space: kernel version of `MCML`.
+
+    min_{R ⪰ 0} (1/n) Σ_i KL(p⁰_i ‖ p_i) + reg tr(RK),  p_ij ∝ exp(−(k_i − k_j)ᵀR(k_i − k_j)),  k_i = k(X, x_i)
+
+    or with reg/2 · tr(RKRK): the trace and the Frobenius norm of the metric in feature space. Convex in R.
+
+    Parameters
+    ----------
+    n_components : keep the leading eigenvectors of the metric
+    penalty, reg : "trace" or "frobenius", and its weight. It must be positive: where K has full rank every class can be
+        collapsed, and without a penalty there is no minimiser
+    kernel, gamma, **options : of `Kernelized`
+    max_iter, tol, random_state, verbose : as everywhere
+
+    References
+    ----------
+    A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
+    """
+    common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
+    learner = MCML(n_components, penalty=penalty, reg=reg, **common)
+    return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)
+
+
+def KernelNCA(
+    n_components: int | None = 30,
+    *,
+    objective: str = "sum",
+    reg: float | str = "auto",
+    init: Any = "pca",
+    max_iter: int = 100,
+    tol: float = 1e-5,
+    kernel: Any = "rbf",
+    gamma: float | None = None,
+    random_state: Any = None,
+    verbose: bool = False,
+    **options: Any,
+) -> Kernelized:
+    """Expected leave-one-out accuracy of a stochastic neighbour in feature space: kernel version of `NCA`.
+
+    max_T (1/n) Σ_i p_i − reg tr(TᵀKT),  p_i = Σ_{j: y_j = y_i} p_ij,  p_ij ∝ exp(−|Tᵀ(k_i − k_j)|²),  k_i = k(X, x_i)
+
+    Parameters
+    ----------
+    n_components : p, columns of T; None: as many as the rank of the kernel
+    objective, reg, init : of `NCA`. The penalty is needed: where K has full rank, p_i → 1 comes for free. For the same
+        reason a start from LDA, which separates the classes completely, leads nowhere
+    kernel, gamma, **options : of `Kernelized`
+    max_iter, tol, random_state, verbose : as everywhere
+
+    References
+    ----------
+    J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
+    W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+    """
+    common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
+    learner = NCA(n_components, objective=objective, reg=reg, init=init, **common)
+    return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)
+
+
+def KernelFastNCA(
+    n_components: int | None = 30,
+    *,
+    n_neighbors: int = 10,
+    reg: float | str = "auto",
+    init: Any = "pca",
+    max_iter: int = 100,
+    tol: float = 1e-5,
+    kernel: Any = "rbf",
+    gamma: float | None = None,
+    random_state: Any = None,
+    verbose: bool = False,
+    **options: Any,
+) -> Kernelized:
+    """`KernelNCA` among the nearest neighbours only: kernel version of `FastNCA`.
+
+    max_T (1/n) Σ_i p_i − reg tr(TᵀKT),  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|Tᵀ(k_i − k_j)|²) on H_i ∪ M_i
+
+    with H_i the n_neighbors nearest samples of the same class and M_i those of other classes, by the distance of
+    feature space, k_ii + k_jj − 2k_ij.
+
+    Parameters
+    ----------
+    n_components : p, columns of T; None: as many as the rank of the kernel
+    n_neighbors, reg, init : of `FastNCA`; see `KernelNCA` about the start
+    kernel, gamma, **options : of `Kernelized`
+    max_iter, tol, random_state, verbose : as everywhere
+
+    Notes
+    -----
+    The survey's gradient of the penalty, 2 reg T, is that of |T|², which depends on the basis; the norm of the map is
+    tr(TᵀKT), with gradient 2 reg KT.
+
+    References
+    ----------
+    W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+    """
+    common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
+    learner = FastNCA(n_components, n_neighbors=n_neighbors, reg=reg, init=init, **common)
+    return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)
