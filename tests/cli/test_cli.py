@@ -130,6 +130,12 @@ def test_compare_runs_on_embedded_data():
     assert out.startswith("wine: 178 rows, 13 features, labels cultivar")
 
 
+def test_compare_takes_a_sample_of_a_named_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = run("compare", "iris", "--sample", 60, "--methods", "RCA", "--folds", 2)
+    assert out.startswith("iris, 60 of 150 rows: 60 rows, 4 features, labels species")
+
+
 @pytest.mark.parametrize(
     "args, words",
     [
@@ -145,7 +151,8 @@ def test_compare_runs_on_embedded_data():
         (["t.csv", "-y", "kind", "--report", "t.csv/report"], "cannot make a folder for the report"),
         (["t.csv", "-y", "kind", "--report", "no/where.html"], "there is no folder"),
         (["t.csv", "-y", "kind", "--drop", "zz"], "no column 'zz'"),
-        (["--target", "kind"], "no FILE was given"),
+        (["--target", "kind"], "wine is embedded and knows its labels"),
+        (["iris", "--sample", "1000"], "between 2 and the number of rows, 150"),
     ],
 )
 def test_compare_usage_errors(args, words, folder, monkeypatch):
