@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -21,6 +21,15 @@ from isometry.core.start import initial_map
 from isometry.supervision import Labels, Pairs, Supervision, as_supervision
 
 __all__ = ["LinearMetric", "Metric", "MetricLearner", "ObjectiveMetric"]
+
+WITH_POSTERIOR = ("BayesianML", "BNCA")  # learners of a distribution over metrics, and what only they can do
+POSTERIOR_METHODS = (
+    "pair_distance_interval",
+    "pair_sqdist_moments",
+    "query_score",
+    "sample_metric",
+    "select_queries",
+)
 
 
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -138,6 +147,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+    if not TYPE_CHECKING:  # a type checker should still find misspelt attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for missing attributes: who asks a point estimate for a posterior is told where there is one."""
+            if name in POSTERIOR_METHODS:
+                raise AttributeError(
+                    f"{type(self).__name__} learns one metric, not a distribution over metrics, so it has no {name!r}; "
+                    f"{' and '.join(WITH_POSTERIOR)} have"
+                )
+            return object.__getattribute__(self, name)  # fails again, with its own words
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

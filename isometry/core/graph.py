@@ -26,12 +26,12 @@ def nearest_allowed(X: np.ndarray, k: int, allowed) -> tuple[np.ndarray, np.ndar
         D[~allowed(rows)] = np.inf
         b = rows.stop - rows.start
         D[np.arange(b), np.arange(rows.start, rows.stop)] = np.inf
-        index[rows], dist[rows] = _k_smallest(D, k)
+        index[rows], dist[rows] = k_smallest(D, k)
     index[~np.isfinite(dist)] = -1
     return index, dist
 
 
-def _k_smallest(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def k_smallest(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Columns of the k smallest entries of each row, in order, ties by column."""
     kth = np.partition(D, k - 1, axis=1)[:, k - 1 : k]  # the k-th value, so that ties at the edge are seen
     below, at = kth > D, kth == D

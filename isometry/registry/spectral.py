@@ -366,4 +366,47 @@ ROWS: tuple[Method, ...] = (
         target="isometry.spectral.parametric_mds:RBFParametricMDS",
         traits=frozenset({"iterative"}),
     ),
+    Method(
+        key="M12",
+        name="LMNN[semi_hard]",
+        title="Large margin nearest neighbours on mined triplets",
+        family=_S,
+        kind="estimator",
+        sees="labels, triplets",
+        equation="M11 over a list of triplets: k positives × k negatives of every anchor instead of all",
+        cite="P. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley 2020, Acceleration of large margin metric learning for nearest neighbor classification using triplet mining and stratified sampling",
+        section="Large-Margin Metric Learning",
+        deviates=(
+            "The survey only names the miners; their definitions (distances in the current metric, ties by index) are in "
+            "isometry.spectral.mining. A pair is pulled once, not once for each of its triplets: with k negatives for every "
+            "positive that is the same problem at another μ, (1 − μ)/μ being k times larger. Semi-hard negatives are sought "
+            "for each anchor and positive; the authors' routine loses the anchor in an index. Negatives are sampled on rows "
+            "scaled to length 1, without replacement."
+        ),
+        target="isometry.spectral.lmnn:LMNN",
+        params={"mining": "semi_hard"},
+        traits=frozenset({"rotation", "iterative"}),
+    ),
+    Method(
+        key="M12h",
+        name="HierarchicalLMNN",
+        title="Large margin nearest neighbours by hierarchical stratified sampling",
+        family=_S,
+        kind="estimator",
+        sees="labels",
+        equation="L ← (M + I)^{1/2} L,  M = LMNN of a stratified sample in a ball; balls grow from round to round",
+        cite="P. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley 2020, Acceleration of large margin metric learning for nearest neighbor classification using triplet mining and stratified sampling",
+        section="Large-Margin Metric Learning",
+        deviates=(
+            "The survey only names the scheme. I is added to M so that no direction collapses, and each step is scaled so "
+            "that the total variance stays. Radii are in units of the root of the total variance instead of the mean "
+            "deviation of a feature, with which balls are empty in ten dimensions."
+        ),
+        target="isometry.spectral.hierarchical_lmnn:HierarchicalLMNN",
+        test_params={"n_rounds": 8},
+        traits=frozenset({"iterative"}),
+        xfails={
+            "test_sample_order_and_label_names_do_not_matter": "samples of the balls are drawn by row number",
+        },
+    ),
 )

@@ -4,6 +4,7 @@ from isometry.spectral.covariance import Covariance, Euclidean
 from isometry.spectral.dca import DCA
 from isometry.spectral.fisher import FisherML, TraceSDP
 from isometry.spectral.fishmml import FishMML
+from isometry.spectral.hierarchical_lmnn import HierarchicalLMNN
 from isometry.spectral.iml import IML
 from isometry.spectral.lle import LLERegularizedML
 from isometry.spectral.llma import LLMA
@@ -20,6 +21,7 @@ __all__ = [
     "Euclidean",
     "FishMML",
     "FisherML",
+    "HierarchicalLMNN",
     "IML",
     "LLERegularizedML",
     "LLMA",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from sklearn import get_config
 from sklearn.utils import check_random_state
@@ -15,10 +19,11 @@ from isometry.core.linalg import fix_signs, row_range
 from isometry.core.scatter import pair_scatter
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.core.start import initial_map
+from isometry.spectral.energy import energies
+from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
 
 BYTES_PER_IMPOSTOR = 160
-ROUND = 20  # iterations between two searches for impostors
 
 
 class LMNN(LinearMetric):
@@ -26,8 +31,8 @@ class LMNN(LinearMetric):
 
     min_W (1 − μ) Σ_{i, j→i} d²(i, j) + μ Σ_{i, j→i} Σ_{l: y_l ≠ y_i} [margin + d²(i, j) − d²(i, l)]₊,  d² = d_W²
 
-    where j → i are the k nearest samples of the same class in the input space. Given `Triplets`, they take the place of
-    (i, j, l). Convex in W = LᵀL when p = d.
+    where j → i are the k nearest samples of the same class in the input space. Given `Triplets`, or triplets found by a
+    miner, they take the place of (i, j, l). Convex in W = LᵀL when p = d.
 
     Parameters
     ----------
@@ -36,8 +41,12 @@ class LMNN(LinearMetric):
     mu : μ in [0, 1], weight of the push term
     margin : its unit is that of squared distances: standardise the features
     init : "pca", "identity", "lda", "random" or an array (p, d)
-    max_impostors : impostors an anchor may have, nearest first. None: all, unless they outgrow scikit-learn's
-        ``working_memory``; ``max_impostors_`` tells the cap that was needed, if one was
+    mining : positives × negatives of every anchor: "batch_all", the k nearest × all, which is the problem above; fewer
+        triplets are a smaller problem: "semi_hard", "batch_hard", "HPEN", "EPEN", "EPHN" or "negative_sampling", k × k
+        each, see `isometry.spectral.mining`
+    n_mining : how often triplets are mined: once in the input space, then in the metric found so far
+    max_impostors : impostors an anchor may have, nearest first ("batch_all" only). None: all, unless they outgrow
+        scikit-learn's ``working_memory``; ``max_impostors_`` tells the cap that was needed, if one was
     solver : "lbfgs" on L, or "sdp": the convex programme by cvxpy, for some 60 samples at most
     max_iter, tol, random_state, verbose : as everywhere
 
@@ -62,6 +71,8 @@ class LMNN(LinearMetric):
         mu=0.5,
         margin=1.0,
         init="pca",
+        mining="batch_all",
+        n_mining=1,
         max_impostors=None,
         solver="lbfgs",
         max_iter=200,
@@ -74,6 +85,8 @@ class LMNN(LinearMetric):
         self.mu = mu
         self.margin = margin
         self.init = init
+        self.mining = mining
+        self.n_mining = n_mining
         self.max_impostors = max_impostors
         self.solver = solver
         self.max_iter = max_iter
@@ -88,51 +101,51 @@ class LMNN(LinearMetric):
             raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1 and margin={self.margin} positive")
         if self.solver not in ("lbfgs", "sdp"):
             raise ValueError(f"solver={self.solver!r} is unknown; expected 'lbfgs' or 'sdp'")
+        if self.mining not in ("batch_all", *MINERS) or self.n_mining < 1:
+            raise ValueError(
+                f"mining={self.mining!r} must be one of {', '.join(('batch_all', *MINERS))}, "
+                f"and n_mining={self.n_mining} at least 1"
+            )
         p, dtype = self._check_n_components(X.shape[1]), X.dtype
         X = X - X.mean(axis=0)
         Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
         X = X @ Q.astype(dtype)
         rng, d = check_random_state(self.random_state), X.shape[1]
-        if isinstance(side, Triplets):
-            problem = ListedTriplets(X, side, self.margin)
-        else:
-            problem = Impostors(
-                X, side.codes, target_neighbors(X, side.codes, self.n_neighbors), self.margin, self.max_impostors
-            )
-        if self.solver == "sdp":
-            L = self._sdp(problem, X, p)
-        else:
-            L = self._descend(problem, initial_map(X, side, self.init, min(p or d, d), rng, basis=Q))
+        L = initial_map(X, side, self.init, min(p or d, d), rng, basis=Q)
+        Z, n_iter, history = X, 0, []
+        with Progress(self.verbose, "LMNN", None) as progress:
+            for _ in range(self.n_mining):
+                problem = self._problem(X, side, Z, rng)
+                if self.solver == "sdp":
+                    solution = self._sdp(problem, X, p)
+                else:
+                    solution = descend(
+                        problem, L, self.mu, self.margin, max_iter=self.max_iter, tol=self.tol, progress=progress
+                    )
+                L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
+                Z = X @ L.T.astype(dtype)
         self.objective_ = problem.value(L, self.mu)
         self.max_impostors_ = problem.cap
         _, s, Vt = np.linalg.svd(L, full_matrices=False)
         self._set_components(fix_signs(s[:, None] * Vt) @ Q.T, dtype)
+        self._record(replace(solution, n_iter=n_iter, history=history))
 
-    def _descend(self, problem, L: np.ndarray) -> np.ndarray:
-        """L-BFGS on a rounded hinge that gets sharper; impostors are sought anew until no new one is active."""
-        history, n_iter = [], 0
-        with Progress(self.verbose, "LMNN", None) as progress:
-            for tau in SMOOTHING:
-                budget = self.max_iter if tau == SMOOTHING[0] else max(10, self.max_iter // 4)  # then a polish
-                f = lambda M, tau=tau: problem(M, self.mu, tau * self.margin)  # noqa: E731
-                problem.restart(L)
-                while True:
-                    size = min(ROUND, budget)
-                    solution = lbfgs(f, L, max_iter=size, tol=self.tol, flat=0.1 * self.tol, progress=progress)
-                    n_iter, budget = n_iter + solution.n_iter, budget - max(solution.n_iter, 1)
-                    history += solution.history
-                    fresh = problem.search(solution.x)  # active impostors that were not in the list
-                    if fresh == 0 or f(solution.x)[0] < f(L)[0]:  # with the list completed, is it still progress?
-                        L = solution.x
-                    if budget <= 0 or (fresh == 0 and solution.converged):
-                        break
-                    if fresh == 0:
-                        problem.restart(L)
-        reason = solution.reason if solution.converged else f"max_iter={self.max_iter} reached"
-        self._record(Solution(L, solution.value, n_iter, reason, solution.converged, history))
-        return L
+    def _problem(self, X, side, Z, rng) -> Impostors | ListedTriplets:
+        """The objective over given triplets, or over those of the points Z."""
+        if isinstance(side, Triplets):
+            return ListedTriplets(X, side, self.margin)
+        if self.mining == "batch_all":
+            targets = target_neighbors(Z, side.codes, self.n_neighbors)
+            return Impostors(X, side.codes, targets, self.margin, self.max_impostors)
+        triplets = mine(Z, side.codes, self.n_neighbors, self.mining, rng)
+        if len(triplets.a) == 0:
+            raise ValueError(
+                f"mining={self.mining!r} found no triplet: no positive has a negative that suits it. Use another "
+                "miner, such as mining='batch_all'"
+            )
+        return ListedTriplets(X, triplets, self.margin)
 
-    def _sdp(self, problem, X, p) -> np.ndarray:
+    def _sdp(self, problem, X, p) -> Solution:
         from isometry.core.linalg import factor
 
         try:
@@ -147,15 +160,59 @@ class LMNN(LinearMetric):
         push = cp.sum(cp.pos(self.margin + near - far)) if len(a) else 0
         programme = cp.Problem(cp.Minimize((1 - self.mu) * cp.trace(W @ problem.pull) + self.mu * push))
         programme.solve(solver="CLARABEL")
-        solved = programme.status == "optimal"
-        self._record(
-            Solution(W.value, programme.value, programme.solver_stats.num_iters or 0, programme.status, solved)
-        )
-        return factor(np.asarray(W.value), p)
+        L, n_iter = factor(np.asarray(W.value), p), programme.solver_stats.num_iters or 0
+        return Solution(L, programme.value, n_iter, programme.status, programme.status == "optimal", [programme.value])
+
+    def energy_predict(self, X: Any, X_train: Any, y_train: Any) -> np.ndarray:
+        """The label under which each row of X would add least to the objective, as one more point of the training data.
+
+        A rule beside the vote of neighbours: it also asks how many training points the new one would be an impostor of.
+        Targets are the nearest of each class in the learned space; see `isometry.spectral.energy`.
+        """
+        labels = Labels(y_train)
+        Z_train, Z = (np.asarray(self.transform(part), dtype=np.float64) for part in (X_train, X))
+        E = energies(Z, Z_train, labels.codes, self.n_neighbors, self.mu, self.margin)  # (m, c)
+        return labels.classes[E.argmin(axis=1)]
+
+
+def descend(
+    problem: Impostors | ListedTriplets,
+    L: np.ndarray,
+    mu: float,
+    margin: float,
+    *,
+    max_iter: int,
+    tol: float,
+    progress: Progress | None = None,
+) -> Solution:
+    """L-BFGS on a rounded hinge that gets sharper; impostors are sought anew until no new one is active."""
+    history, n_iter = [], 0
+    for tau in SMOOTHING:
+        budget = max_iter if tau == SMOOTHING[0] else max(10, max_iter // 4)  # then a polish
+        f = lambda M, tau=tau: problem(M, mu, tau * margin)  # noqa: E731
+        problem.restart(L)
+        while True:
+            solution = lbfgs(f, L, max_iter=min(problem.patience, budget), tol=tol, flat=0.1 * tol, progress=progress)
+            n_iter, budget = n_iter + solution.n_iter, budget - max(solution.n_iter, 1)
+            history += solution.history
+            fresh = problem.search(solution.x)  # active impostors that were not in the list
+            stuck = not solution.converged and solution.history[0] - solution.value <= tol * abs(solution.value)
+            if fresh == 0 and stuck:  # on a kink
+                solution = replace(solution, converged=True, reason="no further decrease after a restart")
+            if fresh == 0 or f(solution.x)[0] < f(L)[0]:  # with the list completed, is it still progress?
+                L = solution.x
+            if budget <= 0 or (fresh == 0 and solution.converged):
+                break
+            if fresh == 0:
+                problem.restart(L)
+    reason = solution.reason if solution.converged else f"max_iter={max_iter} reached"
+    return Solution(L, solution.value, n_iter, reason, solution.converged, history)
 
 
 class Impostors:
     """The objective for labels: targets are fixed, impostors are kept in a list that ``search`` brings up to date."""
+
+    patience = 20  # iterations between two searches
 
     def __init__(self, X, codes, targets, margin, max_impostors):
         n, k = targets.shape
@@ -222,7 +279,7 @@ class Impostors:
             value, slope = rounded_hinge(self.margin + t[i] - d[:, None], tau)  # (b, k)
             for j in range(slope.shape[1]):
                 weight[:, j] += np.bincount(i, slope[:, j], len(X))
-            return mu * value[slope > 0].sum(), -mu * slope.sum(axis=1)
+            return mu * value.sum(), -mu * slope.sum(axis=1)
 
         value, G = self.impostors.evaluate(Z, push)
         G += self.targets.incidence.T @ (delta * (mu * weight[self.valid])[:, None])
@@ -254,7 +311,7 @@ class Impostors:
 class ListedTriplets:
     """The objective for given triplets; each pair (a, p) is pulled once."""
 
-    cap = None
+    cap, patience = None, sys.maxsize  # the list is complete
 
     def __init__(self, X, triplets: Triplets, margin):
         n = len(X)
