@@ -14,6 +14,7 @@ help:
 	@echo "make test-all  the slow exams too"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     side by side with other libraries, in environments of their own"
+	@echo "make accuracy  every classical method on real data sets"
 	@echo "make docs      method table, errata and guide in docs/"
 
 # torch comes first and alone: its pinned version has a build without CUDA
@@ -44,6 +45,9 @@ bench: $(VENV)/.ready
 
 bench-quick: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.run --quick
+
+accuracy: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.accuracy --jobs $(JOBS)
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m docs.build

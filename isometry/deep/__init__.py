@@ -1,5 +1,9 @@
-"""Deep metric learning on PyTorch: losses, miners, and what they are made of."""
+"""Deep metric learning on PyTorch: losses, miners, samplers, and what they are made of."""
 
+from isometry.deep.batches import ShuffledBatches, Table
+from isometry.deep.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from isometry.deep.class_gaussians import BUNCA, BUT, ClassGaussians
+from isometry.deep.estimator import DeepMetric
 from isometry.deep.functional import DISTANCES, cosine_dissimilarity
 from isometry.deep.gather import Gathered, gather
 from isometry.deep.loss import Loss, TripletForm, WeightedSum
@@ -31,21 +35,43 @@ from isometry.deep.miners import (
     RandomTriplets,
     TripleMiner,
 )
+from isometry.deep.models import MLP, ConvNet, LinearMap
+from isometry.deep.objective import LossObjective, effective_rank
+from isometry.deep.offline import OfflineTripletSampler, embed, mine_triplets
+from isometry.deep.samplers import (
+    Episode,
+    EpisodeSampler,
+    PairDataset,
+    PairSampler,
+    PKBatchSampler,
+    TripletDataset,
+    TripletSampler,
+    ViewsDataset,
+)
+from isometry.deep.trainer import Trainer
 
 __all__ = [
     "Angular",
+    "BUNCA",
+    "BUT",
     "BatchAll",
     "BatchHard",
     "BatchSemiHard",
     "CenterTriplet",
+    "CheckpointError",
+    "ClassGaussians",
     "Contrastive",
+    "ConvNet",
     "CrossBatchMemory",
     "CrossEntropy",
     "DISTANCES",
     "DeepFisherDA",
+    "DeepMetric",
     "DistanceWeighted",
     "EasyPositive",
     "EasyPositiveNCA",
+    "Episode",
+    "EpisodeSampler",
     "Extreme",
     "FisherContrastive",
     "FisherTriplet",
@@ -57,27 +83,45 @@ __all__ = [
     "Huber",
     "KL",
     "Lifted",
+    "LinearMap",
     "Loss",
+    "LossObjective",
     "MAE",
+    "MLP",
     "MSE",
     "MarginLoss",
     "Miner",
     "NCALoss",
     "NPair",
+    "OfflineTripletSampler",
+    "PKBatchSampler",
+    "PairDataset",
+    "PairSampler",
     "ProbabilisticDA",
     "ProxyNCA",
     "ProxyNCAPlusPlus",
     "RandomTriplets",
+    "ShuffledBatches",
     "SoftTriple",
     "SoftmaxTriplet",
+    "Table",
     "ThresholdContrastive",
+    "Trainer",
     "TripleMiner",
     "Triplet",
+    "TripletDataset",
     "TripletForm",
     "TripletGlobal",
+    "TripletSampler",
     "Tuplet",
+    "ViewsDataset",
     "VirtualSampleDA",
     "WeightedSum",
     "cosine_dissimilarity",
+    "effective_rank",
+    "embed",
     "gather",
+    "load_checkpoint",
+    "mine_triplets",
+    "save_checkpoint",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from isometry.deep.functional import class_indicator, one_of, softplus
 from isometry.deep.loss import LossModule, as_embeddings, check_labels
-from isometry.deep.miners import _Draws
+from isometry.deep.miners import Draws
 
 
 class ClassGaussians(nn.Module):
@@ -149,7 +149,7 @@ def _wide(x: Tensor) -> Tensor:
     return x if x.device.type == "mps" else x.double()
 
 
-class BayesianUpdating(_Draws, LossModule, ABC):
+class BayesianUpdating(Draws, LossModule, ABC):
     """Anchors of the batch against positives and negatives drawn from Gaussians of the classes.
 
     A training step first updates the Gaussians with the batch. Then each anchor meets one point of every other class
@@ -230,7 +230,7 @@ class BayesianUpdating(_Draws, LossModule, ABC):
 class BUT(BayesianUpdating):
     """Bayesian updating triplet loss.
 
-        mean_ij [‖z_i − s⁺_ij‖² − ‖z_i − s⁻_ij‖² + m]_+,     s⁺_ij ∼ N(μ_y, Σ_y) for y = y_i,   s⁻_ij ∼ N(μ_j, Σ_j), j ≠ y_i
+        mean_ij [‖z_i − s⁺_ij‖² − ‖z_i − s⁻_ij‖² + m]_+,     s⁺_ij ∼ N(μ_{y_i}, Σ_{y_i}),   s⁻_ij ∼ N(μ_j, Σ_j), j ≠ y_i
 
     Parameters
     ----------

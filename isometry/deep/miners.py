@@ -41,7 +41,7 @@ class TripleMiner(Miner):
         return chosen
 
 
-class _Draws:
+class Draws:
     """A stream of random numbers from ``random_state``; it is saved with the state of the module."""
 
     random_state: int | None
@@ -145,7 +145,7 @@ class EasyPositive(Miner):
         return pos & complete, neg & complete
 
 
-class Extreme(_Draws, TripleMiner):
+class Extreme(Draws, TripleMiner):
     """Nearest (easy) or farthest (hard) positive with farthest (easy) or nearest (hard) negative of each anchor.
 
     Parameters
@@ -178,7 +178,7 @@ class Extreme(_Draws, TripleMiner):
         return _complete(p, n, pos, neg)
 
 
-class RandomTriplets(_Draws, TripleMiner):
+class RandomTriplets(Draws, TripleMiner):
     """``t_per_anchor`` triplets an anchor, positive and negative drawn uniformly and independently."""
 
     def __init__(self, t_per_anchor: int = 1, random_state: int | None = None):
@@ -191,7 +191,7 @@ class RandomTriplets(_Draws, TripleMiner):
         return a.repeat_interleave(self.t_per_anchor), p.flatten(), n.flatten()
 
 
-class DistanceWeighted(_Draws, TripleMiner):
+class DistanceWeighted(Draws, TripleMiner):
     """For each positive pair one negative, drawn evenly over distances instead of over points.
 
         P(n | a) ∝ 1 / q(d_an),   q(d) ∝ d^{p−2} (1 − d²/4)^{(p−3)/2}

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, Sampler, default_collate
 from isometry.deep.functional import one_of
 from isometry.deep.gather import is_distributed
 
-Labels = Sequence[Any] | np.ndarray | Tensor
+LabelList = Sequence[Any] | np.ndarray | Tensor
 
 
 def current_place() -> tuple[int, int]:
@@ -114,7 +114,7 @@ class PKBatchSampler(EpochSampler):
 
     def __init__(
         self,
-        labels: Labels,
+        labels: LabelList,
         classes_per_batch: int = 8,
         samples_per_class: int = 8,
         *,
@@ -252,7 +252,7 @@ class TripletSampler(TupleSampler):
 
     def __init__(
         self,
-        labels: Labels,
+        labels: LabelList,
         triplets_per_anchor: int = 1,
         negative: str = "points",
         *,
@@ -291,7 +291,7 @@ class PairSampler(TupleSampler):
 
     def __init__(
         self,
-        labels: Labels,
+        labels: LabelList,
         pos_fraction: float = 0.5,
         n_pairs: int | None = None,
         *,
@@ -322,7 +322,7 @@ class PairSampler(TupleSampler):
 class _ByClass:
     """Rows sorted by class, so that a partner is a random place inside or outside a stretch of them."""
 
-    def __init__(self, labels: Labels):
+    def __init__(self, labels: LabelList):
         members = class_members(labels, overlap=False)
         self.order = np.concatenate(members)  # (n,)
         self.size = np.array([len(rows) for rows in members])  # (C,)
@@ -444,7 +444,7 @@ class EpisodeSampler(EpochSampler):
 
     def __init__(
         self,
-        labels: Labels,
+        labels: LabelList,
         n_way: int = 5,
         k_shot: int = 1,
         k_query: int = 15,
@@ -487,7 +487,7 @@ class EpisodeSampler(EpochSampler):
 # -- labels ------------------------------------------------------------------------------------------------------------
 
 
-def class_members(labels: Labels, overlap: bool = True) -> list[np.ndarray]:
+def class_members(labels: LabelList, overlap: bool = True) -> list[np.ndarray]:
     """The rows of each class, in the order of the sorted labels; ``overlap`` allows a boolean matrix (n, c)."""
     y = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
     if y.ndim == 2 and y.dtype == bool and overlap:

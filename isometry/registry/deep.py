@@ -500,4 +500,129 @@ _DISCRIMINANT = (
     ),
 )
 
-ROWS: tuple[Method, ...] = (*_HEADS, *_SIAMESE, *_MINING, *_DISCRIMINANT)
+_LABELS = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
+_SIKAROUDI = (
+    "M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh 2021, Batch-incremental triplet sampling for training "
+    "triplet networks using Bayesian updating theorem, ICPR"
+)
+_SURVEY = (
+    "B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley 2022, Spectral, probabilistic, and deep metric learning: tutorial and "
+    "survey, arXiv"
+)
+
+_SAMPLING = (
+    _row(
+        "D15",
+        "TripletSampler",
+        "Random triplets of a data set",
+        "samplers:TripletSampler",
+        "p uniform in class(a) ∖ {a}; n uniform over the other classes' points, or over the other classes first",
+        _SURVEY,
+        "Pairs and Triplets of Data Points",
+        "An anchor may have several triplets in an epoch. With augmentation every other instance counts as a negative, those "
+        "of the same unknown class too.",
+        kind="sampler",
+        test_params={"labels": _LABELS},
+    ),
+    _row(
+        "D15p",
+        "PairSampler",
+        "Random similar and dissimilar pairs of a data set",
+        "samplers:PairSampler",
+        "a share of similar pairs; partner uniform within the class or outside of it",
+        _SURVEY,
+        "Pairs and Triplets of Data Points",
+        kind="sampler",
+        test_params={"labels": _LABELS},
+    ),
+    _row(
+        "D15v",
+        "ViewsDataset",
+        "Positives by augmentation",
+        "samplers:ViewsDataset",
+        "(t₁(x_i), t₂(x_i), i): independent random views of one sample share its index as label",
+        _SURVEY,
+        "Pairs and Triplets of Data Points",
+        kind="sampler",
+        sees="views",
+        test_params={"samples": (0.0, 1.0), "augment": float},
+    ),
+    _row(
+        "D15k",
+        "PKBatchSampler",
+        "Batches of P classes with K samples each",
+        "samplers:PKBatchSampler",
+        "P different classes and K different samples of each; shuffled passes, no repeat before all have come",
+        _HERMANS,
+        "Triplet Mining",
+        kind="sampler",
+        test_params={"labels": _LABELS, "classes_per_batch": 2, "samples_per_class": 2},
+    ),
+    _row(
+        "D40o",
+        "OfflineTripletSampler",
+        "Triplets mined from the whole data set every few epochs",
+        "offline:OfflineTripletSampler",
+        "every R epochs: embed all, then nearest or farthest positive and negative of each anchor",
+        "M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh 2020, Offline versus online triplet mining "
+        "based on extreme distances of histopathology patches, ISVC",
+        "Triplet Mining",
+        kind="sampler",
+        test_params={"labels": _LABELS, "embeddings": None},
+    ),
+    _row(
+        "D44",
+        "BUT",
+        "Triplets by Bayesian updating of class Gaussians",
+        "class_gaussians:BUT",
+        "mean_ij [‖z_i − s⁺_ij‖² − ‖z_i − s⁻_ij‖² + m]_+,  s ∼ N(μ_l, E[Σ_l])",
+        _SIKAROUDI,
+        "Triplet Sampling",
+        "The mean of the inverse Wishart posterior is Υ/(n − p − 1), not Υ⁻¹/(n − p − 1). The scatter is kept, not that mean: "
+        "recycled, it inflates with every batch. With fewer than 2(p + 1) samples the covariance is shrunk instead. As many "
+        "positives are drawn as there are other classes.",
+        kind="sampler",
+        test_params=_SIZES,
+    ),
+    _row(
+        "D44n",
+        "BUNCA",
+        "NCA by Bayesian updating of class Gaussians",
+        "class_gaussians:BUNCA",
+        "mean_ij log(1 + e^{‖z_i − s⁺_ij‖²} Σ_l e^{−‖z_i − s⁻_il‖²}),  s ∼ N(μ_l, E[Σ_l])",
+        _SIKAROUDI,
+        "Triplet Sampling",
+        "As for the triplet form. The positive stands in the denominator; without it, as printed, the loss is unbounded below. "
+        "The survey's text names a contrastive loss where the NCA loss is meant.",
+        kind="sampler",
+        test_params=_SIZES,
+    ),
+    _row(
+        "D52",
+        "EpisodeSampler",
+        "Episodes of c ways and k shots",
+        "samplers:EpisodeSampler",
+        "c classes without replacement; of each k_s support and k_q query samples, disjoint",
+        "O. Vinyals, C. Blundell, T. Lillicrap, K. Kavukcuoglu, D. Wierstra 2016, Matching networks for one shot learning, NIPS",
+        "Few-shot Metric Learning",
+        "k_s points of each class, not k_s in all.",
+        kind="sampler",
+        test_params={"labels": _LABELS, "n_way": 2, "k_query": 2},
+    ),
+)
+
+_NETWORKS = (
+    _row(
+        "D00",
+        "DeepMetric",
+        "A network trained by any of the losses",
+        "estimator:DeepMetric",
+        "min_θ L(f_θ(X), y);  d(u, v) = ‖f_θ(u) − f_θ(v)‖",
+        _SURVEY,
+        "Deep Metric Learning",
+        kind="estimator",
+        test_params={"n_components": 8, "max_epochs": 5, "min_steps": 20},
+    ),
+)
+
+ROWS: tuple[Method, ...] = (*_HEADS, *_SIAMESE, *_MINING, *_SAMPLING, *_DISCRIMINANT, *_NETWORKS)

@@ -51,7 +51,7 @@ class FisherTriplet(TripletForm):
     ):
         super().__init__("sqeuclidean", miner, normalize)
         self.lam, self.margin, self.mu_w, self.mu_b = lam, margin, mu_w, mu_b
-        self.lamyer = (layer,)  # in a tuple, so that its weights do not become parameters of the loss
+        self.layer = (layer,)  # in a tuple, so that its weights do not become parameters of the loss
         self.reduction = one_of("reduction", reduction, ("mean", "sum"))
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class FisherTriplet(TripletForm):
         value = (2 - self.lam) * within - self.lam * between
         if self.reduction == "mean":
             value = value / n_triplets.clamp_min(1)
-        return (value + ridge(self.lamyer[0], self.lam, self.mu_w, self.mu_b) + self.margin).relu() * (n_triplets > 0)
+        return (value + ridge(self.layer[0], self.lam, self.mu_w, self.mu_b) + self.margin).relu() * (n_triplets > 0)
 
 
 class FisherContrastive(Loss):
@@ -93,11 +93,11 @@ class FisherContrastive(Loss):
     ):
         super().__init__("sqeuclidean", miner, normalize)
         self.lam, self.margin, self.mu_w, self.mu_b = lam, margin, mu_w, mu_b
-        self.lamyer = (layer,)
+        self.layer = (layer,)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        pull = (2 - self.lam) * masked_mean(D, pos) + ridge(self.lamyer[0], self.lam, self.mu_w, 0.0)
-        push = self.margin - self.lam * masked_mean(D, neg) + ridge(self.lamyer[0], self.lam, 0.0, self.mu_b)
+        pull = (2 - self.lam) * masked_mean(D, pos) + ridge(self.layer[0], self.lam, self.mu_w, 0.0)
+        push = self.margin - self.lam * masked_mean(D, neg) + ridge(self.layer[0], self.lam, 0.0, self.mu_b)
         return (pull + push.relu()) * (pos | neg).any()
 
 

@@ -1,0 +1,171 @@
+"""What a trainer is given, as batches: arrays, data sets and loaders; which samples are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from isometry.deep.functional import one_of
+from isometry.deep.samplers import EpochSampler, LabelList, PKBatchSampler, class_members, current_place, positive
+
+PROBE = 512  # training samples that are looked at after an epoch, if none are held out
+
+
+class Table(Dataset):
+    """Samples in memory, with labels 0 … C − 1 if there are any; a batch is cut out in one piece."""
+
+    def __init__(self, samples: Any, labels: LabelList | None = None, dtype: torch.dtype = torch.float32):
+        x = torch.as_tensor(samples)
+        self.x = x.to(dtype) if x.is_floating_point() else x
+        self.y = None if labels is None else torch.as_tensor(np.unique(as_array(labels), return_inverse=True)[1])
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, row: int | list[int]) -> Any:
+        """The sample (x, y), or x without labels; for a list of rows the whole batch."""
+        return self.x[row] if self.y is None else (self.x[row], self.y[row])
+
+
+class ShuffledBatches(EpochSampler):
+    """All samples in random order, in batches of equal size; what does not fill one waits for another epoch."""
+
+    def __init__(self, n: int, batch_size: int, *, random_state: int = 0):
+        super().__init__(random_state, None, None)
+        self.n, self.batch_size = positive("n", n), min(positive("batch_size", batch_size), n)
+
+    def __len__(self) -> int:
+        return self.n // self.batch_size
+
+    def items(self, start: int) -> Iterator[list[int]]:
+        rank, world = self.place
+        order = np.random.default_rng([self.random_state, self.epoch]).permutation(self.n)
+        for b in range(start, len(self)):
+            yield np.array_split(order[b * self.batch_size : (b + 1) * self.batch_size], world)[rank].tolist()
+
+
+def class_balanced(
+    labels: LabelList, classes_per_batch: int, samples_per_class: int, n_batches: int | None, random_state: int
+) -> PKBatchSampler:
+    """P × K batches, all processes together; with fewer classes than P all of them, and K raised to keep the size."""
+    world = current_place()[1]
+    P, K, members = classes_per_batch, samples_per_class, class_members(labels)
+    if P % world:
+        raise ValueError(f"classes_per_batch={P} classes cannot be cut for {world} processes: choose a multiple")
+    if len(members) < P // world:
+        K = max(K, min(P // world * K // len(members), max(map(len, members))))
+        P = len(members) * world
+    return PKBatchSampler(labels, P // world, K, n_batches=n_batches, random_state=random_state)
+
+
+class Probe(NamedTuple):
+    """Samples that are looked at after each epoch, and their labels if they are held out."""
+
+    samples: Dataset
+    labels: np.ndarray | None
+
+
+def training_data(
+    samples: Any,
+    labels: LabelList | None,
+    validation: float | tuple[Any, LabelList] | None,
+    protocol: str,
+    batch: tuple[int, int, int | None],
+    workers: int,
+    dtype: torch.dtype,
+    random_state: int,
+) -> tuple[DataLoader, Probe | None]:
+    """A loader of class-balanced batches, or of shuffled ones without labels, and what to look at after an epoch.
+
+    ``batch`` is (classes in a batch, samples of each, batches in an epoch).
+    """
+    if isinstance(validation, (int, float)) and (labels is None or isinstance(samples, DataLoader)):
+        raise ValueError("a share can be held out of labelled samples only; give validation=(samples, labels)")
+    probe = None
+    if isinstance(validation, tuple):
+        probe = Probe(as_dataset(validation[0], None, dtype), np.asarray(validation[1]))
+    if isinstance(samples, DataLoader):
+        return samples, probe
+    if isinstance(validation, (int, float)) and labels is not None:
+        labels = as_array(labels)
+        kept, held = hold_out(labels, validation, protocol, random_state)
+        probe = Probe(as_dataset(take(samples, held), None, dtype), labels[held])
+        samples, labels = take(samples, kept), labels[kept]
+    data: Any = as_dataset(samples, labels, dtype)
+    if labels is None:
+        return make_loader(
+            data, ShuffledBatches(len(data), batch[0] * batch[1], random_state=random_state), workers
+        ), probe
+    if len(as_array(labels)) != len(data):
+        raise ValueError(f"{len(data)} samples need as many labels, got {len(as_array(labels))}")
+    loader = make_loader(data, class_balanced(labels, *batch, random_state), workers)
+    if probe is None:
+        rows = np.random.default_rng(random_state).permutation(len(data))[:PROBE]
+        probe = Probe(as_dataset(take(samples, rows), None, dtype), None)
+    return loader, probe
+
+
+def as_dataset(samples: Any, labels: LabelList | None, dtype: torch.dtype) -> Dataset:
+    """A data set as it is, an array as a table."""
+    return samples if isinstance(samples, Dataset) else Table(samples, labels, dtype)
+
+
+def make_loader(data: Dataset, sampler: EpochSampler, workers: int = 0) -> DataLoader:
+    """A loader of the sampler's batches whose own random numbers leave torch's generator alone."""
+    generator = torch.Generator()
+    if isinstance(data, Table):
+        return DataLoader(data, batch_size=None, sampler=sampler, num_workers=workers, generator=generator)
+    return DataLoader(data, batch_sampler=sampler, num_workers=workers, generator=generator)
+
+
+def plan_of(loader: DataLoader) -> tuple[EpochSampler | None, int]:
+    """The sampler that can enter an epoch in the middle, if the loader has one, and its items in a batch."""
+    for sampler, items in ((loader.batch_sampler, 1), (loader.sampler, loader.batch_size or 1)):
+        if isinstance(sampler, EpochSampler):
+            return sampler, items
+    return None, 1
+
+
+def hold_out(labels: LabelList, share: float, protocol: str, random_state: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to learn from and rows to validate on.
+
+    ``"open"`` holds out whole classes, ``"closed"`` a share of each class. Held-out samples look for one another, so
+    each class held out has two of them or more.
+    """
+    one_of("protocol", protocol, ("open", "closed"))
+    if not 0 < share < 1:
+        raise ValueError(f"validation={share} is the share held out: choose it between 0 and 1, e.g. 0.2")
+    rng, members = np.random.default_rng(random_state), class_members(labels, overlap=False)
+    if protocol == "open":
+        usable = rng.permutation([c for c, rows in enumerate(members) if len(rows) > 1])
+        held = set(usable[: max(2, round(share * len(members)))].tolist())
+        parts = [rows for c, rows in enumerate(members) if c in held]
+        if len(parts) < 2 or len(members) - len(parts) < 2:
+            raise ValueError(
+                f"{len(members)} classes cannot be split into 2 or more to learn from and 2 or more to validate on, "
+                "with at least 2 samples each; use protocol='closed', or give validation=(samples, labels)"
+            )
+    else:
+        sizes = [max(2, round(share * len(rows))) for rows in members]
+        parts = [rng.choice(rows, size, replace=False) for rows, size in zip(members, sizes) if len(rows) - size > 1]
+        if len(parts) < 2:
+            raise ValueError(
+                "too few samples to hold some out: 2 classes must have 4 samples or more; train without validation"
+            )
+    held_rows = np.sort(np.concatenate(parts))
+    return np.setdiff1d(np.arange(sum(map(len, members))), held_rows), held_rows
+
+
+def take(samples: Any, rows: np.ndarray) -> Any:
+    """Some rows of an array, or of a data set."""
+    return Subset(samples, rows.tolist()) if isinstance(samples, Dataset) else samples[rows]
+
+
+def as_array(labels: LabelList) -> np.ndarray:
+    """Labels as an array."""
+    return labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)

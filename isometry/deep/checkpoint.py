@@ -1,0 +1,223 @@
+"""Checkpoints of a training run: one safetensors file each, with all that is not a tensor as JSON in its header.
+
+Nothing is pickled: a file from a stranger can hold wrong numbers but runs no code. A file is replaced only by a
+complete one, so that a crash or a full disk leaves the last good checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+FORMAT = "isometry checkpoint 1"
+
+
+class CheckpointError(ValueError):
+    """A file that cannot be read as a checkpoint, or does not belong to this run."""
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def save_checkpoint(path: str | os.PathLike, state: Any) -> None:
+    """Write nested dicts, lists and tuples of tensors, numbers and strings; `load_checkpoint` gives them back."""
+    tensors: dict[str, Tensor] = {}
+    tree = json.dumps(_pack(state, tensors, "state"))
+    with replacing(Path(path)) as temporary:
+        save_file(tensors, temporary, metadata={"format": FORMAT, "state": tree})
+
+
+def load_checkpoint(path: str | os.PathLike) -> Any:
+    """What `save_checkpoint` was given, bit for bit, its tensors on the CPU."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            # copies: training writes into its state, which must not be a view of the mapped file
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no checkpoint {path}") from error
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path} is no checkpoint, or a damaged or cut one ({error}). Nothing was changed; move it to start over"
+        ) from error
+    if metadata.get("format") != FORMAT:
+        raise CheckpointError(f"{path} has format {metadata.get('format')!r}; this version reads {FORMAT!r}")
+    return _unpack(json.loads(metadata["state"]), tensors)
+
+
+class Checkpoints:
+    """The files of a run: ``last.safetensors`` to continue from, ``best.safetensors`` with the best weights.
+
+    Parameters
+    ----------
+    folder : path, or None to keep none
+    settings : what must not change between a checkpoint and its continuation
+    """
+
+    def __init__(self, folder: str | os.PathLike | None, settings: dict[str, Any]):
+        self.folder, self.settings = None if folder is None else Path(folder), settings
+
+    def path(self, name: str) -> Path:
+        """The file "last" or "best"."""
+        return (self.folder or Path()) / f"{name}.safetensors"
+
+    def load(self, resume: bool) -> dict[str, Any] | None:
+        """The last state, with the best weights beside it, or None if there is none. Read and checked, not applied."""
+        if self.folder is None or not self.path("last").exists():
+            return None
+        if not resume:
+            raise FileExistsError(f"{self.folder} holds a checkpoint: give resume=True to continue, or another folder")
+        state = load_checkpoint(self.path("last"))
+        for name, here in self.settings.items():
+            there = state["settings"].get(name)
+            if there != here:
+                raise CheckpointError(f"{self.path('last')} is of another run: {name} was {there}, here it is {here}")
+        return state | {"best": load_checkpoint(self.path("best"))["weights"] if state["has_best"] else None}
+
+    def save(self, state: dict[str, Any], best: Mapping[str, Tensor] | None, best_is_new: bool) -> None:
+        """Write the state and, if they are new, the best weights."""
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if best_is_new:  # first: if a crash follows, the epoch is trained again and ends the same
+            save_checkpoint(self.path("best"), {"weights": best})
+        save_checkpoint(self.path("last"), {**state, "settings": self.settings, "has_best": best is not None})
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file that takes the place of ``path`` if the block succeeds; if not, the old file stays."""
+    temporary = path.with_name(f".{path.name}.part")  # one name: what a killed run has left is written over
+    try:
+        yield temporary
+        _flush(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if os.name == "posix":
+        _flush(path.parent)  # the new name must survive a crash as well as the bytes do
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _pack(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
+    """``value`` as JSON; tensors go to ``tensors``, and ``where`` is for the error message."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Tensor):
+        tensors[where] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return {"$tensor": where}
+    if isinstance(value, (list, tuple)):
+        items = [_pack(v, tensors, f"{where}.{k}") for k, v in enumerate(value)]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, Mapping):
+        return {"$dict": [[_pack(k, {}, where), _pack(v, tensors, f"{where}.{k}")] for k, v in value.items()]}
+    raise CheckpointError(f"{where} is a {type(value).__name__}; a checkpoint holds tensors, numbers and strings only")
+
+
+def _unpack(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(tree, list):
+        return [_unpack(v, tensors) for v in tree]
+    if not isinstance(tree, dict):
+        return tree
+    ((tag, content),) = tree.items()
+    if tag == "$tensor":
+        return tensors[content]
+    if tag == "$tuple":
+        return tuple(_unpack(v, tensors) for v in content)
+    return {_unpack(k, tensors): _unpack(v, tensors) for k, v in content}
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Any], path: str | os.PathLike) -> None:
+    """Put weights into a module of the same names and shapes; of any other, refuse before anything is changed."""
+    own = module.state_dict()
+    missing, foreign = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    # the state of a random stream has no fixed length
+    sized = [k for k in own if k in weights and not k.endswith("_extra_state")]
+    other = [k for k in sized if own[k].shape != weights[k].shape]
+    if missing or foreign or other:
+        k = (missing + foreign + other)[0]
+        here, there = (tuple(w[k].shape) if k in w else "absent" for w in (own, weights))
+        raise CheckpointError(
+            f"{path} belongs to another model: {len(missing)} tensors are missing, {len(foreign)} unknown, "
+            f"{len(other)} of another shape; {k} is {there} in the file and {here} here. Nothing was changed"
+        )
+    module.load_state_dict(dict(weights))
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------------
+
+
+def rng_state() -> dict[str, Any]:
+    """The global generators of Python, NumPy and torch: augmentation, dropout and miners may use any of them."""
+    name, keys, *rest = cast(tuple, np.random.get_state(legacy=True))  # noqa: NPY002
+    return {
+        "python": random.getstate(),
+        "numpy": (name, keys.tolist(), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all(),
+    }
+
+
+def set_rng_state(state: Mapping[str, Any]) -> None:
+    """Put the global generators where `rng_state` found them."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    torch.cuda.set_rng_state_all(state["cuda"])
+
+
+@contextlib.contextmanager
+def isolated_rng(seed: int) -> Iterator[None]:
+    """A block whose global generators start from ``seed``; outside of it they are as if it had not run."""
+    before = rng_state()
+    try:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        torch.manual_seed(seed)
+        yield
+    finally:
+        set_rng_state(before)
+
+
+# -- interruption ------------------------------------------------------------------------------------------------------
+
+
+class CtrlC:
+    """Notes the first Ctrl-C, so that a step can be finished and saved; a second one comes through at once."""
+
+    pressed = False
+
+    def __enter__(self) -> CtrlC:
+        self._in_charge = threading.current_thread() is threading.main_thread()  # others cannot set handlers
+        if self._in_charge:
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, *_: object) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._in_charge:
+            signal.signal(signal.SIGINT, self._before)

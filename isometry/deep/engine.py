@@ -1,0 +1,145 @@
+"""Model, objective, optimiser and batches, placed on their device by Accelerate: the moving parts of a trainer."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import send_to_device
+from torch import nn
+from torch.utils.data import DataLoader
+
+from isometry.deep.batches import plan_of
+from isometry.deep.checkpoint import load_weights, rng_state, set_rng_state
+from isometry.deep.objective import Objective, Step
+
+OPTIMIZERS: dict[str, Callable[[list[dict]], torch.optim.Optimizer]] = {
+    "adamw": torch.optim.AdamW,
+    "sgd": lambda groups: torch.optim.SGD(groups, momentum=0.9, nesterov=True),
+}
+
+
+def make_accelerator(precision: str, device: str | None) -> Accelerator:
+    """An accelerator with this precision, whatever the one before it in this process had."""
+    AcceleratorState._reset_state()  # a singleton; the process group is kept elsewhere
+    # told so, Accelerate forms a group of CPU processes; otherwise each would train alone
+    cpu = device == "cpu" or not torch.accelerator.is_available()
+    return Accelerator(cpu=cpu, mixed_precision=precision)
+
+
+class Engine:
+    """Turns batches into gradients and gradients into updates, and says where it stands."""
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        model: nn.Module,
+        objective: Objective,
+        loader: DataLoader,
+        optimizer: str | Callable[[list[dict]], torch.optim.Optimizer],
+        *,
+        lr: float,
+        weight_decay: float,
+        random_state: int,
+    ):
+        self.accelerator, self.objective, self.loader, self.random_state = accelerator, objective, loader, random_state
+        self.plan, self.items_per_batch = plan_of(loader)
+        self.module = Step(model, objective)
+        groups = self.module.param_groups(lr, weight_decay)
+        self.lrs = [group["lr"] for group in groups]
+        made = OPTIMIZERS[optimizer](groups) if isinstance(optimizer, str) else optimizer(groups)
+        self.step, self.optimizer = accelerator.prepare(self.module, made)
+
+    def groups(self, epoch: int, start: int, size: int) -> Iterator[list[Any]]:
+        """The batches of an epoch from batch ``start`` on, some at a time."""
+        self.step.train()
+        if self.plan is not None:
+            self.plan.set_epoch(epoch)
+        if self.loader.generator is not None:
+            self.loader.generator.manual_seed(self.random_state + epoch)
+        before = rng_state()
+        batches = iter(self.loader)
+        if start:
+            set_rng_state(before)  # the loader draws a seed where an epoch begins, and this one has begun already
+        while group := list(itertools.islice(batches, size)):
+            yield group
+
+    def set_lr(self, factor: float) -> None:
+        """Learning rates, in units of those given."""
+        for group, lr in zip(self.optimizer.param_groups, self.lrs):
+            group["lr"] = lr * factor
+
+    def backward(self, group: list[Any]) -> tuple[float, float | None]:
+        """Gradients of the mean loss of some batches; that mean, and the share of samples that got a gradient."""
+        total, active = 0.0, []
+        for k, batch in enumerate(group, start=1):
+            with nullcontext() if k == len(group) else self.accelerator.no_sync(self.step):
+                loss = self.step(send_to_device(batch, self.accelerator.device)) / len(group)
+                self.accelerator.backward(loss)
+            total += float(loss.detach())
+            share = getattr(self.objective, "active", None)
+            if share is not None:
+                active.append(float(share))
+        return total, sum(active) / len(active) if active else None
+
+    def update(self, loss: float, clip_norm: float | None) -> bool:
+        """A step along the gradient; none, and False, if it or the loss is not finite in some process."""
+        norm = self.accelerator.clip_grad_norm_(self.step.parameters(), clip_norm or math.inf)
+        # in fp16 the gradient scaler skips what is not finite by itself
+        finite = math.isfinite(loss) and (self.accelerator.scaler is not None or math.isfinite(float(norm)))
+        good = not self.any(not finite)
+        if good:
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return good
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.accelerator.is_main_process
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        self.accelerator.wait_for_everyone()
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in some process."""
+        return self.mean(float(flag)) > 0
+
+    def mean(self, value: float) -> float:
+        """The mean over the processes."""
+        if self.accelerator.num_processes == 1:
+            return value
+        there = torch.tensor(value, dtype=torch.float64, device=self.accelerator.device)
+        return float(self.accelerator.reduce(there, "mean"))
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """A copy of the weights of model and objective, on the CPU."""
+        return {k: v.detach().cpu().clone() for k, v in self.module.state_dict().items()}
+
+    def state(self, batches_done: int) -> dict[str, Any]:
+        """All that the next step depends on."""
+        scaler = self.accelerator.scaler
+        return {
+            "weights": self.weights(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "sampler": None if self.plan is None else self.plan.state_dict(batches_done * self.items_per_batch),
+            "rng": rng_state(),
+        }
+
+    def load_state(self, state: dict[str, Any], path: Any) -> None:
+        """Put back what `state` gave; of another model, refuse before anything is changed."""
+        load_weights(self.module, state["weights"], path)
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.accelerator.scaler is not None:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        if self.plan is not None:
+            self.plan.load_state_dict(state["sampler"])
+        set_rng_state(state["rng"])

@@ -1,0 +1,94 @@
+"""Objectives ``(model, batch) → scalar``, and what can be told of embeddings while they are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isometry.deep.gather import Gathered, gather
+from isometry.deep.loss import LossModule
+
+Objective = Callable[[nn.Module, Any], Tensor]
+POINT = 1e-6  # embeddings whose variance is below this share of their mean square are one point
+
+
+class LossObjective(nn.Module):
+    """A loss of embeddings and labels as an objective: loss(model(x), y), over the batches of all processes."""
+
+    def __init__(self, loss: nn.Module):
+        super().__init__()
+        self.loss = loss.loss if isinstance(loss, Gathered) else loss
+        self.active: Tensor | None = None  # share of the samples that the loss still moves, known after backward
+
+    def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        x, y = batch
+        z = model(x)
+        if z.requires_grad:
+            z.register_hook(self._watch)
+        z, y = gather(z, y)
+        return self.loss(z, y) if z.isfinite().all() else z.sum()  # not finite: the trainer counts and reports it
+
+    def _watch(self, gradient: Tensor) -> None:
+        self.active = (gradient != 0).any(1).float().mean()
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Optimiser groups for the parameters of the loss."""
+        if isinstance(self.loss, LossModule):
+            return self.loss.param_groups(lr)
+        return own_parameters(self.loss, lr)
+
+
+class Step(nn.Module):
+    """Model and objective in one module: all parameters are synchronised, saved and cast together."""
+
+    def __init__(self, model: nn.Module, objective: Objective):
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Any) -> Tensor:
+        return self.objective(self.model, batch)
+
+    def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, Any]]:
+        """The model's parameters, then those of the objective, which have no weight decay."""
+        groups = [g | {"weight_decay": weight_decay} for g in own_parameters(self.model, lr)]
+        if hasattr(self.objective, "param_groups"):
+            groups += self.objective.param_groups(lr)
+        elif isinstance(self.objective, nn.Module):
+            groups += own_parameters(self.objective, lr)
+        if not groups:
+            raise ValueError(
+                "there is nothing to train: neither model nor objective has parameters that need gradients"
+            )
+        return groups
+
+
+def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:
+    """One group of the parameters to be trained, or none."""
+    params = [p for p in module.parameters() if p.requires_grad]
+    return [{"params": params, "lr": lr, "weight_decay": 0.0}] if params else []
+
+
+def as_objective(objective: nn.Module | Objective) -> Objective:
+    """A loss turned into an objective; an objective as it is."""
+    return LossObjective(objective) if isinstance(objective, (LossModule, Gathered)) else objective
+
+
+def on_sphere(objective: Any) -> bool:
+    """Whether distances are between unit vectors: the loss, or one inside it, normalises or compares angles."""
+    parts = objective.modules() if isinstance(objective, nn.Module) else ()
+    return any(getattr(m, "normalize", False) or getattr(m, "distance", None) == "cosine" for m in parts)
+
+
+def effective_rank(z: Tensor) -> float:
+    """exp H(λ / Σλ) for the eigenvalues λ of the covariance of z (n, p): 1 for a line, 0 for (nearly) a point."""
+    z = z.double()
+    centred = z - z.mean(0)
+    spectrum = torch.linalg.eigvalsh(centred.T @ centred / len(z)).clamp_min(0)  # (p,)
+    total = spectrum.sum()
+    if total <= POINT * z.square().sum(1).mean():
+        return 0.0
+    w = spectrum / total
+    return float(torch.special.entr(w).sum().exp())

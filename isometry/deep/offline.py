@@ -1,0 +1,202 @@
+"""Offline mining: triplets from a whole data set, mined anew every few epochs with the network of that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Subset
+
+from isometry.deep.functional import Distance, get_distance, masks, unit
+from isometry.deep.gather import gather
+from isometry.deep.loss import as_embeddings
+from isometry.deep.miners import Extreme, TripleMiner, Triples
+from isometry.deep.samplers import LabelList, TupleSampler, class_members, current_place, positive
+
+
+@torch.no_grad()
+def embed(model: nn.Module, samples: Any, batch_size: int = 256) -> Tensor:
+    """Embeddings (n, p) of a data set, in its order: in eval mode and without gradient; the mode is restored.
+
+    Items may be samples or tuples that begin with one. Under several processes each embeds a part and gets them all.
+    """
+    if isinstance(model, DistributedDataParallel):
+        model = model.module  # its forward waits for the other processes, which may have a batch less
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    rank, world = current_place()
+    rows = np.array_split(np.arange(len(samples)), world)[rank]
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        batches = DataLoader(Subset(samples, rows.tolist()), batch_size)
+        z = torch.cat([model((x[0] if isinstance(x, (list, tuple)) else x).to(device)) for x in batches])
+    finally:
+        for module, training in modes:
+            module.training = training
+    return gather(z)[0]
+
+
+@torch.no_grad()
+def mine_triplets(
+    z: Tensor,
+    y: Tensor,
+    miner: TripleMiner | None = None,
+    *,
+    distance: Distance = "sqeuclidean",
+    normalize: bool = True,
+    max_per_anchor: int | None = 1,
+    block: int = 1024,
+    random_state: int = 0,
+) -> Triples:
+    """Triplets (anchor, positive, negative) that a miner finds in a whole data set, in the order of the anchors.
+
+    Anchors are visited in blocks: O(n² p) time, O(block · n) memory. Several processes share the anchors, and all get
+    all triplets.
+
+    Parameters
+    ----------
+    z : Tensor (n, p)
+        Embeddings.
+    y : Tensor (n,)
+        LabelList.
+    miner : TripleMiner, optional
+        By default ``Extreme("EPHN")``.
+    distance, normalize
+        As those of the loss the triplets are for.
+    max_per_anchor : int, optional
+        Of more triplets of an anchor these many are kept, the choice being random; None keeps all, which for a miner
+        that lists every positive may be far more than O(n).
+    block : int
+        Anchors at a time.
+    random_state : int
+        Seed of that choice.
+    """
+    miner = Extreme() if miner is None else miner
+    if miner.needs_unit_euclidean and (distance != "euclidean" or not normalize):
+        raise ValueError(f"{type(miner).__name__} needs distance='euclidean', normalize=True")
+    z = as_embeddings(z, "z")
+    if y.shape != (len(z),):
+        raise ValueError(f"{len(z)} embeddings need labels ({len(z)},), got shape {tuple(y.shape)}")
+    z = unit(z) if normalize else z
+    rank, world = current_place()
+    generator = torch.Generator().manual_seed(random_state)
+    found = [torch.empty(0, 3, dtype=torch.long, device=z.device)]
+    for rows in torch.arange(len(z), device=z.device).split(positive("block", block))[rank::world]:
+        D = get_distance(distance)(z[rows], z)  # (block, n)
+        a, p, n = _at_most(max_per_anchor, miner.triples(D, *masks(y[rows], y, rows)), generator)
+        found.append(torch.stack([rows[a], p, n], 1))
+    (triples,) = gather(torch.cat(found))  # (m, 3)
+    a, p, n = triples[triples[:, 0].argsort(stable=True)].unbind(1)
+    return a, p, n
+
+
+def _at_most(count: int | None, triples: Triples, generator: torch.Generator) -> Triples:
+    """Of the triplets of each anchor no more than ``count``, chosen at random; those of an anchor stand together."""
+    a, p, n = triples
+    if count is None or not len(a):
+        return triples
+    shuffled = torch.randperm(len(a), generator=generator).to(a.device)
+    order = shuffled[a[shuffled].argsort(stable=True)]  # anchors together, in random order inside
+    size = a.bincount()
+    turn = torch.arange(len(a), device=a.device) - (size.cumsum(0) - size)[a[order]]
+    kept = order[turn < count]
+    return a[kept], p[kept], n[kept]
+
+
+class OfflineTripletSampler(TupleSampler):
+    """Triplets mined from the whole data set, the same for ``refresh_epochs`` epochs; feed a ``TripletDataset``.
+
+        sampler = OfflineTripletSampler(y, lambda: embed(model, samples), Extreme("HPHN"))
+        for xa, xp, xn in DataLoader(TripletDataset(samples), 64, sampler=sampler): ...
+
+    Mining happens where an epoch that needs it begins, or where the length is asked for before that.
+
+    Parameters
+    ----------
+    labels : sequence (n,)
+        One label a sample.
+    embeddings : callable
+        Gives the embeddings (n, p) of all samples by the present network, in the order of the labels.
+    miner : TripleMiner, optional
+        By default ``Extreme("EPHN")``.
+    refresh_epochs : int
+        Epochs for which triplets are kept.
+    distance, normalize, max_per_anchor, block
+        See ``mine_triplets``.
+
+    References
+    ----------
+    M. Sikaroudi et al., "Offline versus online triplet mining based on extreme distances of histopathology patches",
+    ISVC 2020.
+    """
+
+    def __init__(
+        self,
+        labels: LabelList,
+        embeddings: Callable[[], Tensor],
+        miner: TripleMiner | None = None,
+        refresh_epochs: int = 1,
+        *,
+        distance: Distance = "sqeuclidean",
+        normalize: bool = True,
+        max_per_anchor: int | None = 1,
+        block: int = 1024,
+        random_state: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ):
+        super().__init__(random_state, rank, world_size)
+        members = class_members(labels, overlap=False)
+        self.codes = torch.empty(sum(map(len, members)), dtype=torch.long)
+        for code, rows in enumerate(members):
+            self.codes[torch.as_tensor(rows)] = code
+        self.embeddings, self.refresh_epochs = embeddings, positive("refresh_epochs", refresh_epochs)
+        self.miner = miner
+        self.distance, self.normalize = distance, normalize
+        self.max_per_anchor, self.block = max_per_anchor, block
+        self._mined: tuple[int, Tensor] | None = None  # when, in units of refresh_epochs, and what
+
+    @property
+    def triplets(self) -> Tensor:
+        """The triplets (m, 3) of the present epoch."""
+        period = self.epoch // self.refresh_epochs
+        if self._mined is None or self._mined[0] != period:
+            self._mined = period, self._mine(self.random_state + period)
+        return self._mined[1]
+
+    def _mine(self, random_state: int) -> Tensor:
+        z = self.embeddings()
+        if len(z) != len(self.codes):
+            raise ValueError(f"there are {len(self.codes)} labels, but embeddings() gave {len(z)} rows")
+        found = mine_triplets(
+            z,
+            self.codes.to(z.device),
+            self.miner,
+            distance=self.distance,
+            normalize=self.normalize,
+            max_per_anchor=self.max_per_anchor,
+            block=self.block,
+            random_state=random_state,
+        )
+        if not len(found[0]):
+            raise ValueError("no triplet found: there must be two classes, one of them with two samples or more")
+        return torch.stack(found, 1).cpu()
+
+    @property
+    def total(self) -> int:
+        return len(self.triplets)
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        return self.triplets.numpy()
+
+    def state_dict(self, position: int | None = None) -> dict[str, Any]:
+        """As for every sampler, and the triplets: the network that gave them is gone."""
+        return {**super().state_dict(position), "mined": self._mined}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._mined = state["mined"]

@@ -1,0 +1,71 @@
+"""The state of a training run that is not a tensor: counts, means of the epoch, history, the best so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the steps done → factor of the learning rate
+    "constant": lambda t: 1.0,
+    "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
+    "linear": lambda t: 1 - t,
+}
+COLUMNS = ("loss", "active", "skipped", "lr", "rank", "recall@1", "map@r")  # of the history; NaN where not measured
+
+
+@dataclass
+class Run:
+    """Where training stands."""
+
+    epoch: int = 0  # epochs done
+    batch: int = 0  # batches done of the next
+    step: int = 0  # updates done in all
+    bad_steps: int = 0  # in a row
+    skipped: int = 0  # bad steps of the epoch
+    best: float = -math.inf
+    best_epoch: int = -1
+    stop_reason: str | None = None
+    failed: bool = False  # stopped by a guard
+    sums: dict[str, list[float]] = field(default_factory=dict)  # [sum, count] of the epoch
+    history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+
+    def record(self, batches: int, loss: float, active: float | None, good: bool) -> None:
+        """Take a step into the counts; a step that is not good changed nothing."""
+        self.step, self.batch = self.step + 1, self.batch + batches
+        self.bad_steps = 0 if good else self.bad_steps + 1
+        self.skipped += not good
+        for name, value in (("loss", loss), ("active", active)):
+            if good and value is not None:
+                total, n = self.sums.get(name, (0.0, 0))
+                self.sums[name] = [total + value, n + 1]
+
+    def fail(self, reason: str) -> None:
+        """Stop: a guard has found something wrong."""
+        self.stop_reason, self.failed = reason, True
+
+    def mean(self, name: str) -> float:
+        """The mean of the epoch so far; NaN if nothing was counted."""
+        total, n = self.sums.get(name, (0.0, 0))
+        return total / n if n else math.nan
+
+    def status(self) -> str:
+        """For a progress bar."""
+        shown = {"loss": self.mean("loss"), "active": self.mean("active")}
+        shown |= {name: self.history[name][-1] for name in ("recall@1", "map@r") if self.epoch}
+        return ", ".join(f"{name} {value:.4g}" for name, value in shown.items() if not math.isnan(value))
+
+    def close_epoch(self, row: dict[str, float]) -> None:
+        """Write a row of the history and begin a new epoch."""
+        for name in COLUMNS:
+            self.history[name].append(row.get(name, math.nan))
+        self.epoch, self.batch, self.skipped, self.sums = self.epoch + 1, 0, 0, {}
+
+    def improved(self, monitor: str) -> bool:
+        """Whether the last epoch is the best so far, by a column of the history; it is remembered then."""
+        value = self.history[monitor][-1]
+        score = -value if monitor == "loss" else value
+        if not score > self.best:  # NaN is no improvement
+            return False
+        self.best, self.best_epoch = score, self.epoch
+        return True

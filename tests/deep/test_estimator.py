@@ -1,0 +1,209 @@
+"""A trained network is an estimator like any other."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+import isometry
+from isometry.deep import MLP, DeepMetric, LossObjective, NCALoss, ProxyNCA, Triplet
+from isometry.eval import retrieval
+from isometry.supervision import Pairs
+from tests.conftest import make_blobs, make_planted
+
+torch.set_num_threads(1)
+QUICK = {"n_components": 4, "hidden": (8,), "max_epochs": 2, "min_steps": 4, "random_state": 0}
+
+
+def quick(**params):
+    return DeepMetric(**{**QUICK, **params})
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([quick(n_components=2)])
+def test_scikit_learn_check(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return train_test_split(X, y, test_size=0.3, random_state=0, stratify=y)
+
+
+# 1-NN of raw pixels is already 0.985 and of an untrained network 0.95; their MAP@R is 0.54 and 0.38
+@pytest.mark.parametrize(
+    ("params", "map_at_r"), [({}, 0.85), ({"loss": "ProxyNCA"}, 0.9), ({"loss": "CrossEntropy"}, 0.7)], ids=str
+)
+def test_quality_on_digits(digits, params, map_at_r):
+    X, X_test, y, y_test = digits
+    learner = DeepMetric(max_epochs=15, random_state=0, **params).fit(X, y)
+    assert learner.score(X_test, y_test) >= 0.95
+    found = retrieval(learner.transform(X_test), y_test).mean()["map@r"]
+    assert found > map_at_r, found
+
+
+def test_images_by_the_default_network(digits):
+    X, X_test, y, y_test = (a.reshape(-1, 8, 8) if a.ndim == 2 else a for a in digits)
+    learner = DeepMetric(n_components=16, max_epochs=2, min_steps=40, random_state=0).fit(X, y)
+    assert type(learner.network()).__name__ == "ConvNet" and learner.mean_.shape == ()
+    assert retrieval(learner.transform(X_test), y_test).mean()["map@r"] > 0.7
+    assert_allclose(
+        learner.transform(X_test[:5]),
+        DeepMetric(n_components=16, max_epochs=2, min_steps=40, random_state=0)
+        .fit(X[:, None], y)
+        .transform(X_test[:5, None]),
+    )
+    with pytest.raises(ValueError, match=r"samples of shape \(7, 8\), but was fitted to samples of \(8, 8\)|features"):
+        learner.transform(X_test[:, 1:])
+
+
+def test_transform_by_hand():
+    """A linear network: (X − mean) / std · Lᵀ, on the sphere for a loss that compares there."""
+    X, y = make_blobs()
+    U = (X - X.mean(0)) / X.std(0)
+    free = quick(model="linear", loss="NCALoss").fit(X, y)
+    assert_allclose(free.transform(X), U @ free.weights_["weight"].T, rtol=1e-4, atol=1e-5)
+    bound = quick(model="linear", loss="Triplet").fit(X, y)
+    Z = U @ bound.weights_["weight"].T
+    assert_allclose(bound.transform(X), Z / np.linalg.norm(Z, axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
+    raw = quick(model="linear", loss="NCALoss", standardize=False).fit(X, y)
+    assert_allclose(raw.transform(X), X @ raw.weights_["weight"].T, rtol=1e-4, atol=1e-4)
+
+
+def test_units_do_not_matter():
+    """Neither scale, shift nor constant columns reach the network; a step away from float32's precision."""
+    X, y = make_blobs()
+    messy = X * np.array([1e-8, 1.0, 1e3, 10.0]) + np.array([0.0, 1e4, 0.0, -5.0])
+    Z = quick().fit(X, y).transform(X)
+    assert_allclose(quick().fit(messy, y).transform(messy), Z, atol=1e-3)
+    constant = np.c_[X, np.full(len(X), 0.1)]
+    assert np.isfinite(quick().fit(constant, y).transform(constant)).all()
+
+
+def test_deterministic_and_independent_of_the_global_seed():
+    X, y = make_blobs()
+    torch.manual_seed(1)
+    A = quick().fit(X, y)
+    torch.manual_seed(2)
+    state = torch.get_rng_state()
+    B = quick().fit(X, y)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(A.transform(X), B.transform(X)) and A.history_ == B.history_
+    assert not np.allclose(A.transform(X), quick(random_state=1).fit(X, y).transform(X))
+
+
+def test_clone_pickle_save_load(tmp_path):
+    X, y = make_blobs()
+    for params in ({}, {"model": "linear", "loss_params": {"margin": 0.5}, "validation": 0.4}, {"loss": "ProxyNCA"}):
+        learner = quick(**params)
+        assert repr(clone(learner)) == repr(learner)
+        Z = learner.fit(X, y).transform(X)
+        assert np.array_equal(pickle.loads(pickle.dumps(learner)).transform(X), Z)
+        path = tmp_path / "metric.safetensors"
+        learner.save(path)
+        again = isometry.load(path)
+        assert type(again) is DeepMetric and repr(again) == repr(learner)
+        assert np.array_equal(again.transform(X), Z) and again.stop_reason_ == learner.stop_reason_
+        assert again.history_["loss"] == learner.history_["loss"]
+    pipeline = make_pipeline(StandardScaler(), quick()).fit(X, y)
+    isometry.save(pipeline, tmp_path / "pipeline.safetensors")
+    assert np.array_equal(isometry.load(tmp_path / "pipeline.safetensors").transform(X), pipeline.transform(X))
+
+
+def test_a_network_that_is_code_cannot_be_saved_but_pickled(tmp_path):
+    X, y = make_blobs()
+    learner = quick(model=nn.Linear(4, 3)).fit(X, y)
+    with pytest.raises(ValueError, match=r"DeepMetric\.model cannot be stored"):
+        learner.save(tmp_path / "metric.safetensors")
+    assert np.array_equal(pickle.loads(pickle.dumps(learner)).transform(X), learner.transform(X))
+
+
+def test_modules_and_factories_are_not_changed():
+    X, y = make_blobs()
+    net, loss = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)), ProxyNCA(3, 3)
+    before = {k: v.clone() for k, v in (*net.state_dict().items(), *loss.state_dict().items())}
+    learner = quick(model=net, loss=loss).fit(X, y)
+    after = dict((*net.state_dict().items(), *loss.state_dict().items()))
+    assert all(torch.equal(before[k], after[k]) for k in before)
+    assert learner.embedding_size_ == 3 and learner.transform(X).shape == (len(X), 3)
+    assert_allclose(np.linalg.norm(learner.transform(X), axis=1), 1, rtol=1e-5)
+    made = quick(model=lambda shape, p: MLP(*shape, p, hidden=(5,)), loss=lambda num_classes: Triplet(1 / num_classes))
+    assert made.fit(X, y).transform(X).shape == (len(X), 4)
+    objective = LossObjective(NCALoss())
+    assert quick(loss=objective).fit(X, y).transform(X).shape == (len(X), 4)
+
+
+def test_grid_search_and_pipeline():
+    X, y = make_planted(n=120, d=20)
+    learner = quick(model="linear", loss="NCALoss", min_steps=60)
+    search = GridSearchCV(learner, {"lr": [1e-9, 1e-2]}, cv=3).fit(X, y)
+    untrained, trained = search.cv_results_["mean_test_score"]
+    assert search.best_params_ == {"lr": 1e-2} and trained > untrained + 0.1
+    knn = make_pipeline(search.best_estimator_, KNeighborsClassifier()).fit(X[:80], y[:80])
+    assert knn.score(X[80:], y[80:]) > KNeighborsClassifier().fit(X[:80], y[:80]).score(X[80:], y[80:]) + 0.1
+    grid = GridSearchCV(quick(), {"loss_params": [{"margin": 0.1}, {"margin": 0.5}]}, cv=2).fit(X, y)
+    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
+
+
+def test_early_stopping_keeps_the_best_epoch():
+    X, y = make_planted(n=120, d=20)
+    learner = quick(loss="NCALoss", validation=0.3, patience=3, max_epochs=60, lr=0.02).fit(X, y)
+    scores = learner.history_["map@r"]
+    assert learner.stop_reason_ == "map@r has not improved for 3 epochs"
+    assert learner.n_iter_ == len(scores) < 60 and int(np.argmax(scores)) == len(scores) - 4
+
+
+def test_beside_the_classical_methods():
+    X, y = make_planted(n=120, d=20)
+    found = isometry.compare(
+        X,
+        y,
+        ["RCA", ("deep", quick(min_steps=100, lr=0.01, model="linear", loss="NCALoss"))],
+        n_splits=3,
+        n_neighbors=1,
+    )
+    assert {r.name for r in found.results} == {"Euclidean", "Covariance", "RCA", "deep"}
+    assert not found["deep"].failures and found["deep"].n_fits == 3
+    assert found["deep"].score.mean > found["Euclidean"].score.mean + 0.1
+    assert isinstance(isometry.registry.get("deepmetric").make(), DeepMetric)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"model": "resnet"}, "'linear', 'mlp', 'conv'"),
+        ({"model": "conv"}, r"images \(n, h, w\)"),
+        ({"model": nn.Flatten(0)}, r"embeddings \(n, p\)"),
+        ({"loss": "Tripplet"}, "did you mean Triplet"),
+        ({"loss": "PKBatchSampler"}, "is a sampler; a loss is expected"),
+        ({"loss": "LMNN"}, "is a estimator; a loss is expected"),
+        ({"trainer_params": {"folder": "run"}}, "keeps no checkpoints"),
+        ({"validation": 2.0}, "between 0 and 1"),
+    ],
+)
+def test_bad_settings_are_named(params, message):
+    with pytest.raises(ValueError, match=message):
+        quick(**params).fit(*make_blobs())
+
+
+def test_bad_labels_are_named():
+    X, _ = make_blobs()
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        quick().fit(X, np.zeros(len(X)))
+    with pytest.raises(ValueError, match="at least 2 samples"):
+        quick().fit(X, np.arange(len(X)))
+    with pytest.raises(TypeError, match="learns from labels; it cannot use pairs"):
+        quick().fit(X, Pairs([0, 1], [2, 3], [True, False], n=len(X)))

@@ -1,0 +1,556 @@
+"""The loop does what a plain loop does; it stops, with a reason, where it should; two processes do what one does."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import subprocess
+import sys
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
+
+from isometry.deep import (
+    MLP,
+    BatchHard,
+    ConvNet,
+    CrossBatchMemory,
+    LinearMap,
+    LossObjective,
+    NCALoss,
+    PKBatchSampler,
+    ProxyNCA,
+    ShuffledBatches,
+    Table,
+    Trainer,
+    Triplet,
+    effective_rank,
+)
+from isometry.deep.batches import hold_out
+from isometry.deep.objective import on_sphere
+from isometry.eval import retrieval
+
+torch.set_num_threads(1)
+SMALL = {"classes_per_batch": 4, "samples_per_class": 3}
+
+
+def data(seed=0, n=60, d=5, n_classes=5, spread=1.5):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % n_classes
+    return spread * rng.standard_normal((n_classes, d))[y] + rng.standard_normal((n, d)), y
+
+
+def network(seed=0, **params):
+    torch.manual_seed(seed)
+    return MLP(5, 3, hidden=(8,), **params)
+
+
+def states_equal(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+# -- the loop against a plain one --------------------------------------------------------------------------------------
+
+
+def plain_loop(net, loss, groups, *, epochs, batches, factor, accumulate=1, clip=None, optimizer=torch.optim.AdamW):
+    """What the trainer should do, written out; batches of rows from the sampler of its own test."""
+    X, y = data()
+    X, y = torch.tensor(X, dtype=torch.float32), torch.tensor(y)
+    optim = optimizer(groups)
+    lrs = [group["lr"] for group in groups]
+    sampler = PKBatchSampler(y, 4, 3, n_batches=batches, random_state=7)
+    steps, step, history = epochs * math.ceil(batches / accumulate), 0, []
+    for _ in range(epochs):
+        rows, values = list(sampler), []
+        for k in range(0, batches, accumulate):
+            for group, lr in zip(optim.param_groups, lrs):
+                group["lr"] = lr * factor(step / steps)
+            losses = [loss(net(X[r]), y[r]) for r in rows[k : k + accumulate]]
+            mean = sum(losses) / len(losses)
+            optim.zero_grad()
+            mean.backward()
+            if clip is not None:
+                nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], clip)
+            optim.step()
+            values.append(float(mean.detach()))
+            step += 1
+        history.append(sum(values) / len(values))
+    return history
+
+
+CASES = {
+    "plain": {},
+    "linear schedule": {"schedule": "linear", "factor": lambda t: 1 - t},
+    "constant, warm-up": {"schedule": "constant", "warmup": 0.5, "factor": lambda t: min(1.0, 2 * t)},
+    "own schedule": {"schedule": lambda t: 0.5**t, "factor": lambda t: 0.5**t},
+    "accumulation": {"accumulate": 2},
+    "clipping": {"clip": 0.05},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_a_plain_loop(case):
+    settings = {"factor": lambda t: (1 + math.cos(math.pi * t)) / 2, **CASES[case]}
+    factor, clip = settings.pop("factor"), settings.pop("clip", None)
+    ours, loss = network(), ProxyNCA(5, 3)
+    trainer = Trainer(
+        ours,
+        loss,
+        lr=0.01,
+        weight_decay=0.1,
+        max_epochs=3,
+        batches_per_epoch=5,
+        clip_norm=clip,
+        random_state=7,
+        **SMALL,
+        **settings,
+    )
+    theirs, their_loss = network(), ProxyNCA(5, 3)
+    their_loss.load_state_dict(loss.state_dict())
+    groups = [
+        {"params": list(theirs.parameters()), "lr": 0.01, "weight_decay": 0.1},
+        {"params": [their_loss.proxies], "lr": min(0.01 * their_loss.lr_mult, their_loss.lr_cap), "weight_decay": 0.0},
+    ]
+    start = loss.proxies.detach().clone()
+    trainer.fit(*data())
+    history = plain_loop(
+        theirs,
+        their_loss,
+        groups,
+        epochs=3,
+        batches=5,
+        factor=factor,
+        clip=clip,
+        accumulate=settings.get("accumulate", 1),
+    )
+    assert_allclose(trainer.history["loss"], history, rtol=1e-6)
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_close(a, b, rtol=1e-5, atol=1e-6)
+    assert_close(loss.proxies, their_loss.proxies, rtol=1e-5, atol=1e-6)
+    assert (loss.proxies - start).abs().max() > 1e-3  # the proxies take part
+    assert trainer.stop_reason == "all epochs done" and trainer.run.epoch == 3
+
+
+def test_sgd_step_is_the_gradient():
+    """One step of SGD without momentum in play: θ − lr (∇ + decay θ)."""
+    net, twin = network(), network()
+    X, y = data()
+    Trainer(
+        net,
+        NCALoss(),
+        optimizer="sgd",
+        lr=0.1,
+        weight_decay=0.5,
+        max_epochs=1,
+        batches_per_epoch=1,
+        schedule="constant",
+    ).fit(X, y)
+    rows = next(iter(PKBatchSampler(y, 5, 12)))
+    NCALoss()(twin(torch.tensor(X[rows], dtype=torch.float32)), torch.tensor(y[rows])).backward()
+    for a, b in zip(net.parameters(), twin.parameters(), strict=True):
+        gradient = b.grad + 0.5 * b
+        assert_close(a, b - 0.1 * (gradient + 0.9 * gradient), rtol=1e-5, atol=1e-6)  # Nesterov looks ahead
+
+
+def test_same_seed_same_run_and_another_seed_another():
+    def run(seed):
+        net = network(dropout=0.2)
+        return Trainer(net, Triplet(), max_epochs=2, random_state=seed, **SMALL).fit(*data(), validation=0.4)
+
+    a, b, c = run(0), run(0), run(1)
+    assert states_equal(a.model, b.model) and a.history == b.history
+    assert not states_equal(a.model, c.model)
+
+
+def test_any_objective_and_unlabelled_samples():
+    """A linear autoencoder on shuffled batches comes near the error of principal components."""
+    X, _ = data(n=64)
+
+    class Decode(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 5)
+
+        def forward(self, model, x):
+            return (self.layer(model(x)) - x).square().mean()
+
+    torch.manual_seed(0)
+    decoder = Decode()
+    before = decoder.layer.weight.detach().clone()
+    trainer = Trainer(LinearMap(5, 3), decoder, lr=0.05, max_epochs=150, monitor="loss", classes_per_batch=4)
+    trainer.fit(X)
+    s = np.linalg.svd(X - X.mean(0), compute_uv=False)
+    pca = (s[3:] ** 2).sum() / X.size
+    assert pca < trainer.history["loss"][-1] < 1.15 * pca
+    assert (decoder.layer.weight - before).abs().max() > 0.05
+    assert np.isnan(trainer.history["active"]).all() and np.isnan(trainer.history["rank"]).all()
+
+
+def test_a_data_set_and_a_loader_are_taken():
+    X, y = data()
+    data_set = TensorDataset(torch.tensor(X, dtype=torch.float32), torch.tensor(y))
+    a, b, c = network(), network(), network()
+    Trainer(a, NCALoss(), max_epochs=2, **SMALL).fit(X, y)
+    Trainer(b, NCALoss(), max_epochs=2, **SMALL).fit(data_set, y)
+    Trainer(c, NCALoss(), max_epochs=2).fit(DataLoader(data_set, batch_sampler=PKBatchSampler(y, 4, 3)))
+    assert states_equal(a, b) and states_equal(a, c)
+
+
+def test_labels_of_any_type():
+    X, y = data()
+    a, b = network(), network()
+    Trainer(a, NCALoss(), max_epochs=1, **SMALL).fit(X, y)
+    Trainer(b, NCALoss(), max_epochs=1, **SMALL).fit(X, np.array(list("abcde"))[y])
+    assert states_equal(a, b)
+
+
+# -- validation --------------------------------------------------------------------------------------------------------
+
+
+def test_history_holds_the_retrieval_of_held_out_classes_and_the_best_epoch_is_kept():
+    X, y = data(n=90, n_classes=9)
+    seen = []
+
+    def look(trainer):
+        z = trainer.embed(X[held])
+        seen.append((retrieval(z.numpy(), y[held]).mean(), [p.clone() for p in trainer.model.parameters()]))
+        assert_allclose(z.norm(dim=1), 1, rtol=1e-5)  # as in the loss
+
+    _, held = hold_out(y, 0.4, "open", 3)
+    trainer = Trainer(network(), Triplet(), lr=0.03, max_epochs=6, random_state=3, callbacks=[look], **SMALL)
+    trainer.fit(X, y, validation=0.4)
+    assert_allclose(trainer.history["map@r"], [m["map@r"] for m, _ in seen], rtol=1e-12)
+    assert_allclose(trainer.history["recall@1"], [m["recall@1"] for m, _ in seen], rtol=1e-12)
+    best = int(np.argmax(trainer.history["map@r"]))
+    assert best < 5 and trainer.run.best_epoch == best + 1
+    assert all(torch.equal(a, b) for a, b in zip(seen[best][1], trainer.model.parameters()))
+
+
+@pytest.mark.parametrize("protocol", ["open", "closed"])
+def test_held_out_rows(protocol):
+    y = np.random.default_rng(0).permutation(np.repeat(["a", "b", "c", "d", "e", "f"], [1, 3, 10, 10, 20, 20]))
+    kept, held = hold_out(y, 0.3, protocol, 0)
+    assert sorted([*kept, *held]) == list(range(64))
+    n_held = {c: int((y[held] == c).sum()) for c in "abcdef"}
+    if protocol == "open":
+        assert not set(y[kept]) & set(y[held])
+        assert len(set(y[held])) == 2 and "a" not in y[held]
+    else:
+        assert n_held == {"a": 0, "b": 0, "c": 3, "d": 3, "e": 6, "f": 6}
+    assert not np.array_equal(held, hold_out(y, 0.3, protocol, 1)[1])
+
+
+def test_patience():
+    torch.manual_seed(0)
+    trainer = Trainer(network(), Triplet(), lr=0.0, max_epochs=20, patience=3, **SMALL)
+    trainer.fit(*data(), validation=0.4)  # nothing changes: the first epoch is the best
+    assert trainer.run.epoch == 4 and trainer.run.best_epoch == 1
+    assert trainer.stop_reason == "map@r has not improved for 3 epochs"
+
+
+def test_a_callback_can_stop():
+    trainer = Trainer(network(), NCALoss(), callbacks=[lambda t: "enough" if t.run.epoch == 2 else None], **SMALL)
+    assert trainer.fit(*data()).stop_reason == "enough" and trainer.run.epoch == 2
+
+
+# -- guards ------------------------------------------------------------------------------------------------------------
+
+
+class Poisoned(nn.Module):
+    """A loss that is NaN in some steps."""
+
+    def __init__(self, bad):
+        super().__init__()
+        self.bad, self.calls, self.inner = bad, 0, LossObjective(NCALoss())
+
+    def forward(self, model, batch):
+        self.calls += 1
+        value = self.inner(model, batch)
+        return value * math.nan if self.bad(self.calls) else value
+
+
+def test_nan_stops_and_keeps_the_best():
+    kept = []
+    trainer = Trainer(
+        network(),
+        Poisoned(lambda call: call > 8),
+        max_epochs=9,
+        batches_per_epoch=5,
+        callbacks=[lambda t: kept.append([p.clone() for p in t.model.parameters()])],
+        **SMALL,
+    )
+    with pytest.warns(ConvergenceWarning, match=r"3 steps in a row, up to step 11 in epoch 3; .* weights of epoch 1"):
+        trainer.fit(*data(), validation=data(1))
+    assert trainer.run.epoch == 2 and trainer.history["skipped"] == [0, 2]
+    assert trainer.history["map@r"][0] > trainer.history["map@r"][1]  # hence the best
+    assert all(torch.equal(a, b) for a, b in zip(kept[0], trainer.model.parameters()))
+
+
+def test_a_single_bad_step_changes_nothing_and_is_counted():
+    net = network()
+    start = [p.clone() for p in net.parameters()]
+    trainer = Trainer(
+        net, Poisoned(lambda call: call != 4), max_epochs=1, batches_per_epoch=4, max_bad_steps=9, **SMALL
+    )
+    trainer.fit(*data())
+    assert trainer.history["skipped"] == [3] and np.isfinite(trainer.history["loss"]).all()
+    moved = [float((a - b).detach().abs().max()) for a, b in zip(start, net.parameters())]
+    assert 0 < max(moved) < 1e-3  # one step of AdamW, at the end of the cosine
+
+
+def test_bad_samples_are_reported_by_the_trainer():
+    X, y = data()
+    X[3] = np.inf
+    with pytest.warns(ConvergenceWarning, match="NaN or infinite"):
+        trainer = Trainer(network(), Triplet(), max_bad_steps=1, **SMALL).fit(X, y)
+    assert all(p.isfinite().all() for p in trainer.model.parameters())
+
+
+def test_bad_held_out_samples_are_reported():
+    X, y = data(1)
+    X[3] = np.inf
+    with pytest.warns(ConvergenceWarning, match=r"embeddings are NaN or infinite after epoch 1.* the last weights"):
+        trainer = Trainer(network(), NCALoss(), **SMALL).fit(*data(), validation=(X, y))
+    assert trainer.run.epoch == 1 and np.isnan(trainer.history["map@r"]).all()
+
+
+def test_progress_is_shown(capsys):
+    Trainer(network(), Triplet(), max_epochs=2, verbose=True, **SMALL).fit(*data(), validation=0.4)
+    said = capsys.readouterr().err
+    assert "6/6" in said and all(name in said for name in ("loss", "active", "recall@1", "map@r"))
+    Trainer(network(), Triplet(), max_epochs=1, **SMALL).fit(*data())
+    assert capsys.readouterr().err == ""
+
+
+def test_collapse_to_a_point_stops():
+    net = LinearMap(5, 3)
+    net.weight.data.zero_()
+    with pytest.warns(ConvergenceWarning, match=r"effective rank 0 < min_rank = 1"):
+        trainer = Trainer(net, NCALoss(), lr=0.0, **SMALL).fit(*data())
+    assert trainer.run.epoch == 1 and trainer.history["rank"] == [0.0]
+
+
+def test_collapse_to_a_line_stops_if_wanted():
+    net = LinearMap(5, 3)
+    net.weight.data[1:] = 0
+    assert Trainer(net, NCALoss(), lr=0.0, max_epochs=2, **SMALL).fit(*data()).stop_reason == "all epochs done"
+    with pytest.warns(ConvergenceWarning, match=r"effective rank 1 < min_rank = 1.5"):
+        Trainer(net, NCALoss(), lr=0.0, min_rank=1.5, **SMALL).fit(*data())
+
+
+def test_met_margins_end_training():
+    X, y = data(spread=500)
+    trainer = Trainer(LinearMap(5, 5), Triplet(normalize=False), **SMALL).fit(X, y)
+    assert trainer.stop_reason == "all margins were met in epoch 1: no sample got a gradient"
+    assert trainer.history["active"] == [0.0] and trainer.history["loss"] == [0.0]
+
+
+def test_no_gradient_with_a_loss_left_is_a_collapse():
+    class Dead(LossObjective):
+        def forward(self, model, batch):
+            return super().forward(model, batch) * 0 + 1
+
+    with pytest.warns(ConvergenceWarning, match="0% of the samples got a gradient in epoch 1"):
+        Trainer(network(), Dead(NCALoss()), **SMALL).fit(*data())
+
+
+def test_active_fraction_by_loops():
+    """The share of rows that occur in an active batch-hard triplet."""
+    X, y = data()
+    net = network()
+    sampler = PKBatchSampler(y, 4, 3, n_batches=1)
+    rows = next(iter(sampler))
+    z = nn.functional.normalize(net(torch.tensor(X[rows], dtype=torch.float32))).detach().double()
+    label, moved = y[rows], set()
+    D = torch.cdist(z, z).square()
+    for a in range(12):
+        p = max((j for j in range(12) if j != a and label[j] == label[a]), key=lambda j: D[a, j])
+        n = min((j for j in range(12) if label[j] != label[a]), key=lambda j: D[a, j])
+        if D[a, p] - D[a, n] + 0.05 > 0:
+            moved |= {a, p, n}
+    trainer = Trainer(net, Triplet(0.05, miner=BatchHard()), max_epochs=1, batches_per_epoch=1, **SMALL).fit(X, y)
+    assert 0 < len(moved) < 12
+    assert trainer.history["active"] == pytest.approx([len(moved) / 12])
+
+
+def test_effective_rank():
+    basis = torch.linalg.qr(torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0]
+    cross = torch.cat([torch.eye(4), -torch.eye(4)]).double() @ basis.T + 5  # four axes, equal variance, off-centre
+    assert effective_rank(cross) == pytest.approx(4, rel=1e-9)
+    assert effective_rank(cross[[0, 4]]) == pytest.approx(1, abs=1e-6)
+    assert effective_rank(torch.ones(9, 3) + 1e-5 * torch.rand(9, 3)) == 0
+    w = np.array([0.9, 0.1])
+    uneven = torch.diag(torch.tensor([3.0, 1.0]))
+    assert effective_rank(torch.cat([uneven, -uneven])) == pytest.approx(np.exp(-(w * np.log(w)).sum()), rel=1e-6)
+
+
+# -- precision, errors -------------------------------------------------------------------------------------------------
+
+
+def test_bfloat16_model_with_a_float32_loss():
+    a = Trainer(network(), NCALoss(), max_epochs=2, **SMALL).fit(*data())
+    b = Trainer(network(), NCALoss(), max_epochs=2, precision="bf16", **SMALL).fit(*data())
+    assert a.history["loss"] != b.history["loss"]
+    assert_allclose(b.history["loss"], a.history["loss"], rtol=0.02)
+    assert all(p.dtype == torch.float32 for p in b.model.parameters())
+    again = Trainer(network(), NCALoss(), max_epochs=2, **SMALL).fit(*data())  # the precision does not stick
+    assert again.history["loss"] == a.history["loss"]
+
+
+@pytest.mark.slow
+def test_compiled_model():
+    a = Trainer(network(), NCALoss(), max_epochs=2, **SMALL).fit(*data())
+    b = Trainer(network(), NCALoss(), max_epochs=2, compile=True, **SMALL).fit(*data())
+    assert_allclose(b.history["loss"], a.history["loss"], rtol=1e-4)
+
+
+def test_embedding_is_on_the_sphere_if_the_loss_is():
+    assert on_sphere(LossObjective(Triplet())) and on_sphere(CrossBatchMemory(Triplet(), 3))
+    assert not on_sphere(NCALoss()) and not on_sphere(lambda model, batch: 0)
+    X, y = data()
+    trainer = Trainer(network(), Triplet(), normalize=False, max_epochs=1, **SMALL).fit(X, y)
+    with torch.no_grad():
+        assert_close(trainer.embed(X), trainer.model.eval()(torch.tensor(X, dtype=torch.float32)))
+
+
+@pytest.mark.parametrize(
+    ("params", "fit", "message"),
+    [
+        ({"precision": "fp8"}, {}, "precision='fp8'"),
+        ({"optimizer": "lion"}, {}, "'adamw', 'sgd'"),
+        ({"schedule": "step"}, {}, "'cosine'"),
+        ({"monitor": "accuracy"}, {}, "'map@r'"),
+        ({}, {"validation": 1.5}, "between 0 and 1"),
+        ({}, {"validation": 0.2, "protocol": "half"}, "'open', 'closed'"),
+        ({}, {"validation": 0.2, "labels": None}, "labelled samples only"),
+        ({}, {"labels": np.zeros(7)}, "60 samples need as many labels, got 7"),
+        ({}, {"labels": np.arange(60) % 3, "validation": 0.5}, "cannot be split"),
+        ({}, {"labels": np.arange(60) // 2, "validation": 0.5, "protocol": "closed"}, "4 samples or more"),
+    ],
+)
+def test_bad_input_is_named(params, fit, message):
+    X, y = data()
+    with pytest.raises(ValueError, match=message):
+        Trainer(network(), NCALoss(), **params).fit(X, **{"labels": y, **fit})
+
+
+def test_nothing_to_train_is_refused():
+    net = network()
+    net.requires_grad_(False)
+    with pytest.raises(ValueError, match="nothing to train"):
+        Trainer(net, NCALoss()).fit(*data())
+
+
+# -- data and networks -------------------------------------------------------------------------------------------------
+
+
+def test_shuffled_batches_visit_all_once():
+    sampler = ShuffledBatches(12, 4, random_state=1)
+    first, second = list(sampler), list(sampler)
+    assert len(sampler) == 3 and all(len(b) == 4 for b in first)
+    assert sorted(chain(*first)) == sorted(chain(*second)) == list(range(12)) and first != second
+    assert len(ShuffledBatches(11, 4)) == 2 and len(ShuffledBatches(3, 64)) == 1
+
+
+def test_table_cuts_batches():
+    table = Table(np.arange(6.0).reshape(3, 2), ["b", "a", "b"])
+    x, y = table[[2, 0]]
+    assert x.tolist() == [[4, 5], [0, 1]] and x.dtype == torch.float32 and y.tolist() == [1, 1]
+    assert Table(np.arange(3))[1].dtype == torch.int64
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 7, 9), (1, 1, 5), (2, 28, 28)])
+def test_conv_net_takes_any_size_and_treats_images_alone(shape):
+    torch.manual_seed(0)
+    net = ConvNet(shape, 4, width=8, blocks=3)
+    x = torch.randn(3, *shape)
+    z = net(x)
+    assert z.shape == (3, 4)
+    assert_close(net(x[1:2]), z[1:2], rtol=1e-4, atol=1e-5)
+    assert_close(net(x.flatten(1)), z)
+
+
+def test_networks_say_what_is_wrong():
+    with pytest.raises(ValueError, match="multiple of 8"):
+        ConvNet((1, 8, 8), 4, width=12)
+    with pytest.raises(ValueError, match="channels, height, width"):
+        ConvNet((8, 8), 4)
+    net = MLP(5, 3, hidden=(7, 6), dropout=0.5)
+    assert [tuple(p.shape) for p in net.parameters()] == [(7, 5), (7,), (6, 7), (6,), (3, 6), (3,)]
+    assert sum(isinstance(m, nn.Dropout) for m in net.modules()) == 2
+
+
+# -- several processes -------------------------------------------------------------------------------------------------
+
+DISTRIBUTED = {
+    "memory": lambda: CrossBatchMemory(Triplet(), 3, memory_size=30, warmup_steps=1),
+    "proxies": lambda: ProxyNCA(5, 3),
+}
+
+
+def trained(key):
+    torch.manual_seed(0)
+    loss = DISTRIBUTED[key]()
+    trainer = Trainer(network(), loss, max_epochs=2, batches_per_epoch=3, **SMALL)
+    trainer.fit(*data(), validation=data(1))
+    return trainer.history, [*trainer.model.state_dict().values(), *loss.state_dict().values()]
+
+
+def distributed_main(folder):
+    """What each of the processes runs."""
+    torch.save({key: trained(key) for key in DISTRIBUTED}, f"{folder}/rank{os.environ['RANK']}.pt")
+
+
+def start_two(launcher, script):
+    """The two processes, or the launcher that starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.getcwd()}
+    if launcher == "torchrun":
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--master-port",
+            port,
+            script,
+        ]
+        return [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)]
+    env |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    places = ({"RANK": rank, "LOCAL_RANK": rank} for rank in "01")
+    command = [sys.executable, script]
+    return [subprocess.Popen(command, env=env | place, stderr=subprocess.PIPE, text=True) for place in places]
+
+
+@pytest.mark.parametrize("launcher", ["by hand", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_two_processes_equal_one(tmp_path, launcher):
+    script = tmp_path / "main.py"
+    script.write_text(f"from tests.deep.test_trainer import distributed_main\ndistributed_main({str(tmp_path)!r})\n")
+    processes = start_two(launcher, script)
+    try:
+        for process in processes:
+            _, said = process.communicate(timeout=120)
+            assert process.returncode == 0, said
+    finally:
+        for process in processes:
+            process.kill()
+    ranks = [torch.load(tmp_path / f"rank{r}.pt", weights_only=True) for r in range(2)]
+    for key in DISTRIBUTED:
+        history, weights = trained(key)
+        assert history["loss"][0] != history["loss"][1]
+        for found, parts in (rank[key] for rank in ranks):
+            for a, b in zip(parts, weights, strict=True):
+                assert_close(a, b, rtol=1e-4, atol=1e-5)
+            for name in history:
+                assert_allclose(found[name], history[name], rtol=1e-4, err_msg=name)
