@@ -20,7 +20,7 @@ class Table(Dataset):
     """Samples in memory, with labels 0 … C − 1 if there are any; a batch is cut out in one piece."""
 
     def __init__(self, samples: Any, labels: LabelList | None = None, dtype: torch.dtype = torch.float32):
-        x = torch.as_tensor(samples)
+        x = samples if isinstance(samples, Tensor) else torch.as_tensor(np.asarray(samples))
         self.x = x.to(dtype) if x.is_floating_point() else x
         self.y = None if labels is None else torch.as_tensor(np.unique(as_array(labels), return_inverse=True)[1])
 
@@ -91,6 +91,8 @@ def training_data(
         probe = Probe(as_dataset(validation[0], None, dtype), np.asarray(validation[1]))
     if isinstance(samples, DataLoader):
         return samples, probe
+    if labels is not None and len(as_array(labels)) != len(samples):
+        raise ValueError(f"{len(samples)} samples need as many labels, got {len(as_array(labels))}")
     if isinstance(validation, (int, float)) and labels is not None:
         labels = as_array(labels)
         kept, held = hold_out(labels, validation, protocol, random_state)
@@ -98,11 +100,8 @@ def training_data(
         samples, labels = take(samples, kept), labels[kept]
     data: Any = as_dataset(samples, labels, dtype)
     if labels is None:
-        return make_loader(
-            data, ShuffledBatches(len(data), batch[0] * batch[1], random_state=random_state), workers
-        ), probe
-    if len(as_array(labels)) != len(data):
-        raise ValueError(f"{len(data)} samples need as many labels, got {len(as_array(labels))}")
+        sampler = ShuffledBatches(len(data), batch[0] * batch[1], random_state=random_state)
+        return make_loader(data, sampler, workers), probe
     loader = make_loader(data, class_balanced(labels, *batch, random_state), workers)
     if probe is None:
         rows = np.random.default_rng(random_state).permutation(len(data))[:PROBE]
@@ -163,7 +162,9 @@ def hold_out(labels: LabelList, share: float, protocol: str, random_state: int) 
 
 def take(samples: Any, rows: np.ndarray) -> Any:
     """Some rows of an array, or of a data set."""
-    return Subset(samples, rows.tolist()) if isinstance(samples, Dataset) else samples[rows]
+    if isinstance(samples, Dataset):
+        return Subset(samples, rows.tolist())
+    return samples[rows] if isinstance(samples, Tensor) else np.asarray(samples)[rows]
 
 
 def as_array(labels: LabelList) -> np.ndarray:

@@ -11,6 +11,10 @@ SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the steps done â†
     "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
     "linear": lambda t: 1 - t,
 }
+NOT_FINITE = (
+    "the loss or its gradient was NaN or infinite in {} steps in a row, up to step {} in epoch {}; lower lr, set "
+    "clip_norm, or look for bad samples"
+)
 COLUMNS = ("loss", "active", "skipped", "lr", "rank", "recall@1", "map@r")  # of the history; NaN where not measured
 
 
@@ -24,7 +28,7 @@ class Run:
     bad_steps: int = 0  # in a row
     skipped: int = 0  # bad steps of the epoch
     best: float = -math.inf
-    best_epoch: int = -1
+    best_epoch: int = 0  # none yet
     stop_reason: str | None = None
     failed: bool = False  # stopped by a guard
     sums: dict[str, list[float]] = field(default_factory=dict)  # [sum, count] of the epoch

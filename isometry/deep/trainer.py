@@ -17,15 +17,12 @@ from isometry.deep.batches import Probe, as_dataset, training_data
 from isometry.deep.checkpoint import Checkpoints, CtrlC, isolated_rng
 from isometry.deep.engine import OPTIMIZERS, Engine, make_accelerator
 from isometry.deep.functional import one_of, unit
-from isometry.deep.objective import Objective, as_objective, effective_rank, on_sphere
+from isometry.deep.objective import LossObjective, Objective, as_objective, effective_rank, on_sphere
 from isometry.deep.offline import embed
-from isometry.deep.run import SCHEDULES, Run
+from isometry.deep.run import NOT_FINITE, SCHEDULES, Run
 from isometry.eval import retrieval
 
 DONE = "all epochs done"
-NOT_FINITE = (
-    "loss or gradient was NaN or infinite in {} steps in a row, up to step {} in epoch {}; lower lr or clip_norm"
-)
 HINT = "lower lr, or take another margin, miner or loss"
 
 
@@ -50,7 +47,7 @@ class Trainer:
     optimizer : "adamw", "sgd", or ``groups → Optimizer``
     schedule : "cosine", "linear", "constant", or factor of the learning rate by the share of the steps done
     warmup : share of the steps in which the learning rate rises from zero
-    max_epochs, batches_per_epoch : length of training; by default an epoch has room for all samples
+    max_epochs, batches_per_epoch : length of training; by default, and always without labels, an epoch is all samples
     classes_per_batch, samples_per_class : P, K; without labels a batch has P · K samples
     clip_norm : largest norm of the gradient
     accumulate : batches whose mean loss makes one update. Pairs are compared within a batch only; to compare more,
@@ -182,6 +179,10 @@ class Trainer:
             self.model.compile()
         batch, seed = (self.classes_per_batch, self.samples_per_class, self.batches_per_epoch), self.random_state
         loader, probe = training_data(samples, labels, validation, protocol, batch, self.workers, self._dtype, seed)
+        if probe is not None and probe.labels is None and not isinstance(self.objective, LossObjective):
+            probe = None  # what the model gives need not be an embedding
+        if self.patience is not None and self.monitor != "loss" and (probe is None or probe.labels is None):
+            raise ValueError(f"patience waits for {self.monitor}: give validation to measure it, or set monitor='loss'")
         parts = (self.model, self.objective, loader, self.optimizer)
         return Engine(accelerator, *parts, lr=self.lr, weight_decay=self.weight_decay, random_state=seed), probe
 
@@ -234,7 +235,7 @@ class Trainer:
             run.fail(f"collapse: {active:.0%} of the samples got a gradient in epoch {run.epoch}; {HINT}")
         elif active <= self.min_active:
             run.stop_reason = f"all margins were met in epoch {run.epoch}: no sample got a gradient"
-        elif self.patience is not None and run.epoch - max(run.best_epoch, 0) >= self.patience:
+        elif self.patience is not None and run.epoch - run.best_epoch >= self.patience:
             run.stop_reason = f"{self.monitor} has not improved for {self.patience} epochs"
         else:
             reasons = filter(None, (callback(self) for callback in self.callbacks))

@@ -194,21 +194,30 @@ def test_any_objective_and_unlabelled_samples():
     assert np.isnan(trainer.history["active"]).all() and np.isnan(trainer.history["rank"]).all()
 
 
+def test_labels_do_not_make_any_output_an_embedding():
+    """An objective of one's own may have a model that gives anything."""
+    net = network()
+    pair = nn.Module()
+    pair.net, pair.forward = net, lambda x: (net(x), x)
+    Trainer(pair, lambda model, batch: model(batch[0])[0].square().mean(), max_epochs=1, **SMALL).fit(*data())
+
+
 def test_a_data_set_and_a_loader_are_taken():
     X, y = data()
     data_set = TensorDataset(torch.tensor(X, dtype=torch.float32), torch.tensor(y))
-    a, b, c = network(), network(), network()
+    a, b, c, d = network(), network(), network(), network()
     Trainer(a, NCALoss(), max_epochs=2, **SMALL).fit(X, y)
     Trainer(b, NCALoss(), max_epochs=2, **SMALL).fit(data_set, y)
     Trainer(c, NCALoss(), max_epochs=2).fit(DataLoader(data_set, batch_sampler=PKBatchSampler(y, 4, 3)))
-    assert states_equal(a, b) and states_equal(a, c)
+    Trainer(d, NCALoss(), max_epochs=2, workers=1, **SMALL).fit(X, y)
+    assert states_equal(a, b) and states_equal(a, c) and states_equal(a, d)
 
 
-def test_labels_of_any_type():
+def test_labels_of_any_type_and_lists_of_samples():
     X, y = data()
     a, b = network(), network()
     Trainer(a, NCALoss(), max_epochs=1, **SMALL).fit(X, y)
-    Trainer(b, NCALoss(), max_epochs=1, **SMALL).fit(X, np.array(list("abcde"))[y])
+    Trainer(b, NCALoss(), max_epochs=1, **SMALL).fit(X.tolist(), np.array(list("abcde"))[y])
     assert states_equal(a, b)
 
 
@@ -428,10 +437,12 @@ def test_embedding_is_on_the_sphere_if_the_loss_is():
         ({"optimizer": "lion"}, {}, "'adamw', 'sgd'"),
         ({"schedule": "step"}, {}, "'cosine'"),
         ({"monitor": "accuracy"}, {}, "'map@r'"),
+        ({"patience": 3}, {}, "patience waits for map@r: give validation"),
         ({}, {"validation": 1.5}, "between 0 and 1"),
         ({}, {"validation": 0.2, "protocol": "half"}, "'open', 'closed'"),
         ({}, {"validation": 0.2, "labels": None}, "labelled samples only"),
         ({}, {"labels": np.zeros(7)}, "60 samples need as many labels, got 7"),
+        ({}, {"labels": np.arange(70) % 7, "validation": 0.3}, "60 samples need as many labels, got 70"),
         ({}, {"labels": np.arange(60) % 3, "validation": 0.5}, "cannot be split"),
         ({}, {"labels": np.arange(60) // 2, "validation": 0.5, "protocol": "closed"}, "4 samples or more"),
     ],
