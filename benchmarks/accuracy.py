@@ -63,7 +63,7 @@ def contestants() -> list[Method]:
     rows = [m for m in all_methods(kind="estimator") if m.family != "deep" and "matrix-samples" not in m.traits]
     distinct: dict[tuple[str, str], Method] = {}
     for m in rows:
-        distinct.setdefault((m.target, repr(sorted(m.params.items()))), m)
+        distinct.setdefault((m.target, repr(sorted(m.make().get_params().items()))), m)
     return list(distinct.values())
 
 
@@ -195,7 +195,7 @@ def page(methods: list[Method], names: list[str], protocol: Protocol, cells: dic
         "features standardised on the training folds, every method with its defaults and `random_state=0`. "
         f"Sets with more than {protocol.rows} rows are subsampled to that number, class by class; sets with more than "
         f"{protocol.dims} features are projected on that many principal components. Nothing was tuned, so this is not "
-        "what a method can reach: it is what a user gets who only names it.",
+        "what a method can reach: it is what a user gets who only names it. `make accuracy` writes this page.",
         "",
         "*Change* is the mean difference to Euclidean over the sets, in points. "
         f"A bold cell is best of its set; – : a fit failed or took more than {protocol.limit:g} s.",
@@ -217,8 +217,8 @@ def page(methods: list[Method], names: list[str], protocol: Protocol, cells: dic
         "## Left out",
         "",
         "SPDGMML and GrassmannGMML learn from matrices, not vectors (see `examples/matrices.py`); deep methods need a "
-        "network. A row of the method table that is the same estimator with the same parameters as another is measured "
-        "once.",
+        "network. Rows of the method table with the same estimator and parameters are measured once: "
+        "`BayesianML[active]` and `ITML[online]` differ in what is called after `fit`.",
         "",
     ]
     return "\n".join(lines)

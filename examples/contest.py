@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from examples.data import IMAGES
-from isometry.eval import balanced_accuracy, knn_hits, mean_interval, paired_interval
+from isometry.eval import Interval, balanced_accuracy, knn_hits, mean_interval, paired_interval
 
 GREY, ORANGE = "#8a8f98", "#d9730d"
 Split = tuple[np.ndarray, np.ndarray]  # rows to learn from, rows to test
@@ -47,16 +47,28 @@ def contest(
     return {name: [score(make(), split) for split in plan] for name, make in learners.items()}
 
 
-def report(title: str, scores: Scores, baseline: str = "Euclidean") -> None:
-    """Print each mean, and its paired difference to the baseline, with 95 % intervals over the splits."""
+def report(title: str, scores: Scores, special: set[str], beyond: frozenset[str] = frozenset()) -> None:
+    """Print each mean, its paired difference to the first method, and who wins; 95 % intervals over the splits.
+
+    Methods of ``beyond`` know more than the others do, and are no rivals.
+    """
+    baseline, *others = scores
     print(f"\n{title}")
     for name, values in scores.items():
         m = mean_interval(np.array(values))
         line = f"  {name:33s} {m.mean:.3f} [{m.low:.3f}, {m.high:.3f}]"
-        if name != baseline:
-            d = paired_interval(np.array(values), np.array(scores[baseline]))
-            line += f"   change {100 * d.mean:+5.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}] points"
-        print(line)
+        print(line + (f"   change {difference(scores, name, baseline)[0]}" if name in others else ""))
+    first = max(special, key=lambda name: np.mean(scores[name]))
+    rival = max(scores.keys() - special - beyond, key=lambda name: np.mean(scores[name]))
+    text, d = difference(scores, first, rival)
+    verdict = "wins" if d.low > 0 else "loses" if d.high < 0 else "no clear winner"
+    print(f"  → {first} against {rival}: {text}: {verdict}")
+
+
+def difference(scores: Scores, name: str, other: str) -> tuple[str, Interval]:
+    """What ``name`` adds to ``other``, in words and as an interval."""
+    d = paired_interval(np.array(scores[name]), np.array(scores[other]))
+    return f"{100 * d.mean:+5.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}] points", d
 
 
 def draw(ax: Axes, scores: Scores, special: set[str], title: str, xlabel: str) -> None:
