@@ -46,7 +46,7 @@ def test_spans_the_lda_subspace_on_balanced_classes(learner):
     assert_allclose(angles(learner.fit(X, y).components_, lda.scalings_[:, :2].T), 1, atol=1e-8)
 
 
-def test_rca_of_one_chunklet_is_the_covariance(blobs):
+def test_M06c_rca_of_one_chunklet_is_the_covariance(blobs):
     X, _ = blobs
     n = len(X)
     rca = RCA().fit(X, Chunklets(np.zeros(n, dtype=int)))

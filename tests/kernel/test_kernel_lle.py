@@ -54,7 +54,7 @@ def matrices(X, y, K, lam, V=None):
 
 
 @pytest.mark.parametrize("geometry", ["input", "kernel"])
-def test_M18a_and_c_coefficients_are_orthonormal_and_the_ratio_is_the_largest(data, gram, geometry):
+def test_M18a_M18c_coefficients_are_orthonormal_and_the_ratio_is_the_largest(data, gram, geometry):
     X, y, _ = data
     K = gram(rbf, X)
     model = KernelLLE(

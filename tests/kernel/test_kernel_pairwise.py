@@ -47,7 +47,7 @@ def test_P22a_the_linear_kernel_is_pcca(data, distances):
 
 
 @pytest.mark.parametrize("beta", [1.0, 3.0])
-def test_P22b_and_c_gradient_in_coefficients_and_its_functional_form(few, gram, numeric_gradient, beta):
+def test_P22b_P22c_gradient_in_coefficients_and_its_functional_form(few, gram, numeric_gradient, beta):
     X, y = few
     K, n, reg, b = gram(rbf, X), 12, 0.02, 1.3
     A = np.random.default_rng(1).standard_normal((2, n))

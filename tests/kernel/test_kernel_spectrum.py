@@ -29,7 +29,7 @@ def slow_f(A, y, reg):
 
 
 @pytest.mark.parametrize("scale", [1.0, 7.0, "trace"])
-def test_M17a_and_b_beta_solves_the_programme(data, gram, scale):
+def test_M17a_M17b_beta_solves_the_programme(data, gram, scale):
     X, y, _ = data
     model = KernelSpectrum(6, gamma=GAMMA, scale=scale).fit(X, y)
     l, A = eigen(gram(rbf, X), 6)
