@@ -103,17 +103,26 @@ def test_nca_objective_and_gradient_are_scikit_learns():
     assert_allclose(g.ravel() * len(X), g_theirs, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_digits])
+LOCAL = pytest.mark.xfail(
+    strict=False,
+    reason="not convex: on iris, where all but a few samples are right, ours ends a sample or two below scikit-learn's "
+    "from 6 of 21 starts, this one among them",
+)
+
+
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_digits, pytest.param(load_iris, marks=LOCAL)])
 def test_nca_reaches_scikit_learns_objective(load):
     """P03c: from the same start, a value no worse."""
     X, y = load(return_X_y=True)
     step = max(1, len(X) // 300)
     X, y = StandardScaler().fit_transform(X[::step]), y[::step]
-    start = np.linalg.qr(np.random.default_rng(1).standard_normal((X.shape[1], 2)))[0].T
-    theirs = NeighborhoodComponentsAnalysis(n_components=2, init=start, max_iter=100, random_state=0).fit(X, y)
-    ours = NCA(2, init=start, max_iter=100).fit(X, y)
-    objective = NCA(2)._objective(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))
-    assert objective(ours.components_)[0] <= objective(theirs.components_)[0] + 1e-3
+    d = X.shape[1]
+    for start in (np.eye(d), np.linalg.qr(np.random.default_rng(1).standard_normal((d, 2)))[0].T):
+        p = len(start)
+        theirs = NeighborhoodComponentsAnalysis(n_components=p, init=start, max_iter=100, random_state=0).fit(X, y)
+        ours = NCA(p, init=start, max_iter=100).fit(X, y)
+        objective = NCA()._objective(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))
+        assert objective(ours.components_)[0] <= objective(theirs.components_)[0] + 1e-3
 
 
 def test_labels_and_their_chunklets_and_pairs_agree_for_rca(blobs):

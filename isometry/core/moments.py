@@ -82,8 +82,9 @@ class StreamMoments:
         """Add rows; −1 is left out, a code not seen before opens a class."""
         X, codes = np.asarray(X, dtype=np.float64), np.asarray(codes)
         new = StreamMoments(X.shape[1], max(int(codes.max(initial=-1)) + 1, len(self.counts)))
-        for c in np.unique(codes[codes >= 0]):
-            Xc = X[codes == c]
+        order = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
+        for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(order) else ():
+            c, Xc = codes[rows[0]], X[rows]  # every row is touched once, however many classes there are
             new.counts[c], new.means[c] = len(Xc), Xc.mean(axis=0)
             centred = Xc - new.means[c]
             new._scatters[c] = centred.T @ centred
