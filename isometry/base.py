@@ -13,9 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
 from isometry.core.linalg import fix_signs, row_range
-from isometry.core.moments import ArrayMoments, Moments, all_pair_scatters
 from isometry.core.objective import Objective, minimize_psd
-from isometry.core.scatter import pair_scatter
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.core.start import initial_map
 from isometry.supervision import Labels, Pairs, Supervision, as_supervision
@@ -101,11 +99,14 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def transform(self, X: Any) -> np.ndarray:
         """Map X to the space where the learned distance is Euclidean."""
-        check_is_fitted(self)
+        self._check_fitted()
         return self._transform(self._validate_samples(X, reset=False))
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         raise NotImplementedError
+
+    def _check_fitted(self) -> None:
+        check_is_fitted(self)
 
     def pair_distance(self, X: Any, pairs: Any = None) -> np.ndarray:
         """Learned distances of listed pairs.
@@ -198,7 +199,7 @@ class LinearMetric(MetricLearner):
     @property
     def mahalanobis_(self) -> np.ndarray:
         """W = LᵀL (d, d)."""
-        check_is_fitted(self)
+        self._check_fitted()
         L = self.components_.astype(np.float64)
         return L.T @ L
 
@@ -208,7 +209,7 @@ class LinearMetric(MetricLearner):
 
     def get_metric(self) -> Metric:
         """The learned distance as a function of two vectors."""
-        check_is_fitted(self)
+        self._check_fitted()
         return Metric(self.components_.astype(np.float64))
 
     def _check_n_components(self, d: int) -> int | None:
@@ -241,6 +242,10 @@ class ObjectiveMetric(LinearMetric):
         """A kinder objective to begin with, for at most a third of the iterations; None: none is needed."""
         return None
 
+    def _improve(self, objective: Objective, solution: Solution, rng: np.random.RandomState, options: dict) -> Solution:
+        """What can be made of a solution with the iterations it left over; by default nothing."""
+        return solution
+
     def _start_size(self, d: int, side: Any) -> int:
         """Number of rows of L that the search works on."""
         return self._check_n_components(d) or d
@@ -267,7 +272,7 @@ class ObjectiveMetric(LinearMetric):
             if self._convex:
                 solution = minimize_psd(objective, objective.metric_gradient, L0, **options)
             else:
-                solution = lbfgs(objective, L0, **options)
+                solution = self._improve(objective, lbfgs(objective, L0, **options), rng, options)
         solution.n_iter += spent
         L = self._finish(solution.x, p)
         self._set_components(L if basis is None else L @ basis.T, dtype)
@@ -278,18 +283,3 @@ class ObjectiveMetric(LinearMetric):
         _, s, Vt = np.linalg.svd(L, full_matrices=False)
         keep = s > 1e-7 * s[0] if self._convex and s[0] > 0 else np.ones(len(s), dtype=bool)
         return fix_signs((s[:, None] * Vt)[keep][:p])
-
-
-def label_moments(X: np.ndarray, labels: Labels) -> Moments:
-    """Class moments of labelled rows."""
-    return ArrayMoments(X, labels.codes, len(labels.classes))
-
-
-def mean_pair_scatters(X: np.ndarray, side: Labels | Pairs) -> tuple[np.ndarray, np.ndarray]:
-    """M_S, M_D: mean of (x_i − x_j)(x_i − x_j)ᵀ over similar and over dissimilar pairs; all pairs if given labels."""
-    if isinstance(side, Labels):
-        S, D, n_similar, n_dissimilar = all_pair_scatters(label_moments(X, side))
-    else:
-        S, D = (pair_scatter(X, e.i, e.j, e.weight) for e in (side.similar, side.dissimilar))
-        n_similar, n_dissimilar = side.similar.weight.sum(), side.dissimilar.weight.sum()
-    return S / max(n_similar, 1e-300), D / max(n_dissimilar, 1e-300)

@@ -167,17 +167,21 @@ class Pairs(Supervision):
     ----------
     i, j : (m,) indices of the samples, 0 ≤ i, j < n
     similar : (m,) booleans; or +1/−1; or a soft similarity in [0, 1], which makes a pair similar with weight s and
-        dissimilar with weight 1 − s
+        dissimilar with weight 1 − s. With a target it may be left out: such pairs are neither
     n : number of samples
     weight : (m,) optional non-negative weights
+    target : (m,) the distance each pair should have, for the methods that can use it
     """
 
     kind = "pairs"
 
-    def __init__(self, i, j, similar, *, n: int, weight=None):
+    def __init__(self, i, j, similar=None, *, n: int, weight=None, target=None):
         self.n_samples = int(n)
         self.i, self.j = _indices(i, n, "i"), _indices(j, n, "j")
-        s = np.asarray(similar)
+        self.target = None if target is None else _targets(target, len(self.i))
+        if similar is None and target is None:
+            raise ValueError("pairs say which are similar, or what distance each should have: give similar or target")
+        s = np.full(len(self.i), np.nan) if similar is None else np.asarray(similar)
         if not len(self.i) == len(self.j) == len(s):
             raise ValueError(f"i, j and similar must have equal lengths, got {len(self.i)}, {len(self.j)} and {len(s)}")
         if np.any(self.i == self.j):
@@ -185,7 +189,7 @@ class Pairs(Supervision):
         s = s.astype(np.float64)
         if len(s) and s.min() == -1 and np.all(np.abs(s) == 1):
             s = (s + 1) / 2
-        if not np.all((s >= 0) & (s <= 1)):
+        if similar is not None and not np.all((s >= 0) & (s <= 1)):
             raise ValueError("similar must hold booleans, +1/-1, or similarities in [0, 1]")
         self.similarity = s
         self.weight = np.ones(len(s)) if weight is None else np.asarray(weight, dtype=np.float64)
@@ -217,6 +221,9 @@ class Pairs(Supervision):
         keep = self.similarity < 1
         return EdgeList.make(self.i[keep], self.j[keep], (self.weight * (1 - self.similarity))[keep])
 
+    def components(self) -> np.ndarray:
+        return graph_components(self.i, self.j, self.n_samples)
+
     def to(self, kind):
         if issubclass(kind, Chunklets):
             return _chunklets_from_pairs(self)
@@ -225,7 +232,10 @@ class Pairs(Supervision):
     def _take(self, rows):
         new = _renumber(rows, self.n_samples)
         keep = (new[self.i] >= 0) & (new[self.j] >= 0)
-        return Pairs(new[self.i[keep]], new[self.j[keep]], self.similarity[keep], n=len(rows), weight=self.weight[keep])
+        similarity = None if np.isnan(self.similarity).any() else self.similarity[keep]
+        target = None if self.target is None else self.target[keep]
+        i, j, w = new[self.i[keep]], new[self.j[keep]], self.weight[keep]
+        return Pairs(i, j, similarity, n=len(rows), weight=w, target=target)
 
     def __repr__(self) -> str:
         return f"Pairs(n_samples={self.n_samples}, n_pairs={len(self.i)})"
@@ -417,6 +427,13 @@ def _indices(v: Any, n: int, name: str) -> np.ndarray:
         bad = int(v.min() if v.min() < 0 else v.max())
         raise ValueError(f"{name} holds index {bad}, but there are {n} samples (valid: 0 to {n - 1})")
     return v.astype(np.intp, copy=False)
+
+
+def _targets(target: Any, m: int) -> np.ndarray:
+    target = np.asarray(target, dtype=np.float64)
+    if target.shape != (m,) or not np.all(np.isfinite(target) & (target >= 0)):
+        raise ValueError(f"target must hold one finite distance ≥ 0 for each of the {m} pairs, got {target!r:.80}")
+    return target
 
 
 def _row_index(index: Any, n: int, repeatable: bool) -> np.ndarray:

@@ -21,6 +21,7 @@ LAYERS = [
     {"eval"},
     {"registry"},
     {"base"},
+    {"moments"},
     {"kernelized"},
     {"spectral", "geometric", "probabilistic", "deep"},
     {"kernel"},  # kernel versions of linear methods

@@ -11,8 +11,8 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.preprocessing import StandardScaler
 
 from isometry import DCA, GMML, NCA, RCA, Chunklets, Covariance, Euclidean, FisherML, Kernelized, Labels, Pairs
-from isometry.base import mean_pair_scatters
 from isometry.core.distance import sqdist
+from isometry.moments import mean_pair_scatters
 from tests.conftest import make_blobs
 
 
@@ -103,26 +103,38 @@ def test_nca_objective_and_gradient_are_scikit_learns():
     assert_allclose(g.ravel() * len(X), g_theirs, rtol=1e-7, atol=1e-9)
 
 
-LOCAL = pytest.mark.xfail(
-    strict=False,
-    reason="not convex: on iris, where all but a few samples are right, ours ends a sample or two below scikit-learn's "
-    "from 6 of 21 starts, this one among them",
-)
+def nca_gain(X, y, start):
+    """Samples by which our NCA ends above scikit-learn's, from the same start or, for None, each from its own."""
+    p = X.shape[1] if start is None else len(start)
+    theirs = NeighborhoodComponentsAnalysis(p, init="auto" if start is None else start, max_iter=100, random_state=0)
+    ours = NCA(p, init="auto" if start is None else start, max_iter=100)
+    accuracy = NCA()._objective(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))
+    return len(X) * (accuracy(theirs.fit(X, y).components_)[0] - accuracy(ours.fit(X, y).components_)[0])
 
 
-@pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_digits, pytest.param(load_iris, marks=LOCAL)])
+def random_start(d, seed):
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, 2)))[0].T
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer, load_digits])
 def test_nca_reaches_scikit_learns_objective(load):
-    """P03c: from the same start, a value no worse."""
+    """P03c: a value no worse, from the same start and from the defaults."""
     X, y = load(return_X_y=True)
     step = max(1, len(X) // 300)
     X, y = StandardScaler().fit_transform(X[::step]), y[::step]
-    d = X.shape[1]
-    for start in (np.eye(d), np.linalg.qr(np.random.default_rng(1).standard_normal((d, 2)))[0].T):
-        p = len(start)
-        theirs = NeighborhoodComponentsAnalysis(n_components=p, init=start, max_iter=100, random_state=0).fit(X, y)
-        ours = NCA(p, init=start, max_iter=100).fit(X, y)
-        objective = NCA()._objective(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))
-        assert objective(ours.components_)[0] <= objective(theirs.components_)[0] + 1e-3
+    for start in (None, np.eye(X.shape[1]), random_start(X.shape[1], 1)):
+        assert nca_gain(X, y, start) >= -1e-3 * len(X)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nca_is_above_scikit_learns_over_many_starts():
+    """P03c: the objective is not convex, so a single start can be lucky; of many, nearly all end as high or higher."""
+    X, y = load_iris(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    gains = np.array([nca_gain(X, y, random_start(4, seed)) for seed in range(20)])
+    assert gains.mean() > 0.5  # samples of 150
+    assert (gains < -0.1).sum() <= 1
 
 
 def test_labels_and_their_chunklets_and_pairs_agree_for_rca(blobs):

@@ -261,3 +261,18 @@ def test_public_names_have_reprs():
     assert repr(Pairs([0], [1], [True], n=2)) == "Pairs(n_samples=2, n_pairs=1)"
     assert repr(Triplets([0], [1], [2], n_samples=3)) == "Triplets(n_samples=3, n_triplets=1)"
     assert "RCA" in repr(RCA()) and isometry.__version__ == "0.1.0"
+
+
+def test_pairs_with_a_target_are_cut_and_joined_like_others():
+    side = Pairs([0, 1, 3], [1, 2, 4], target=[1.0, 2.0, 3.0], n=5)
+    assert len(side.similar.i) == len(side.dissimilar.i) == 0
+    assert [g.tolist() for g in map(np.flatnonzero, np.eye(2, dtype=bool)[side.components()].T)] == [[0, 1, 2], [3, 4]]
+    part = side[[1, 2, 0]]
+    assert (part.i.tolist(), part.j.tolist(), part.target.tolist()) == ([2, 0], [0, 1], [1.0, 2.0])
+    both = Pairs([0], [1], [True], n=3, target=[0.5])[[0, 1]]
+    assert both.target.tolist() == [0.5] and len(both.similar.i) == 1
+    for target in ([1.0], [1.0, -1.0, 2.0], [1.0, np.nan, 2.0]):
+        with pytest.raises(ValueError, match="one finite distance ≥ 0 for each of the 3 pairs"):
+            Pairs([0, 1, 3], [1, 2, 4], target=target, n=5)
+    with pytest.raises(ValueError, match="give similar or target"):
+        Pairs([0], [1], n=3)

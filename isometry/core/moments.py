@@ -6,124 +6,295 @@ similar and all dissimilar pairs i < j are  Σ_S = Σ_c n_c W_c  and  Σ_D = n T
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from isometry.core.distance import row_blocks
+from isometry.core.scatter import pair_scatter
+
+BLOCK_MIB = 16  # of rows at a time: they are centred, summed and multiplied while they are in the cache
+SORTED_MIB = 128  # of rows at a time that are sorted by class; only those of one class are copied
+MIN_MEMBERS = 1024  # mean size of a class above which it pays to multiply class by class
+POOLED = "pooled moments hold the sum of the scatters of all classes only, not the scatter of each"
 
 
-class Moments(Protocol):
-    """What the closed-form methods need to know about a labelled sample."""
+class Group(NamedTuple):
+    """Moments of one set of rows."""
 
+    n: float  # how many
+    mean: np.ndarray  # (d,)
+    scatter: np.ndarray  # (d, d) about the mean
+
+
+class ClassMoments:
+    """Abstract: what the closed forms need to know about a labelled sample."""
+
+    dtype: str  # of the rows
     counts: np.ndarray  # (c,)
     means: np.ndarray  # (c, d)
+    _differ: np.ndarray | None = None
 
     def within(self, *weights: np.ndarray) -> list[np.ndarray]:
-        """Σ_c w_c W_c for each vector of class weights w (c,)."""
-        ...
+        """Σ_c w_c W_c for each vector of class weights w (c,), w ≥ 0."""
+        raise NotImplementedError
+
+    def rest(self) -> Group:
+        """The rows that belong to no class."""
+        raise NotImplementedError
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.counts)
+
+    @property
+    def differ(self) -> np.ndarray:
+        """(c, c) which classes are known to differ: by default all."""
+        return ~np.eye(self.n_classes, dtype=bool) if self._differ is None else self._differ
+
+    @property
+    def any_differ(self) -> bool:
+        """Whether any two classes are known to differ."""
+        return self.n_classes > 1 if self._differ is None else bool(self._differ.any())
+
+    def pooled(self) -> np.ndarray:
+        """Σ_c W_c."""
+        return self.within(np.ones(self.n_classes))[0]
+
+    def mean_pair_scatters(self) -> tuple[np.ndarray, np.ndarray]:
+        """M_S, M_D: mean of (x_i − x_j)(x_i − x_j)ᵀ over all similar and over all dissimilar pairs."""
+        S, D, n_similar, n_dissimilar = all_pair_scatters(self)
+        return S / max(n_similar, 1), D / max(n_dissimilar, 1)
+
+    def class_scatters(self) -> np.ndarray:
+        """(c, d, d) W_c of each class."""
+        raise NotImplementedError
+
+    def covariance(self, within: np.ndarray | None = None, *, ddof: int = 0) -> np.ndarray:
+        """T / (n − ddof) over all rows, those of no class included; ``within`` is Σ_c W_c, if it is known already."""
+        T = total_scatter(self, self.pooled() if within is None else within)
+        n, rest = self.counts.sum(), self.rest()
+        if rest.n:
+            gap = rest.mean - self.counts @ self.means / max(n, 1)
+            T = T + rest.scatter + n * rest.n / (n + rest.n) * np.outer(gap, gap)
+        return T / (n + rest.n - ddof)
 
 
-class ArrayMoments:
-    """Moments of rows in memory (or memory-mapped): two passes over X, nothing of size c·d² is stored.
+class ArrayMoments(ClassMoments):
+    """Moments of rows in memory or in a mapped file, read block by block; nothing of size c·d² is stored.
 
-    Rows with code −1 are left out.
+    One pass over X serves a call of ``within`` and, on the way, the means. Rows with code −1 belong to no class.
     """
 
-    def __init__(self, X: np.ndarray, codes: np.ndarray, n_classes: int | None = None):
-        self._X, self._codes = X, np.asarray(codes)
+    def __init__(
+        self, X: np.ndarray, codes: np.ndarray, n_classes: int | None = None, *, differ: np.ndarray | None = None
+    ):
+        self._X, self._codes, self._differ = X, np.asarray(codes), differ
         c = int(self._codes.max(initial=-1)) + 1 if n_classes is None else n_classes
         self.counts = np.bincount(self._codes[self._codes >= 0], minlength=c).astype(np.float64)
-        self._shift = _probe_mean(X)
-        self.means = np.zeros((c, X.shape[1]))  # about the shift, until the end
-        for rows in self._blocks():
-            self.means += _class_sums(X[rows], self._codes[rows], c)
-        n_rows = np.maximum(self.counts, 1)[:, None]
-        self._offset = self.means / n_rows - self._shift * (self.counts > 0)[:, None]  # class means about the shift
-        self.means = self.means / n_rows
+        self.dtype = X.dtype.name
+        self._shift = _probe_shift(X).astype(X.dtype)
+        self._centred = not self._shift.any()
+        self._offset: np.ndarray | None = None  # (c, d) class means about the shift
 
-    def _blocks(self):
-        return row_blocks(len(self._X), self._X.shape[1] * self._X.itemsize, buffers=3)
+    @property
+    def means(self) -> np.ndarray:  # type: ignore[override]
+        offset = self._offset if self._offset is not None else self._pass()[1]
+        return offset + self._shift * (self.counts > 0)[:, None]
 
     def within(self, *weights: np.ndarray) -> list[np.ndarray]:
-        X, codes, d = self._X, self._codes, self._X.shape[1]
-        shift = self._shift.astype(X.dtype)
-        row_weights = [np.append(np.asarray(w, dtype=np.float64), 0.0)[codes] for w in weights]  # code −1 → 0
-        plain = [bool(np.all(r == r[:1])) for r in row_weights]
-        S = [np.zeros((d, d)) for _ in weights]
-        for rows in self._blocks():
-            Xb = X[rows] - shift  # (b, d)
-            for s, r, same in zip(S, row_weights, plain, strict=True):
-                if same:
-                    s += (Xb.T @ Xb) * r[0]
-                else:
-                    s += Xb.T @ (Xb * r[rows, None].astype(X.dtype))
-        m = self._offset
+        S, m = self._pass(*weights)
         return [s - m.T @ (m * (self.counts * w)[:, None]) for s, w in zip(S, weights, strict=True)]
 
+    def rest(self) -> Group:
+        outside = np.where(self._codes < 0, 0, -1)
+        if not np.any(outside == 0):
+            d = self._X.shape[1]
+            return Group(0.0, np.zeros(d), np.zeros((d, d)))
+        moments = ArrayMoments(self._X, outside, 1)
+        scatter = moments.pooled()
+        return Group(float(moments.counts[0]), moments.means[0], scatter)
 
-class StreamMoments:
-    """Moments that grow by ``update`` and ``merge``: one pass, memory c·d², exact to rounding."""
+    def class_scatters(self) -> np.ndarray:
+        return _class_scatters(self._X, self._codes, self.means)
 
-    def __init__(self, n_features: int, n_classes: int = 0):
-        self.counts = np.zeros(n_classes)
-        self.means = np.zeros((n_classes, n_features))
-        self._scatters = np.zeros((n_classes, n_features, n_features))  # about the class means
+    def residuals(self) -> np.ndarray:
+        """(n, d) rows about their class means."""
+        return self._X - self.means[self._codes]
 
-    def _grow(self, c: int) -> None:
-        extra = c - len(self.counts)
-        if extra > 0:
-            d = self.means.shape[1]
-            self.counts = np.concatenate([self.counts, np.zeros(extra)])
-            self.means = np.concatenate([self.means, np.zeros((extra, d))])
-            self._scatters = np.concatenate([self._scatters, np.zeros((extra, d, d))])
+    def _pass(self, *weights: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        """Σ_i w_i z_i z_iᵀ for each weighting of the classes, and the class means of z, z the rows about the shift.
 
-    def update(self, X: np.ndarray, codes: np.ndarray) -> StreamMoments:
-        """Add rows; −1 is left out, a code not seen before opens a class."""
-        X, codes = np.asarray(X, dtype=np.float64), np.asarray(codes)
-        new = StreamMoments(X.shape[1], max(int(codes.max(initial=-1)) + 1, len(self.counts)))
-        order = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
-        for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(order) else ():
-            c, Xc = codes[rows[0]], X[rows]  # every row is touched once, however many classes there are
-            new.counts[c], new.means[c] = len(Xc), Xc.mean(axis=0)
-            centred = Xc - new.means[c]
-            new._scatters[c] = centred.T @ centred
+        Every product is of a matrix with itself, which costs half of a general one. Large classes are multiplied one by
+        one, and then one product serves all weightings; else each weighting takes a product of the rows times √w.
+        """
+        c, d = self.n_classes, self._X.shape[1]
+        S, sums = [np.zeros((d, d)) for _ in weights], np.zeros((c, d))
+        one_by_one = len(weights) > 1 and self.counts.sum() >= MIN_MEMBERS * c
+        for rows in self._blocks(SORTED_MIB if one_by_one else BLOCK_MIB):
+            X, codes = self._X[rows], self._codes[rows]
+            if one_by_one:
+                for k, Z in _by_class(X, codes):
+                    if not self._centred:
+                        Z -= self._shift
+                    product = Z.T @ Z
+                    sums[k] += np.ones(len(Z), dtype=Z.dtype) @ Z
+                    for s, w in zip(S, weights, strict=True):
+                        s += w[k] * product
+            else:
+                Z = X if self._centred else X - self._shift
+                if self._offset is None:
+                    sums += _class_sums(Z, codes, c)
+                for s, w in zip(S, weights, strict=True):
+                    s += _weighted_square(Z, np.append(w, 0.0)[codes])  # code −1 weighs 0
+        if self._offset is None:
+            self._offset = sums / np.maximum(self.counts, 1)[:, None]
+        return S, self._offset
+
+    def _blocks(self, mib: float) -> Iterator[slice]:
+        return row_blocks(len(self._X), self._X.shape[1] * self._X.itemsize, buffers=1, limit_mib=mib)
+
+
+class StreamMoments(ClassMoments):
+    """Moments that grow by ``update`` and ``merge``: one pass, exact to rounding, memory c·d².
+
+    Classes go by their names, so that chunks may bring them in any order; ``classes`` lists those seen, sorted.
+
+    Parameters
+    ----------
+    pooled : keep only Σ_c W_c, in memory d²: enough where all classes weigh the same
+    """
+
+    def __init__(self, n_features: int, *, pooled: bool = False):
+        self.classes = np.zeros(0, dtype=np.intp)  # (c,)
+        self.is_pooled = pooled
+        self.dtype = "float32"  # becomes float64 with the first chunk that is
+        # the last group are the rows of no class; pooled scatters are those of all classes together and of this group
+        self._counts, self._means = np.zeros(1), np.zeros((1, n_features))
+        self._scatters = np.zeros((2 if pooled else 1, n_features, n_features))
+
+    @property
+    def counts(self) -> np.ndarray:  # type: ignore[override]
+        return self._counts[:-1]
+
+    @property
+    def means(self) -> np.ndarray:  # type: ignore[override]
+        return self._means[:-1]
+
+    def within(self, *weights: np.ndarray) -> list[np.ndarray]:
+        weights = tuple(np.asarray(w, dtype=np.float64) for w in weights)
+        if not self.is_pooled:
+            return [np.tensordot(w, self._scatters[:-1], axes=1) for w in weights]
+        if not all(np.all(w == w[:1]) for w in weights):
+            raise ValueError(POOLED)
+        return [self._scatters[0] * w[0] for w in weights]
+
+    def class_scatters(self) -> np.ndarray:
+        if self.is_pooled:
+            raise ValueError(POOLED)
+        return self._scatters[:-1]
+
+    def rest(self) -> Group:
+        return Group(float(self._counts[-1]), self._means[-1], self._scatters[-1])
+
+    def update(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray | None = None) -> StreamMoments:
+        """Add rows. ``codes`` (n,) are places in ``classes``, by default names themselves; −1: of no class."""
+        codes = np.asarray(codes)
+        if classes is None:
+            classes, inverse = np.unique(codes[codes >= 0], return_inverse=True)
+            codes = np.where(codes < 0, -1, codes)
+            codes[codes >= 0] = inverse
+        c, new = len(classes), StreamMoments(X.shape[1], pooled=self.is_pooled)
+        groups = np.where(codes < 0, c, codes)
+        rows = ArrayMoments(X, groups, c + 1)
+        new.classes, new.dtype, new._counts = np.asarray(classes), rows.dtype, rows.counts
+        if self.is_pooled:
+            in_class = np.append(np.ones(c), 0.0)
+            weights = [in_class] if rows.counts[-1] == 0 else [in_class, 1 - in_class]
+            for k, scatter in enumerate(rows.within(*weights)):
+                new._scatters[k] = scatter
+        else:
+            new._scatters = _class_scatters(X, groups, rows.means)
+        new._means = rows.means
+        if not self._counts.any():  # nothing to merge with
+            vars(self).update(vars(new))
+            return self
         return self.merge(new)
 
     def merge(self, other: StreamMoments) -> StreamMoments:
-        """Add the moments of other rows of the same classes (pairwise update of Chan, Golub and LeVeque)."""
-        self._grow(len(other.counts))
-        other._grow(len(self.counts))
-        n = self.counts + other.counts
-        gap = other.means - self.means  # (c, d)
-        share = np.divide(other.counts, n, out=np.zeros_like(n), where=n > 0)
-        self._scatters += other._scatters + np.einsum("c,ci,cj->cij", self.counts * share, gap, gap)
-        self.means = self.means + share[:, None] * gap
-        self.counts = n
+        """Add the moments of other rows (pairwise update of Chan, Golub and LeVeque); ``other`` stays as it is."""
+        if self.is_pooled != other.is_pooled:
+            raise ValueError("moments of single classes and pooled moments cannot be merged")
+        classes = _union(self.classes, other.classes)
+        (n_a, mean, scatters), (n_b, there, more) = self._over(classes), other._over(classes)
+        n, gap = n_a + n_b, there - mean  # (c + 1, d)
+        share = np.divide(n_b, n, out=np.zeros_like(n), where=n > 0)
+        spread = n_a * share
+        scatters += more
+        if self.is_pooled:
+            scatters[0] += gap[:-1].T @ (gap[:-1] * spread[:-1, None])
+            scatters[1] += spread[-1] * np.outer(gap[-1], gap[-1])
+        else:
+            for k in np.flatnonzero(spread):  # one class at a time: no second array of c·d²
+                scatters[k] += spread[k] * np.outer(gap[k], gap[k])
+        self.dtype = np.result_type(self.dtype, other.dtype).name
+        self.classes, self._counts, self._means, self._scatters = classes, n, mean + share[:, None] * gap, scatters
         return self
 
-    def within(self, *weights: np.ndarray) -> list[np.ndarray]:
-        return [np.tensordot(np.asarray(w, dtype=np.float64), self._scatters, axes=1) for w in weights]
+    def _over(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts, means and scatters with room for more classes; the rows of no class stay last."""
+        if len(classes) == len(self.classes):
+            return self._counts, self._means, self._scatters
+        c, d = len(classes), self._means.shape[1]
+        place = np.append(np.searchsorted(classes, self.classes), c)
+        counts, means = np.zeros(c + 1), np.zeros((c + 1, d))
+        counts[place], means[place] = self._counts, self._means
+        if self.is_pooled:
+            return counts, means, self._scatters
+        scatters = np.zeros((c + 1, d, d))
+        scatters[place] = self._scatters
+        return counts, means, scatters
 
 
-def total_scatter(moments: Moments, within: np.ndarray) -> np.ndarray:
+class ListedMoments:
+    """What the closed forms need to know about rows with listed pairs (i, j, weight); there are no classes."""
+
+    n_classes = None
+
+    def __init__(self, X: np.ndarray, similar: Any, dissimilar: Any):
+        self._X, self._similar, self._dissimilar = X, similar, dissimilar
+        self.dtype = X.dtype.name
+
+    def mean_pair_scatters(self) -> tuple[np.ndarray, np.ndarray]:
+        """M_S, M_D: mean of (x_i − x_j)(x_i − x_j)ᵀ over the similar and over the dissimilar pairs."""
+        S, D = (pair_scatter(self._X, *e) / max(e[2].sum(), 1e-300) for e in (self._similar, self._dissimilar))
+        return S, D
+
+    def covariance(self, *, ddof: int = 0) -> np.ndarray:
+        return ArrayMoments(self._X, np.zeros(len(self._X), dtype=np.intp), 1).covariance(ddof=ddof)
+
+
+def total_scatter(moments: ClassMoments, within: np.ndarray) -> np.ndarray:
     """T = Σ_c W_c + Σ_c n_c (μ_c − μ)(μ_c − μ)ᵀ, given the unweighted within-class scatter."""
     return within + between_scatter(moments)
 
 
-def between_scatter(moments: Moments) -> np.ndarray:
+def between_scatter(moments: ClassMoments) -> np.ndarray:
     """Σ_c n_c (μ_c − μ)(μ_c − μ)ᵀ."""
-    n = moments.counts
-    M = moments.means - (n @ moments.means) / max(n.sum(), 1)
+    n, means = moments.counts, moments.means
+    M = means - (means[n.argmax()] if len(n) else 0)  # of equal means exactly 0
+    M -= (n @ M) / max(n.sum(), 1)
     return M.T @ (M * n[:, None])
 
 
-def all_pair_scatters(moments: Moments) -> tuple[np.ndarray, np.ndarray, float, float]:
+def all_pair_scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Σ_S, Σ_D over all similar and all dissimilar pairs i < j, and how many there are of each."""
     n_c = moments.counts
     n = n_c.sum()
     if np.all(n_c[n_c > 0] == n_c.max()):  # equal class sizes: one product instead of two
-        (within,) = moments.within(np.ones_like(n_c))
+        within = moments.pooled()
         similar = n_c.max() * within
     else:
         within, similar = moments.within(np.ones_like(n_c), n_c)
@@ -132,16 +303,58 @@ def all_pair_scatters(moments: Moments) -> tuple[np.ndarray, np.ndarray, float, 
     return similar, dissimilar, n_similar, float(n * (n - 1) / 2 - n_similar)
 
 
-def _probe_mean(X: np.ndarray, rows: int = 4096) -> np.ndarray:
-    """A point amid the data, to take second moments about: exactness does not depend on it, round-off does."""
-    step = max(1, len(X) // rows)
-    return np.asarray(X[::step], dtype=np.float64).mean(axis=0)
+def _probe_shift(X: np.ndarray, rows: int = 4096) -> np.ndarray:
+    """A point amid the data, to take second moments about: exactness does not depend on it, round-off does.
+
+    It is the origin, and nothing needs to be subtracted, where no mean is farther from it than the data spread.
+    """
+    probe = np.asarray(X[:: max(1, len(X) // rows)], dtype=np.float64)
+    mean = probe[0] + (probe - probe[0]).mean(axis=0)  # of equal rows exactly that row
+    return np.zeros_like(mean) if np.all(mean**2 <= np.square(probe - mean).mean(axis=0)) else mean
 
 
-def _class_sums(X: np.ndarray, codes: np.ndarray, c: int) -> np.ndarray:
-    """(c, d) sums of the rows of each class, in float64, by one sparse product."""
-    import scipy.sparse as sp
+def _class_sums(Z: np.ndarray, codes: np.ndarray, c: int) -> np.ndarray:
+    """(c, d) sums of the rows of each class, by one sparse product."""
+    known = codes >= 0
+    indicator = sp.csr_matrix(
+        (known.astype(Z.dtype), np.where(known, codes, 0), np.arange(len(Z) + 1)), shape=(len(Z), c)
+    )
+    return np.asarray(indicator.T @ Z)
 
-    members = np.flatnonzero(codes >= 0)
-    indicator = sp.csr_matrix((np.ones(len(members)), (codes[members], members)), shape=(c, len(X)))
-    return np.asarray(indicator @ X.astype(np.float64, copy=False))
+
+def _weighted_square(Z: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Σ_i w_i z_i z_iᵀ (d, d) with w ≥ 0 (b,)."""
+    if np.all(weight == weight[:1]):
+        return (Z.T @ Z) * weight[:1]
+    Y = Z * np.sqrt(weight).astype(Z.dtype)[:, None]
+    return Y.T @ Y
+
+
+def _by_class(X: np.ndarray, codes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each class that occurs, with a copy of its rows: a row is touched once, however many classes there are."""
+    short = codes.astype(np.int16) if codes.max(initial=0) < 2**15 else codes  # 16 bits are sorted by radix
+    order = np.argsort(short, kind="stable")[(codes < 0).sum() :]
+    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(order) else ():
+        yield int(codes[rows[0]]), X[rows]
+
+
+def _class_scatters(X: np.ndarray, codes: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """(c, d, d) scatter of each class about its mean."""
+    S = np.zeros((len(means), X.shape[1], X.shape[1]))
+    for rows in row_blocks(len(X), X.shape[1] * X.itemsize, buffers=1, limit_mib=SORTED_MIB):
+        for c, Z in _by_class(X[rows], codes[rows]):
+            Z -= means[c].astype(X.dtype)
+            S[c] += Z.T @ Z
+    return S
+
+
+def _union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """All class names of two chunks, sorted."""
+    if len(a) == 0 or len(b) == 0:
+        return a if len(b) == 0 else b
+    if (a.dtype.kind in "US") != (b.dtype.kind in "US") and "O" not in (a.dtype.kind, b.dtype.kind):
+        raise TypeError(
+            f"class labels must be of one kind in all chunks; these are {a.dtype} ({a[0]!r}, …), those before "
+            f"{b.dtype} ({b[0]!r}, …)"
+        )
+    return np.union1d(a, b)

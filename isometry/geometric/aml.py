@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from isometry.base import LinearMetric, mean_pair_scatters
+from isometry.base import LinearMetric
 from isometry.core.solve import Progress, Solution, alternate, lbfgs
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.core.start import mean_sqdist
+from isometry.moments import mean_pair_scatters
 from isometry.supervision import Labels, Pairs
 
 

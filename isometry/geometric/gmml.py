@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.base import LinearMetric, mean_pair_scatters
-from isometry.core.linalg import RANK_TOL, definite, joint_range
+from isometry.core.linalg import RANK_TOL, definite, joint_range, symmetrize
 from isometry.core.priors import prior_matrix
 from isometry.core.spd import inverse_geodesic_factor
+from isometry.moments import MomentsMetric
 from isometry.supervision import Labels, Pairs
 
 
-class GMML(LinearMetric):
+class GMML(MomentsMetric):
     """The point at fraction t of the geodesic from the inverse similar scatter to the dissimilar scatter.
 
     W = (S + λW₀⁻¹)⁻¹ ♯_t (D + λW₀),  which for t = 1/2 minimises  tr(WS) + tr(W⁻¹D) + λ D_sym(W, W₀)
@@ -46,15 +46,15 @@ class GMML(LinearMetric):
         self.reg = reg
         self.prior = prior
 
-    def _fit(self, X, side):
+    def _fit_moments(self, moments):
         if not 0 <= self.t <= 1:
             raise ValueError(f"t={self.t} must lie in [0, 1]")
         if self.reg < 0:
             raise ValueError(f"reg={self.reg} must not be negative")
-        p = self._check_n_components(X.shape[1])
-        S, D = mean_pair_scatters(X, side)
+        S, D = moments.mean_pair_scatters()
+        p = self._check_n_components(len(S))
         if self.reg > 0:
-            W0 = prior_matrix(self.prior, X)
+            W0 = self._prior(moments, len(S))
             L = inverse_geodesic_factor(S + self.reg * sla.inv(W0), D + self.reg * W0, self.t)
         else:
             if np.trace(S) <= RANK_TOL * np.trace(D):
@@ -62,7 +62,12 @@ class GMML(LinearMetric):
             Q = joint_range(S, D)
             Sr, Dr = Q.T @ S @ Q, Q.T @ D @ Q
             L = inverse_geodesic_factor(definite(Sr, 0.0, tol=1e-9), definite(Dr, 0.0, tol=0.0), self.t) @ Q.T
-        self._set_components(_leading(L, p), X.dtype)
+        self._set_components(_leading(L, p), moments.dtype)
+
+    def _prior(self, moments, d):
+        if isinstance(self.prior, str) and self.prior == "covariance":  # of the moments: there may be no rows at hand
+            return symmetrize(sla.inv(definite(moments.covariance(ddof=1), 0.0, least=1e-6)))
+        return prior_matrix(self.prior, np.empty((0, d)))
 
 
 def _leading(L: np.ndarray, p: int | None) -> np.ndarray:

@@ -6,8 +6,9 @@ import warnings
 
 import numpy as np
 
-from isometry.base import MetricLearner, mean_pair_scatters
+from isometry.base import MetricLearner
 from isometry.core.spd import shifted_mean_factor
+from isometry.moments import mean_pair_scatters
 from isometry.supervision import Labels, Pairs
 
 

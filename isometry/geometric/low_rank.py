@@ -8,10 +8,11 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, mean_pair_scatters
+from isometry.base import LinearMetric
 from isometry.core.linalg import symmetrize, top_eigenvectors
 from isometry.core.solve import Solution, riemannian
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
+from isometry.moments import mean_pair_scatters
 from isometry.supervision import Labels, Pairs
 
 # f(U) = Σ φ(log m_i): φ and φ' as functions of m

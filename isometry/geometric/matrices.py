@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isometry.base import MetricLearner, mean_pair_scatters
+from isometry.base import MetricLearner
+from isometry.moments import mean_pair_scatters
 from isometry.supervision import Labels, Pairs
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.neighbors import NearestNeighbors
 
 from isometry.base import LinearMetric
 from isometry.core.distance import row_blocks
@@ -71,6 +73,22 @@ class PartialLabelGMML(LinearMetric):
         S = (scatter(X, A) + self.reconstruction * R.T @ R) / anchors
         D = self._unlike(X, Y, np.where(np.isfinite(dist), dist, -1).max(axis=1))
         self._set_components(inverse_geodesic_factor(ridge(S, self.reg), ridge(D, self.reg), self.t), dtype)
+
+    def vote_predict(self, X: Any, X_train: Any, candidates: Any) -> np.ndarray:
+        """(m,) column of ``candidates`` (n, q), the sets of the training rows, that most of the neighbours speak for.
+
+        The k nearest training rows in the learned space vote for all their candidates; one at distance d_r has the
+        weight 1 − d_r/Σ_s d_s, so that near ones count more.
+        """
+        mask = candidates.mask if isinstance(candidates, Candidates) else np.asarray(candidates)
+        Z_train, Z = (np.asarray(self.transform(part), dtype=np.float64) for part in (X_train, X))
+        if len(mask) != len(Z_train):
+            raise ValueError(f"X_train has {len(Z_train)} rows but candidates has {len(mask)}")
+        k = min(self.n_neighbors, len(Z_train))
+        dist, index = NearestNeighbors(n_neighbors=k).fit(Z_train).kneighbors(Z)  # (m, k)
+        total = dist.sum(axis=1, keepdims=True)
+        weight = 1 - np.divide(dist, total, out=np.zeros_like(dist), where=(total > 0) & (k > 1))
+        return np.einsum("mk,mkq->mq", weight, mask[index]).argmax(axis=1)
 
     def _rebuild(self, X: np.ndarray, Y: np.ndarray, hits: np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
         """Weights w (n, n), rows of sum 1, and residuals r (n, d)."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import mean_pair_scatters
 from isometry.core.priors import prior_matrix
 from isometry.core.spd import shifted_mean_factor, spd_log
 from isometry.geometric.matrices import MatrixMetric, one_sided_scatters
+from isometry.moments import mean_pair_scatters
 
 
 class SPDGMML(MatrixMetric):

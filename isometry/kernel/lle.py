@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from isometry.base import mean_pair_scatters
-from isometry.core.linalg import fix_signs, ridge
+import numpy as np
+import scipy.linalg as sla
+
+from isometry.core.kernels import KernelMap
+from isometry.core.linalg import RANK_TOL, fix_signs, ridge
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.kernelized import KernelMetric
+from isometry.moments import mean_pair_scatters
 from isometry.spectral.trace_ratio import ratio_directions
 from isometry.supervision import Labels, Pairs
+
+CHOICES = {"geometry": ("input", "kernel"), "constraint": ("rkhs", "coef"), "basis": ("all", "constrained")}
 
 
 class KernelLLE(KernelMetric):
@@ -27,6 +33,9 @@ class KernelLLE(KernelMetric):
     geometry : neighbours and weights in the "input" space, or in the components kept of the "kernel": the only choice
         if it is precomputed
     ridge : relative ridge on the denominator
+    constraint : "rkhs", TᵀKT = I: orthonormal directions of feature space; or "coef", TᵀT = I, which depends on the
+        samples that span it
+    basis : "all" samples may carry coefficients, or only the "constrained" ones: those that occur in a similar pair
     kernel, gamma, degree, coef0, landmarks, random_state : of `Kernelized`
     variance, max_rank : components to keep of the centred kernel, before the ratio is formed: it would be won by
         directions of almost no variance, which do not generalise
@@ -58,6 +67,8 @@ class KernelLLE(KernelMetric):
         lle_reg=1e-3,
         geometry="input",
         ridge=1e-3,
+        constraint="rkhs",
+        basis="all",
         kernel="rbf",
         gamma=None,
         degree=3,
@@ -75,6 +86,8 @@ class KernelLLE(KernelMetric):
         self.lle_reg = lle_reg
         self.geometry = geometry
         self.ridge = ridge
+        self.constraint = constraint
+        self.basis = basis
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -87,8 +100,9 @@ class KernelLLE(KernelMetric):
         self.random_state = random_state
 
     def _fit(self, X, side):
-        if self.geometry not in ("input", "kernel"):
-            raise ValueError(f"geometry={self.geometry!r} is unknown; expected 'input' or 'kernel'")
+        for name, (one, other) in CHOICES.items():
+            if (value := getattr(self, name)) not in (one, other):
+                raise ValueError(f"{name}={value!r} is unknown; expected {one!r} or {other!r}")
         if self.n_neighbors < 1 or self.reg < 0 or self.ridge < 0:
             raise ValueError("n_neighbors must be at least 1, reg and ridge not negative")
         p = None if isinstance(self.n_components, str) else self.n_components
@@ -96,12 +110,28 @@ class KernelLLE(KernelMetric):
             raise ValueError(f"n_components={p} must be 'auto' or at least 1")
         phi = self._kernel_map(X, variance=self.variance, max_rank=self.max_rank)
         F = phi(X)  # (n, r)
+        base = F if self.geometry == "kernel" or phi.landmarks is None else X - X.mean(axis=0)
+        A = self._directions(phi, F, side)  # (r, q)
+        F = F @ A
         M_S, M_D = mean_pair_scatters(F, side)
-        precomputed = phi.landmarks is None
-        base = F if self.geometry == "kernel" or precomputed else X - X.mean(axis=0)
-        R = F - reconstruction_weights(base, self.n_neighbors, self.lle_reg) @ F  # (n, r), RᵀR = FᵀEF
+        R = F - reconstruction_weights(base, self.n_neighbors, self.lle_reg) @ F  # (n, q), RᵀR = FᵀEF
         C = ridge(M_S + self.reg / len(X) * R.T @ R, self.ridge)
         few = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
         U, self.ratio_, solution = ratio_directions(M_D, C, p, few=few, max_iter=self.max_iter, tol=self.tol)
-        self._keep(phi, fix_signs(U.T))
+        self._keep(phi, fix_signs((A @ U).T))
         self._record(solution)
+
+    def _directions(self, phi: KernelMap, F: np.ndarray, side: Labels | Pairs) -> np.ndarray:
+        """A (r, q) such that z = UᵀAᵀφ with orthonormal U is the map of a T that meets the constraint.
+
+        T = Bc for the samples B that may carry coefficients, whose images F_B = VSQᵀ: z = cᵀF_B φ. TᵀKT = |F_Bᵀc|², so
+        that A = Q for "rkhs"; with c = VU, TᵀT = UᵀU and A = QS for "coef".
+        """
+        if self.basis == "all":
+            S, Q = np.sqrt(phi.spectrum), np.eye(F.shape[1])
+        else:
+            linked = side.codes >= 0 if isinstance(side, Labels) else np.unique(np.r_[side.similar.i, side.similar.j])
+            _, S, Qt = sla.svd(F[linked], full_matrices=False)
+            rank = np.count_nonzero(S / S[0] > RANK_TOL)
+            S, Q = S[:rank], Qt[:rank].T
+        return Q * S if self.constraint == "coef" else Q

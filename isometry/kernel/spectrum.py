@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import mean_pair_scatters
 from isometry.kernelized import KernelMetric
+from isometry.moments import mean_pair_scatters
 from isometry.supervision import Labels, Pairs, as_supervision
 
 

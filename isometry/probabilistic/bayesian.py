@@ -127,15 +127,22 @@ class BayesianML(MetricPosterior, LinearMetric):
         u = np.hstack([-np.ones((len(w), 1)), w])  # (m, K + 1)
         return u, u @ self.posterior_mean_, np.einsum("ij,ij->i", u @ self.posterior_covariance_, u)
 
-    def _probability(self, mean, variance):
+    def _probability(self, mean, variance, *, exact=False):
+        if exact:
+            return _expectation(lambda excess: expit(-excess), mean, variance)
         return expit(-mean / np.sqrt(1 + np.pi * variance / 8))  # E σ(−excess), by MacKay's approximation
 
     def _noise_entropy(self, mean, variance):
-        excess = mean[:, None] + np.sqrt(variance)[:, None] * NODES  # (m, 20)
-        return binary_entropy(expit(-excess)) @ WEIGHTS / np.sqrt(2 * np.pi)
+        return _expectation(lambda excess: binary_entropy(expit(-excess)), mean, variance)
 
     def _information(self, mean, variance):
         return 2 * jaakkola_jordan(np.sqrt(mean**2 + variance))
+
+
+def _expectation(f, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """E f(z) for each of z ~ N(mean, variance), by 20-point Gauss–Hermite quadrature."""
+    z = mean[:, None] + np.sqrt(variance)[:, None] * NODES  # (m, 20)
+    return f(z) @ WEIGHTS / np.sqrt(2 * np.pi)
 
 
 class SigmoidLikelihood:

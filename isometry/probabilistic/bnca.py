@@ -142,7 +142,7 @@ class BNCA(MetricPosterior, LinearMetric):
         variance = np.einsum("ij,ij->i", w @ self.posterior_covariance_, w)
         return w, w @ self.posterior_mean_ - self.bias_, variance
 
-    def _probability(self, mean, variance):
+    def _probability(self, mean, variance, *, exact=False):
         std = np.sqrt(np.maximum(variance, 1e-300))
         return ndtr(-mean / std)  # that the squared distance lies below the threshold
 

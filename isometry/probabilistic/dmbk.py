@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.linalg as sla
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 
-from isometry.base import LinearMetric, mean_pair_scatters
 from isometry.core.edges import Edges, Loss
-from isometry.core.linalg import ridge, row_range, sym_fn
+from isometry.core.linalg import ridge, row_range, sym_fn, top_eigenvectors
+from isometry.core.moments import ClassMoments, between_scatter
 from isometry.core.solve import Progress, lbfgs
-from isometry.core.start import initial_map
+from isometry.moments import MomentsMetric, label_moments
 from isometry.sampling import signed_edges
 from isometry.supervision import Labels
 
@@ -19,7 +21,7 @@ DIVERGENCES = {"normalised": (1.0, 0.0), "plain": (0.0, 1.0), "both": (1.0, 1.0)
 SMOOTHING = 1e-12  # under the root of a distance, whose slope is infinite at 0
 
 
-class DMBK(LinearMetric):
+class DMBK(MomentsMetric):
     """A subspace in which the divergences between all classes, small ones too, are large and balanced.
 
     max_U mean_{i≠j} log e_ij + reg mean_D |Uᵀ(x − x')|  subject to  mean_S |Uᵀ(x − x')|² = 1
@@ -33,10 +35,11 @@ class DMBK(LinearMetric):
     n_components : p < d, since with p = d the divergences do not depend on U (default: max(c − 1, d // 2), below d)
     divergence : "normalised", log e_ij as above; "plain", log KL_ij, which enlarges divergences rather than balance
         them; or "both", their sum
-    reg : weight of the distances of dissimilar pairs
-    whiten : the divergences fix the span of U only. True: within it, whiten the covariance of the classes; False: the
-        literal optimum, which likes one or two long directions
-    shrinkage : share of a multiple of the identity in each Σ_i
+    reg : weight of the distances of dissimilar pairs. With 0 class Gaussians are all that is needed, and chunks will do
+    whiten : the divergences fix the span of U only. True: the best U among those that whiten the covariance of the
+        classes; False: any U. The supremum is then often not attained: one or two directions grow without end
+    kl_constant : whether the divergences contain their −p/2, without which a class differs from itself
+    shrinkage : share of a multiple of the identity in each Σ_i, and in the covariance that is whitened
     pairs : which pairs enter D: "auto", `AllPairs()` or `RandomPairs(n)`
     n_init : starts: discriminant directions first, then random ones
     max_iter, tol, random_state, verbose : as everywhere
@@ -62,11 +65,12 @@ class DMBK(LinearMetric):
         divergence="normalised",
         reg=1.0,
         whiten=True,
+        kl_constant=True,
         shrinkage=1e-3,
         pairs="auto",
         n_init=3,
-        max_iter=200,
-        tol=1e-6,
+        max_iter=500,
+        tol=1e-5,
         random_state=None,
         verbose=False,
     ):
@@ -74,6 +78,7 @@ class DMBK(LinearMetric):
         self.divergence = divergence
         self.reg = reg
         self.whiten = whiten
+        self.kl_constant = kl_constant
         self.shrinkage = shrinkage
         self.pairs = pairs
         self.n_init = n_init
@@ -83,45 +88,67 @@ class DMBK(LinearMetric):
         self.verbose = verbose
 
     def _fit(self, X, side):
+        self._check_parameters()
+        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: differences span n − 1 dimensions
+        Y, rng = (X - X.mean(axis=0)).astype(np.float64) @ Q, check_random_state(self.random_state)
+        U = self._solve(self._problem(Y, side, rng), label_moments(Y, side), rng)
+        self._set_components((Q @ U).T, X.dtype)
+
+    def _gaussians_suffice(self):
+        if self.reg > 0:
+            raise AttributeError(f"DMBK learns from chunks by their class Gaussians alone: set reg=0, not {self.reg}")
+        return True
+
+    @available_if(_gaussians_suffice)
+    def partial_fit(self, X, y=None):
+        """Add a chunk of rows and learn from all chunks so far; with reg=0 only."""
+        return super().partial_fit(X, y)
+
+    def _fit_moments(self, moments):
+        self._check_parameters()
+        if self.reg > 0:
+            raise ValueError(
+                f"DMBK learns from chunks by their class Gaussians alone: set reg=0, since reg={self.reg} asks for "
+                "distances between rows of different chunks"
+            )
+        U = self._solve(self._gaussians(moments), moments, check_random_state(self.random_state))
+        self._set_components(U.T, moments.dtype)
+
+    def _check_parameters(self):
         if self.divergence not in DIVERGENCES:
             raise ValueError(f"divergence={self.divergence!r} is unknown; expected one of {', '.join(DIVERGENCES)}")
         if self.reg < 0 or self.shrinkage < 0 or self.n_init < 1:
             raise ValueError(
                 f"reg={self.reg} and shrinkage={self.shrinkage} must not be negative, n_init={self.n_init} at least 1"
             )
-        rng, p = check_random_state(self.random_state), self._check_n_components(X.shape[1])
-        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: differences span n − 1 dimensions
-        Y = (X - X.mean(axis=0)).astype(np.float64) @ Q
-        d = Y.shape[1]
-        p = min(p or max(1, min(d - 1, max(len(side.classes) - 1, d // 2))), d)
-        problem = self._problem(Y, side, rng)
+
+    def _solve(self, problem: BalancedDivergence, moments: ClassMoments, rng) -> np.ndarray:
+        """U (d, p), the best of all starts."""
+        d, p = len(problem.similar), self._check_n_components(self.n_features_in_)
+        p = min(p or max(1, min(d - 1, max(moments.n_classes - 1, d // 2))), d)
+        search = WhiteDivergence(problem, max(self.shrinkage, 1e-9)) if self.whiten else problem
         with Progress(self.verbose, "DMBK", self.n_init * self.max_iter) as progress:
             runs = [
-                lbfgs(problem, V, max_iter=self.max_iter, tol=self.tol, progress=progress)
-                for V in self._starts(Y, side, p, rng)
+                lbfgs(search, V, max_iter=self.max_iter, tol=self.tol, memory=50, progress=progress)
+                for V in self._starts(moments, p, rng)
             ]
         best = min(runs, key=lambda run: run.value)
-        U = problem.normalise(best.x)
-        if self.whiten:
-            U = problem.normalise(U @ sym_fn(ridge(U.T @ problem.pooled @ U, 1e-6), lambda w: 1 / np.sqrt(w)))
-        self._set_components((Q @ U).T, X.dtype)
         self._record(best)
+        return search.normalise(best.x)
 
-    def _starts(self, Y, side, p, rng):
+    def _starts(self, moments, p, rng):
         """Discriminant directions filled up with principal ones, all orthonormal; then random subspaces."""
-        q = min(p, max(len(side.classes) - 1, 1))
-        directions = [initial_map(Y, side, "lda", q, rng).T, initial_map(Y, side, "pca", Y.shape[1], rng).T]
+        within, n = moments.pooled(), moments.counts.sum()
+        q, between = min(p, max(moments.n_classes - 1, 1)), between_scatter(moments)
+        directions = [top_eigenvectors(between / n, within / n, q, reg=1e-4)[1], top_eigenvectors(within + between)[1]]
         yield np.linalg.qr(np.hstack(directions))[0][:, :p]
         for _ in range(self.n_init - 1):
-            yield np.linalg.qr(rng.standard_normal((Y.shape[1], p)))[0]
+            yield np.linalg.qr(rng.standard_normal((len(within), p)))[0]
 
     def _problem(self, Y, side, rng) -> BalancedDivergence:
-        groups = [Y[side.codes == c] for c in np.flatnonzero(side.counts > 1)]
-        counts, means = np.array([len(G) for G in groups], dtype=np.float64), np.array([G.mean(axis=0) for G in groups])
-        covariances = np.array([np.cov(G, rowvar=False, bias=True).reshape(Y.shape[1], -1) for G in groups])
-        pooled = np.tensordot(counts / counts.sum(), covariances, axes=1)
-        spread = np.maximum(np.trace(covariances, axis1=1, axis2=2), 1e-3 * np.trace(pooled))  # copies have none
-        covariances += (self.shrinkage * spread / Y.shape[1])[:, None, None] * np.eye(Y.shape[1])
+        gaussians = self._gaussians(label_moments(Y, side))
+        if self.reg == 0:
+            return gaussians
         signed = signed_edges(side, self.pairs, Y, rng)
 
         def far(d, t):
@@ -130,24 +157,34 @@ class DMBK(LinearMetric):
 
         weight = self.reg / max(signed.n_dissimilar, 1)
         loss = signed.loss(far, similar=0.0, dissimilar=weight)
-        similar = ridge(mean_pair_scatters(Y, side)[0], 1e-12)
+        return replace(gaussians, far=(Y, signed.edges, loss))
+
+    def _gaussians(self, moments) -> BalancedDivergence:
+        """The divergences alone: a Gaussian for every class of two samples or more."""
+        several = moments.counts > 1
+        counts, means = moments.counts[several], moments.means[several]
+        covariances = moments.class_scatters()[several] / counts[:, None, None]
+        d = means.shape[1]
+        pooled = np.tensordot(counts / counts.sum(), covariances, axes=1)
+        spread = np.maximum(np.trace(covariances, axis1=1, axis2=2), 1e-3 * np.trace(pooled))  # copies have none
+        covariances += (self.shrinkage * spread / d)[:, None, None] * np.eye(d)
+        similar = ridge(moments.mean_pair_scatters()[0], 1e-12)
         terms = DIVERGENCES[self.divergence]
-        return BalancedDivergence(Y, signed.edges, loss, similar, pooled, counts, means, covariances, terms)
+        return BalancedDivergence(similar, pooled, counts, means, covariances, terms, self.kl_constant)
 
 
 @dataclass(frozen=True)
 class BalancedDivergence:
     """The objective, to minimise over V (d, p): it is evaluated at U = V/√tr(VᵀM_S V), where the constraint holds."""
 
-    Y: np.ndarray  # (n, d)
-    edges: Edges
-    loss: Loss  # −reg · mean distance over dissimilar pairs
     similar: np.ndarray  # (d, d) M_S
     pooled: np.ndarray  # (d, d) covariance within classes
     counts: np.ndarray  # (c,)
     means: np.ndarray  # (c, d)
     covariances: np.ndarray  # (c, d, d)
     terms: tuple[float, float]
+    constant: bool = True
+    far: tuple[np.ndarray, Edges, Loss] | None = None  # rows (n, d), pairs, and −reg · mean distance of dissimilar ones
 
     def normalise(self, V: np.ndarray) -> np.ndarray:
         return V / np.sqrt(np.vdot(V, self.similar @ V))
@@ -155,10 +192,13 @@ class BalancedDivergence:
     def __call__(self, V: np.ndarray) -> tuple[float, np.ndarray]:
         U = self.normalise(V)
         value, G = self.divergence(U)
-        far, pull = self.edges.evaluate(self.Y @ U, self.loss)
-        G = 2 * self.Y.T @ pull - G
+        value, G = -value, -G
+        if self.far is not None:
+            Y, edges, loss = self.far
+            far, pull = edges.evaluate(Y @ U, loss)
+            value, G = value + far, G + 2 * Y.T @ pull
         scale = np.sqrt(np.vdot(V, self.similar @ V))
-        return far - value, (G - self.similar @ U * np.vdot(G, U)) / scale
+        return value, (G - self.similar @ U * np.vdot(G, U)) / scale
 
     def kl(self, U: np.ndarray):
         """KL_ij (c, c) between the projected classes, and what its gradient needs."""
@@ -168,7 +208,7 @@ class BalancedDivergence:
         M = self.means @ U
         delta = M[:, None] - M  # (c, c, p)
         traces = np.einsum("jpq,ipq->ij", A, S) + np.einsum("ijp,jpq,ijq->ij", delta, A, delta)
-        return (logdet - logdet[:, None] + traces - U.shape[1]) / 2, SU, S, A, delta
+        return (logdet - logdet[:, None] + traces - U.shape[1] * self.constant) / 2, SU, S, A, delta
 
     def divergence(self, U: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean of log e_ij (and of log KL_ij) over ordered pairs of classes, and its gradient in U."""
@@ -188,3 +228,22 @@ class BalancedDivergence:
         R = (w.sum(axis=0) - w.sum(axis=1))[:, None, None] * A - A @ T @ A + np.einsum("kj,jpq->kpq", w, A)
         E = np.einsum("ij,ijp,jpq->ijq", w, delta, A)
         return value, np.einsum("kdp,kpq->dq", SU, R) + self.means.T @ (E.sum(axis=1) - E.sum(axis=0))
+
+
+class WhiteDivergence:
+    """The objective over subspaces, span(HV) for V (d, p), H = C_w^{-1/2}: at U = HT, T the Q factor of V.
+
+    It depends on the span of V alone, so that there is no scale and no rotation in which a search could run away.
+    """
+
+    def __init__(self, objective: BalancedDivergence, shrinkage: float):
+        self.objective, self.root = objective, sym_fn(ridge(objective.pooled, shrinkage), lambda w: 1 / np.sqrt(w))
+
+    def normalise(self, V: np.ndarray) -> np.ndarray:
+        return self.objective.normalise(self.root @ np.linalg.qr(V)[0])
+
+    def __call__(self, V: np.ndarray) -> tuple[float, np.ndarray]:
+        T, R = np.linalg.qr(V)
+        value, G = self.objective(self.root @ T)
+        G = self.root @ G
+        return value, sla.solve_triangular(R, (G - T @ (T.T @ G)).T).T

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from isometry.base import ObjectiveMetric
 from isometry.core.edges import NeighborEdges
 from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.objective import Objective
+from isometry.core.solve import lbfgs
 from isometry.core.start import neighbor_sqdist
 from isometry.probabilistic.nca import penalty_weight, ridge_penalty, sum_loss
 from isometry.supervision import Labels
@@ -25,6 +28,8 @@ class FastNCA(ObjectiveMetric):
     ----------
     n_components : p (default: all features)
     n_neighbors : k; a smaller class gives all its members
+    n_updates : how often at most hits and misses are sought anew, in the learned space, after the search has ended; it
+        goes on from there while the graph still changes and the objective on the new one can be improved
     reg : penalty on |L|²; "auto": a thousandth of the value above which L = 0 becomes a local optimum
     init : "auto" (LDA if p ≤ c − 1, else PCA), "pca", "lda", "identity", "random" or an array (p, d)
     max_iter, tol, random_state, verbose : as everywhere
@@ -47,15 +52,17 @@ class FastNCA(ObjectiveMetric):
         n_components=None,
         *,
         n_neighbors=10,
+        n_updates=0,
         reg="auto",
         init="auto",
-        max_iter=100,
+        max_iter=500,
         tol=1e-5,
         random_state=None,
         verbose=False,
     ):
         self.n_components = n_components
         self.n_neighbors = n_neighbors
+        self.n_updates = n_updates
         self.reg = reg
         self.init = init
         self.max_iter = max_iter
@@ -67,12 +74,32 @@ class FastNCA(ObjectiveMetric):
         return neighbor_sqdist(Z, rng)  # a saturated softmax has no gradient
 
     def _objective(self, X, side, rng):
-        if self.n_neighbors < 1:
-            raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1")
-        k = min(self.n_neighbors, len(X) - 1)
-        hits, misses = target_neighbors(X, side.codes, k), nearest_misses(X, side.codes, k)  # (n, k)
-        edges = NeighborEdges(np.hstack([hits, misses]))
-        is_hit = np.arange(edges.index.shape[1]) < hits.shape[1]  # (2k,)
-        loss = sum_loss(lambda rows: is_hit, len(X))
-        self.reg_ = penalty_weight(self.reg, Objective(X, edges, loss))
-        return Objective(X, edges, loss, ridge_penalty(self.reg_))
+        if self.n_neighbors < 1 or self.n_updates < 0:
+            raise ValueError(
+                f"n_neighbors={self.n_neighbors} must be at least 1 and n_updates={self.n_updates} not negative"
+            )
+        self._codes = side.codes
+        accuracy = self._accuracy(X, X)
+        self.reg_ = penalty_weight(self.reg, accuracy)
+        return replace(accuracy, penalty=ridge_penalty(self.reg_))
+
+    def _accuracy(self, X: np.ndarray, Z: np.ndarray) -> Objective:
+        """−(1/n) Σ p_i on the graph of hits and misses that are nearest in Z (n, p)."""
+        codes, k = self._codes, min(self.n_neighbors, len(X) - 1)
+        hits, misses = target_neighbors(Z, codes, k), nearest_misses(Z, codes, k)  # (n, k)
+        is_hit = np.arange(hits.shape[1] + k) < hits.shape[1]  # (2k,)
+        return Objective(X, NeighborEdges(np.hstack([hits, misses])), sum_loss(lambda rows: is_hit, len(X)))
+
+    def _improve(self, objective, solution, rng, options):
+        for _ in range(self.n_updates):
+            Z, before = objective.X @ solution.x.T.astype(objective.X.dtype), objective.edges.index
+            objective = replace(self._accuracy(objective.X, Z), penalty=objective.penalty)
+            start = objective(solution.x)[0]
+            if np.array_equal(np.sort(before), np.sort(objective.edges.index)):
+                break
+            step = lbfgs(objective, solution.x, **options)
+            if step.value >= start - self.tol * abs(start):
+                break
+            solution = replace(step, n_iter=solution.n_iter + step.n_iter, history=solution.history + step.history)
+        del self._codes
+        return solution

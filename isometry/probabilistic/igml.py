@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.base import LinearMetric, label_moments
 from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
 from isometry.core.moments import between_scatter
+from isometry.moments import MomentsMetric
 from isometry.supervision import Labels
 
 
-class IGML(LinearMetric):
+class IGML(MomentsMetric):
     """The metric whose kernel X W Xᵀ is nearest, as the covariance of a Gaussian, to the kernel of the labels.
 
     min_{W ≻ 0} tr(K_L⁻¹ X W Xᵀ) − log det W,  K_L = Y Yᵀ + λI, Y the one-hot labels
@@ -36,23 +36,22 @@ class IGML(LinearMetric):
     """
 
     _sees = (Labels,)
+    _pooled = True
 
     def __init__(self, n_components=None, *, label_reg=1e-2, reg=1e-8):
         self.n_components = n_components
         self.label_reg = label_reg
         self.reg = reg
 
-    def _fit(self, X, side):
+    def _fit_moments(self, moments):
         lam = self.label_reg
         if not lam > 0:
             raise ValueError(f"label_reg={lam} must be positive")
-        p = self._check_n_components(X.shape[1])
-        moments = label_moments(X, side)
-        n_k = moments.counts
-        (within,) = moments.within(np.ones_like(n_k))
+        n_k, within = moments.counts, moments.pooled()
+        p = self._check_n_components(len(within))
         mu = moments.means - n_k @ moments.means / n_k.sum()  # (c, d)
         M = within + mu.T @ (mu * (lam * n_k / (n_k + lam))[:, None])  # λ Xᵀ K_L⁻¹ X
         Q = column_range(within + between_scatter(moments))  # where the data have variance
         w, V = sla.eigh(definite(symmetrize(Q.T @ M @ Q), self.reg))
         L = fix_signs(np.sqrt(lam / w)[:, None] * (Q @ V).T)  # the smallest eigenvalue of M weighs most
-        self._set_components(L[:p], X.dtype)
+        self._set_components(L[:p], moments.dtype)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from isometry.base import LinearMetric
 from isometry.core.basis import eigenbasis
 from isometry.core.edges import DenseEdges, Edges, Loss, NeighborEdges
 from isometry.core.graph import nearest_misses, pair_neighbors, target_neighbors
-from isometry.core.solve import Progress, lbfgs
+from isometry.core.probability import neighbor_softmax
+from isometry.core.solve import Progress, alternate, lbfgs
 from isometry.probabilistic.nca import is_alone, log_loss, same_class
 from isometry.supervision import Labels, Pairs
 
@@ -29,6 +32,8 @@ class LDM(LinearMetric):
     n_neighbors : with labels, the nearest samples of the same class and of others that make up S_i and D_i. None: all
         samples, or 10 of each kind above 2,000 samples
     reg : penalty on λ, in coordinates of mean squared distance 1; keeps the scale finite
+    solver : "lbfgs" on the likelihood itself; or "mm", the bounds of the paper: the similar partners' log-sum-exp gives
+        way to its tangent, what is left is concave and is maximised, and so on
     max_iter, tol, verbose : as everywhere
 
     Notes
@@ -45,10 +50,13 @@ class LDM(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(self, n_components=None, *, n_neighbors=None, reg=1e-4, max_iter=200, tol=1e-6, verbose=False):
+    def __init__(
+        self, n_components=None, *, n_neighbors=None, reg=1e-4, solver="lbfgs", max_iter=200, tol=1e-6, verbose=False
+    ):
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.reg = reg
+        self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
         self.verbose = verbose
@@ -56,38 +64,88 @@ class LDM(LinearMetric):
     def _fit(self, X, side):
         if self.reg < 0:
             raise ValueError(f"reg={self.reg} must not be negative")
+        if self.solver not in ("lbfgs", "mm"):
+            raise ValueError(f"solver={self.solver!r} is unknown; expected 'lbfgs' or 'mm'")
         basis = eigenbasis(X, self._check_n_components(X.shape[1]) or min(X.shape[1], 30))
-        objective = self._objective(basis(X), side)
-        K = len(basis.map)
+        start, Y = np.ones(len(basis.map)), basis(X)
         with Progress(self.verbose, "LDM", self.max_iter) as progress:
             options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            solution = lbfgs(objective, np.ones(K), bounds=[(0.0, None)] * K, **options)
+            if self.solver == "lbfgs":
+                solution = lbfgs(self._objective(Y, side), start, bounds=[(0.0, None)] * len(start), **options)
+            else:
+                solution = alternate(self._bound_step(Y, side), start, **options)
         self._set_components(basis.components(solution.x), X.dtype)
         self._record(solution)
 
     def _objective(self, Y: np.ndarray, side: Labels | Pairs):
         """λ → minus the mean log-likelihood plus penalty, and its gradient, on principal coordinates Y (n, K)."""
-        edges, loss = self._neighborhoods(Y, side)
+        edges, hit, alone = self._neighborhoods(Y, side)
+        likelihood = on_weights(Y, edges, log_loss(hit, alone))
 
         def objective(lam):
-            value, pull = edges.evaluate(Y * np.sqrt(np.maximum(lam, 0)), loss, V=Y)
-            return value + self.reg * lam.sum(), np.einsum("il,il->l", Y, pull) + self.reg
+            value, gradient = likelihood(lam)
+            return value + self.reg * lam.sum(), gradient + self.reg
 
         return objective
 
-    def _neighborhoods(self, Y, side) -> tuple[Edges, Loss]:
+    def _bound_step(self, Y: np.ndarray, side: Labels | Pairs):
+        """λ → the minimiser of the convex bound that touches the objective at λ, and the objective there.
+
+        −lse_S is concave in λ and lies below its tangent, whose slope is Σ_j φ_ij w_ij, φ the softmax over S.
+        """
+        edges, hit, alone = self._neighborhoods(Y, side)
+        near, everyone = (on_weights(Y, edges, lse_loss(mask, alone)) for mask in (hit, None))
+        objective = self._objective(Y, side)
+
+        def step(at):
+            value, slope = near(at)
+
+            def bound(lam):
+                f, g = everyone(lam)
+                return f - value - slope @ (lam - at) + self.reg * lam.sum(), g - slope + self.reg
+
+            lam = lbfgs(bound, at, bounds=[(0.0, None)] * len(at), max_iter=self.max_iter, tol=self.tol).x
+            return lam, objective(lam)[0]
+
+        return step
+
+    def _neighborhoods(self, Y, side) -> tuple[Edges, Callable[[slice], np.ndarray], np.ndarray]:
+        """Where the likelihood looks, which partners of a block of anchors are similar, and which anchors have none."""
         if isinstance(side, Pairs):
-            anchors, index, is_hit = pair_neighbors(side.i, side.j, side.similarity >= 0.5)
+            anchors, index, is_similar = pair_neighbors(side.i, side.j, side.similarity >= 0.5)
             if len(anchors) == 0:
                 raise ValueError("LDM needs a sample that occurs in a similar and in a dissimilar pair; y holds none")
-            return NeighborEdges(index, anchors), log_loss(
-                lambda rows: is_hit[rows], np.zeros(len(anchors), dtype=bool)
-            )
+            return NeighborEdges(index, anchors), lambda rows: is_similar[rows], np.zeros(len(anchors), dtype=bool)
         codes, k = side.codes, self.n_neighbors
-        alone = is_alone(side)
         if k is None and len(Y) <= ALL_PAIRS_UP_TO:
-            return DenseEdges(len(Y)), log_loss(same_class(side), alone)
+            return DenseEdges(len(Y)), same_class(side), is_alone(side)
         k = min(k or NEIGHBORS_BEYOND, len(Y) - 1)
         hits = target_neighbors(Y, codes, k)
         is_hit = np.arange(hits.shape[1] + k) < hits.shape[1]
-        return NeighborEdges(np.hstack([hits, nearest_misses(Y, codes, k)])), log_loss(lambda rows: is_hit, alone)
+        return NeighborEdges(np.hstack([hits, nearest_misses(Y, codes, k)])), lambda rows: is_hit, is_alone(side)
+
+
+def on_weights(Y: np.ndarray, edges: Edges, loss: Loss):
+    """λ → the loss of the distances λᵀ(y_i − y_j)², and its gradient (K,)."""
+
+    def evaluate(lam):
+        value, pull = edges.evaluate(Y * np.sqrt(np.maximum(lam, 0)), loss, V=Y)
+        return value, np.einsum("il,il->l", Y, pull)
+
+    return evaluate
+
+
+def lse_loss(mask: Callable[[slice], np.ndarray] | None, alone: np.ndarray) -> Loss:
+    """(1/n) Σ_i log Σ_j exp(−d_ij) over anchors that are not ``alone`` and partners in the mask; and its slopes."""
+    n = int((~alone).sum())
+
+    def loss(D, rows):
+        if mask is not None:
+            D[~np.broadcast_to(mask(rows), D.shape)] = np.inf
+        D[alone[rows]] = 0  # counts for nothing, below
+        P, lse = neighbor_softmax(D)
+        use = ~alone[rows]
+        P *= -(use / n)[:, None]
+        return float(lse[use].sum()) / n, P
+
+    return loss

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import ObjectiveMetric, label_moments
-from isometry.core.edges import DenseEdges
+from isometry.base import ObjectiveMetric
 from isometry.core.objective import Objective
 from isometry.core.probability import neighbor_softmax
+from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
 from isometry.core.start import neighbor_sqdist
+from isometry.moments import label_moments
 from isometry.supervision import Labels
 
 
@@ -69,18 +70,22 @@ class MCML(ObjectiveMetric):
         (A0,) = label_moments(X, side).within(weights)  # (1/m) Σ_ij p⁰_ij (x_i − x_j)(x_i − x_j)ᵀ
         entropy = float(np.log(n_c[side.codes][anchors] - 1).sum()) / m
 
-        def loss(D, rows):
+        def by_rows(D, rows):
             P, lse = neighbor_softmax(D)  # (b, n)
             use = anchors[rows]
             P *= -(use / m)[:, None].astype(P.dtype)
             return float(lse[use].sum(dtype=np.float64)) / m - entropy * len(P) / len(X), P
 
-        reg = self.reg
+        def by_sums(s, h):
+            value, v = np.where(anchors, np.log(s), 0) / m - entropy / len(X), np.where(anchors, 1 / s, 0) / m
+            return Slopes(value, np.zeros_like(s), v, s)
+
+        edges, loss, reg = SoftmaxEdges(np.arange(len(X))), SoftmaxLoss(by_rows, by_sums), self.reg
         if self.penalty == "trace" or reg == 0:
-            return Objective(X, DenseEdges(len(X)), loss, linear=A0 + reg * np.eye(d))
+            return Objective(X, edges, loss, linear=A0 + reg * np.eye(d))
 
         def frobenius(L):
             W = L.T @ L
             return reg / 2 * float(np.vdot(W, W)), 2 * reg * L @ W
 
-        return Objective(X, DenseEdges(len(X)), loss, frobenius, penalty_slope=lambda W: reg * W, linear=A0)
+        return Objective(X, edges, loss, frobenius, penalty_slope=lambda W: reg * W, linear=A0)

@@ -10,11 +10,14 @@ import numpy as np
 import scipy.linalg as sla
 
 from isometry.base import ObjectiveMetric
-from isometry.core.edges import DenseEdges
 from isometry.core.objective import Objective
 from isometry.core.probability import neighbor_softmax
+from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
+from isometry.core.solve import lbfgs
 from isometry.core.start import neighbor_sqdist
 from isometry.supervision import Labels
+
+HEATS = (0.03, 0.01, 0.003, 0.001)  # squared distances of nearest neighbours from which a frozen map starts again
 
 
 class NCA(ObjectiveMetric):
@@ -70,16 +73,38 @@ class NCA(ObjectiveMetric):
     def _objective(self, X, side, rng):
         if self.objective not in ("sum", "log"):
             raise ValueError(f"objective={self.objective!r} is unknown; expected 'sum' or 'log'")
-        edges, accuracy = DenseEdges(len(X)), sum_loss(same_class(side), len(X))
+        edges, accuracy = SoftmaxEdges(side.codes), sum_loss(same_class(side), len(X))
         self.reg_ = penalty_weight(self.reg, Objective(X, edges, accuracy))
         loss = accuracy if self.objective == "sum" else log_loss(same_class(side), is_alone(side))
         return Objective(X, edges, loss, ridge_penalty(self.reg_))
+
+    def _improve(self, objective, solution, rng, options):
+        """Melts what has frozen.
+
+        A map that grows drives every p_i to 0 or 1, and the few wrong ones have no slope left. Shrunk until many
+        neighbours count again it descends anew, as long as it finds better optima and iterations are left.
+        """
+        if self.objective != "sum" or self.reg_ or not solution.converged:
+            return solution
+        best, spent, heats = solution, solution.n_iter, list(HEATS)
+        while heats and best.value > -1 + 1e-6 and spent <= 0.75 * options["max_iter"]:
+            Z = objective.X @ best.x.T.astype(objective.X.dtype)
+            shrink = np.sqrt(heats.pop(0) / neighbor_sqdist(Z, rng))
+            if shrink > 0.5:  # not frozen
+                break
+            found = lbfgs(objective, shrink * best.x, **options | {"max_iter": options["max_iter"] - spent})
+            spent += max(found.n_iter, 1)
+            if found.value < best.value - 1e-6:
+                found.history = best.history + [f for f in found.history if f < best.value]
+                best, heats = found, list(HEATS)
+        best.n_iter = spent
+        return best
 
     def _warm_up(self, X, side):
         """The sum of p_i is flat where p_i is near 0; its logarithm is not, and leads to better optima of the sum."""
         if self.objective == "log":
             return None
-        return Objective(X, DenseEdges(len(X)), log_loss(same_class(side), is_alone(side)))
+        return Objective(X, SoftmaxEdges(side.codes), log_loss(same_class(side), is_alone(side)))
 
 
 def same_class(labels: Labels) -> Callable[[slice], np.ndarray]:
@@ -116,7 +141,7 @@ def ridge_penalty(reg: float):
 def sum_loss(hit: Callable[[slice], np.ndarray], n: int):
     """−(1/n) Σ p_i over a block of anchors, and its slopes (M∘P − p P)/n; ``hit(rows)`` marks their own class."""
 
-    def loss(D, rows):
+    def by_rows(D, rows):
         P, _ = neighbor_softmax(D)  # (b, n)
         hits = np.where(hit(rows), P, 0)
         p = hits.sum(axis=1, keepdims=True)
@@ -125,7 +150,11 @@ def sum_loss(hit: Callable[[slice], np.ndarray], n: int):
         hits /= n
         return -float(p.sum(dtype=np.float64)) / n, hits
 
-    return loss
+    def by_sums(s, h):
+        p = h / s
+        return Slopes(-p / n, 1 / s / n, p / s / n, s)
+
+    return SoftmaxLoss(by_rows, by_sums)
 
 
 def log_loss(hit: Callable[[slice], np.ndarray], alone: np.ndarray):
@@ -135,7 +164,7 @@ def log_loss(hit: Callable[[slice], np.ndarray], alone: np.ndarray):
     """
     n = int((~alone).sum())
 
-    def loss(D, rows):
+    def by_rows(D, rows):
         hits = np.where(hit(rows), D, np.inf)
         hits[alone[rows]] = D[alone[rows]]  # both terms cancel
         H, lse_hits = neighbor_softmax(hits)
@@ -144,4 +173,8 @@ def log_loss(hit: Callable[[slice], np.ndarray], alone: np.ndarray):
         H /= n
         return float((lse_all - lse_hits).sum(dtype=np.float64)) / n, H
 
-    return loss
+    def by_sums(s, h):
+        value, u, v = (np.where(alone, 0, x) / n for x in (np.log(s / h), 1 / h, 1 / s))
+        return Slopes(value, u, v, np.where(alone, 1, h))
+
+    return SoftmaxLoss(by_rows, by_sums)

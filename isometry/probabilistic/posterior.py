@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import log_ndtr, ndtri, ndtri_exp
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -31,8 +31,8 @@ class MetricPosterior:
         """Vectors u (m, q), mean and variance of the excess uᵀθ (minus a constant) of pairs with features w (m, K)."""
         raise NotImplementedError
 
-    def _probability(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Probability of being similar."""
+    def _probability(self, mean: np.ndarray, variance: np.ndarray, *, exact: bool = False) -> np.ndarray:
+        """Probability of being similar; ``exact``: where this is an integral, not by an approximation of it."""
         raise NotImplementedError
 
     def _noise_entropy(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -60,18 +60,29 @@ class MetricPosterior:
         half = ndtri((1 + level) / 2) * std
         return np.sqrt(np.maximum(mean - half, 0)), np.sqrt(np.maximum(mean + half, 0))
 
-    def sample_metric(self, n_samples: int = 1, *, random_state: Any = None) -> np.ndarray:
-        """Maps L (n_samples, K, d) drawn from the posterior, negative weights cut at 0."""
+    def sample_metric(self, n_samples: int = 1, *, psd: str = "clip", random_state: Any = None) -> np.ndarray:
+        """Maps L (n_samples, K, d) drawn from the posterior.
+
+        A Gaussian gives some weight to negative λ. ``psd="clip"`` cuts what falls there at 0; "truncate" draws from the
+        posterior given λ ≥ 0, by Gibbs sampling, one chain for each draw.
+        """
         check_is_fitted(self)
+        if psd not in ("clip", "truncate"):
+            raise ValueError(f"psd={psd!r} is unknown; expected 'clip' or 'truncate'")
         rng, K = check_random_state(random_state), len(self.basis_)
         mean, V = self.posterior_mean_[-K:], self.posterior_covariance_[-K:, -K:]
-        lam = rng.multivariate_normal(mean, V, size=n_samples)  # (n_samples, K)
-        return np.sqrt(np.maximum(lam, 0))[:, :, None] * self.basis_
+        lam = np.maximum(rng.multivariate_normal(mean, V, size=n_samples), 0)  # (n_samples, K)
+        if psd == "truncate":
+            lam = positive_gaussian(lam, mean, np.linalg.inv(V), rng)
+        return np.sqrt(lam)[:, :, None] * self.basis_
 
-    def pair_probability(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """Probability that each pair is similar, averaged over the posterior; takes what ``pair_distance`` takes."""
+    def pair_probability(self, X: Any, pairs: Any = None, *, exact: bool = False) -> np.ndarray:
+        """Probability that each pair is similar, averaged over the posterior; takes what ``pair_distance`` takes.
+
+        ``exact=True`` takes the average by quadrature where the default is an approximation, off by 0.011 at most.
+        """
         _, mean, variance = self._excess(self._pair_features(X, pairs))
-        return self._probability(mean, variance)
+        return self._probability(mean, variance, exact=exact)
 
     def query_score(self, X: Any, pairs: Any = None, *, strategy: str = "entropy") -> np.ndarray:
         """How much each pair is worth asking about.
@@ -140,6 +151,22 @@ class MetricPosterior:
         X = validate_data(self, X, dtype=np.float64, reset=False)
         Y, (i, j) = (X - X.mean(axis=0)) @ self.basis_.T, _pair_array(pairs).T
         return (Y[i] - Y[j]) ** 2
+
+
+def positive_gaussian(
+    start: np.ndarray, mean: np.ndarray, precision: np.ndarray, rng: np.random.RandomState, sweeps: int = 100
+) -> np.ndarray:
+    """Draws (m, K) from N(mean, precision⁻¹) given all entries ≥ 0: a Gibbs chain from each row of ``start`` ≥ 0.
+
+    Given the others, entry k is N(μ, σ²) with σ⁻² = P_kk, cut at 0: x = μ − σ Φ⁻¹(u Φ(μ/σ)), u uniform.
+    """
+    x, P = start.copy(), precision
+    for _ in range(sweeps):
+        for k, sigma in enumerate(1 / np.sqrt(np.diag(P))):
+            mu = x[:, k] - sigma**2 * (x - mean) @ P[k]
+            tail = np.log(rng.uniform(size=len(x))) + log_ndtr(mu / sigma)  # in logarithms: Φ underflows
+            x[:, k] = np.maximum(mu - sigma * ndtri_exp(tail), 0)
+    return x
 
 
 def _pair_array(pairs: Any) -> np.ndarray:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, top_eigenvectors
-from isometry.core.moments import ArrayMoments
+from isometry.moments import MomentsMetric
 from isometry.supervision import Chunklets
 
 
-class ProbabilisticRCA(LinearMetric):
+class ProbabilisticRCA(MomentsMetric):
     """Keep as much information about x as can be while chunklets stay tight.
 
     max_L log det(L Σ_x Lᵀ)  subject to  (1/N) Σ_l Σ_{i∈l} |L(x_i − μ_l)|² ≤ m
@@ -37,21 +36,20 @@ class ProbabilisticRCA(LinearMetric):
     """
 
     _sees = (Chunklets,)
+    _needs = ("similar",)
+    _pooled = True
 
     def __init__(self, n_components=None, *, margin=None, reg=1e-6):
         self.n_components = n_components
         self.margin = margin
         self.reg = reg
 
-    def _fit(self, X, side):
+    def _fit_moments(self, moments):
         if self.margin is not None and not self.margin > 0:
             raise ValueError(f"margin={self.margin} must be positive")
-        p = self._check_n_components(X.shape[1])
-        chunks = ArrayMoments(X, side.codes)
-        if not np.any(chunks.counts >= 2):
-            raise ValueError("no chunklet has 2 samples: there is no variation within chunklets to learn from")
-        (within,) = chunks.within(np.ones(len(chunks.counts)))
-        (total,) = ArrayMoments(X, np.zeros(len(X), dtype=np.intp)).within(np.ones(1))
-        _, A = top_eigenvectors(total / len(X), within / chunks.counts.sum(), p, reg=self.reg)  # AᵀCA = I
+        within = moments.pooled()
+        p = self._check_n_components(len(within))
+        C = within / moments.counts.sum()
+        _, A = top_eigenvectors(moments.covariance(within), C, p, reg=self.reg)  # AᵀCA = I
         m = A.shape[1] if self.margin is None else self.margin
-        self._set_components(np.sqrt(m / A.shape[1]) * fix_signs(A.T), X.dtype)
+        self._set_components(np.sqrt(m / A.shape[1]) * fix_signs(A.T), moments.dtype)

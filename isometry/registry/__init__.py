@@ -6,13 +6,16 @@ from isometry.registry.deep import ROWS as _deep
 from isometry.registry.geometric import ROWS as _geometric
 from isometry.registry.kernel import ROWS as _kernel
 from isometry.registry.method import FAMILIES, Method
+from isometry.registry.networks import ROWS as _networks
 from isometry.registry.probabilistic import ROWS as _probabilistic
 from isometry.registry.spectral import ROWS as _spectral
 
 __all__ = ["FAMILIES", "METHODS", "Method", "all_methods", "get"]
 
 METHODS: tuple[Method, ...] = tuple(
-    row for rows in (_spectral, _geometric, _kernel, _probabilistic, _deep) for row in sorted(rows, key=lambda m: m.key)
+    row
+    for rows in (_spectral, _geometric, _kernel, _probabilistic, _deep + _networks)
+    for row in sorted(rows, key=lambda m: m.key)
 )
 
 
@@ -37,7 +40,7 @@ def get(name: str) -> Method:
             return row
     import difflib
 
-    close = difflib.get_close_matches(wanted, [m.name.lower() for m in METHODS], n=3, cutoff=0.4)
-    names = [m.name for m in METHODS if m.name.lower() in close]
-    hint = f"; did you mean {', '.join(dict.fromkeys(names))}?" if names else ""
+    names = {m.name.lower(): m.name for m in METHODS}
+    close = [names[name] for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)]  # the closest first
+    hint = f"; did you mean {', '.join(close)}?" if close else ""
     raise KeyError(f"no method called {name!r}{hint} `isometry list` shows all of them")

@@ -24,7 +24,7 @@ _NOT_ITSELF = (
 )
 
 
-def _row(
+def deep_row(
     key: str,
     name: str,
     title: str,
@@ -44,7 +44,7 @@ def _row(
 
 
 _HEADS = (
-    _row(
+    deep_row(
         "D08",
         "MSE",
         "Mean squared error on a head",
@@ -58,7 +58,7 @@ _HEADS = (
         sees="labels, targets",
         test_params=_SIZES,
     ),
-    _row(
+    deep_row(
         "D09",
         "MAE",
         "Mean absolute error on a head",
@@ -72,7 +72,7 @@ _HEADS = (
         sees="labels, targets",
         test_params=_SIZES,
     ),
-    _row(
+    deep_row(
         "D10",
         "Huber",
         "Huber loss on a head",
@@ -84,7 +84,7 @@ _HEADS = (
         sees="labels, targets",
         test_params=_SIZES,
     ),
-    _row(
+    deep_row(
         "D11",
         "KL",
         "Kullback–Leibler divergence on a head",
@@ -98,7 +98,7 @@ _HEADS = (
         sees="labels, targets",
         test_params=_SIZES,
     ),
-    _row(
+    deep_row(
         "D12",
         "Hinge",
         "Hinge loss on a head",
@@ -109,7 +109,7 @@ _HEADS = (
         kind="head",
         test_params=_SIZES,
     ),
-    _row(
+    deep_row(
         "D13",
         "CrossEntropy",
         "Cross-entropy on a head, with an optional metric-learning term",
@@ -126,7 +126,7 @@ _HEADS = (
 )
 
 _SIAMESE = (
-    _row(
+    deep_row(
         "D16",
         "Contrastive",
         "Contrastive loss",
@@ -138,7 +138,7 @@ _SIAMESE = (
         "margin has squared units; it is kept as squared_hinge=False, distance='sqeuclidean'.",
         sees="labels, pairs",
     ),
-    _row(
+    deep_row(
         "D17",
         "GeneralizedContrastive",
         "Generalised contrastive loss for soft similarities",
@@ -151,7 +151,7 @@ _SIAMESE = (
         "contrastive loss.",
         sees="labels, pairs",
     ),
-    _row(
+    deep_row(
         "D18",
         "Triplet",
         "Triplet loss",
@@ -163,7 +163,7 @@ _SIAMESE = (
         sees="labels, triplets",
         params={"reduction": "mean"},
     ),
-    _row(
+    deep_row(
         "D19",
         "Tuplet",
         "Tuplet hinge loss: one positive, several negatives",
@@ -175,7 +175,7 @@ _SIAMESE = (
         "Printed by the survey as the loss of the multi-class N-pair paper, which is a log-sum-exp of inner products: NPair.",
         sees="labels, triplets",
     ),
-    _row(
+    deep_row(
         "D20",
         "NPair",
         "(N+1)-tuplet and multi-class N-pair loss",
@@ -185,7 +185,7 @@ _SIAMESE = (
         "Tuplet Loss",
         "The survey prints a sum of hinges under this citation; see Tuplet. All disjoint pairs of a batch are used.",
     ),
-    _row(
+    deep_row(
         "D21",
         "NCALoss",
         "Neighbourhood component analysis loss",
@@ -196,7 +196,7 @@ _SIAMESE = (
         "The printed ratio has only negatives below and one positive above: no probability, and unbounded. It is kept as "
         "denominator='negatives'. d(f(a) − f(n)) is to be read d(f(a), f(n)).",
     ),
-    _row(
+    deep_row(
         "D22",
         "ProxyNCA",
         "Proxy neighbourhood component analysis",
@@ -209,7 +209,7 @@ _SIAMESE = (
         "negatives are all proxies but the assigned one. Vectors have unit length. The bound on NCA needs additive constants.",
         test_params=_SIZES,
     ),
-    _row(
+    deep_row(
         "D23",
         "ProxyNCAPlusPlus",
         "Proxy-NCA++",
@@ -222,7 +222,7 @@ _SIAMESE = (
         "out what the method is about.",
         test_params=_SIZES,
     ),
-    _row(
+    deep_row(
         "D24",
         "SoftmaxTriplet",
         "Softmax triplet loss",
@@ -235,7 +235,7 @@ _SIAMESE = (
         "are missing in the survey.",
         sees="labels, views",
     ),
-    _row(
+    deep_row(
         "D25",
         "TripletGlobal",
         "Triplet global loss",
@@ -247,7 +247,7 @@ _SIAMESE = (
         "Distances of unit vectors are divided by 4, which gives the margin its scale. There is one hinge a batch.",
         sees="labels, triplets",
     ),
-    _row(
+    deep_row(
         "D26",
         "Angular",
         "Angular loss",
@@ -259,7 +259,7 @@ _SIAMESE = (
         "tan²(α·d) of the anchor's distance to it, in which no negative occurs. The centre is of embeddings, not of inputs.",
         sees="labels, triplets",
     ),
-    _row(
+    deep_row(
         "D27",
         "SoftTriple",
         "SoftTriple loss",
@@ -272,7 +272,7 @@ _SIAMESE = (
         "factor and the regulariser of the centres are missing in the survey.",
         test_params={**_SIZES, "centers_per_class": 2},
     ),
-    _row(
+    deep_row(
         "D28",
         "FisherTriplet",
         "Fisher discriminant triplet loss",
@@ -285,7 +285,7 @@ _SIAMESE = (
         sees="labels, triplets",
         below_euclidean="A trace criterion separates two groups at best; meant to stand beside cross-entropy.",
     ),
-    _row(
+    deep_row(
         "D29",
         "FisherContrastive",
         "Fisher discriminant contrastive loss",
@@ -300,7 +300,7 @@ _SIAMESE = (
 )
 
 _MINING = (
-    _row(
+    deep_row(
         "D31",
         "BatchAll",
         "All triplets of a batch",
@@ -312,7 +312,7 @@ _MINING = (
         _NOT_ITSELF,
         kind="miner",
     ),
-    _row(
+    deep_row(
         "D32",
         "BatchHard",
         "Hardest positive and hardest negative",
@@ -323,7 +323,7 @@ _MINING = (
         "An anchor that is alone in its class is skipped.",
         kind="miner",
     ),
-    _row(
+    deep_row(
         "D33",
         "BatchSemiHard",
         "Hardest of the semi-hard negatives",
@@ -334,7 +334,7 @@ _MINING = (
         "A pair without such a negative, which the survey leaves undefined, is skipped or gets the easiest.",
         kind="miner",
     ),
-    _row(
+    deep_row(
         "D34",
         "EasyPositive",
         "Easiest positive",
@@ -345,7 +345,7 @@ _MINING = (
         _NOT_ITSELF,
         kind="miner",
     ),
-    _row(
+    deep_row(
         "D35",
         "EasyPositiveNCA",
         "Easy-positive NCA loss",
@@ -356,7 +356,7 @@ _MINING = (
         "The easiest positive has the largest inner product, not the smallest; the −log and the temperature are missing in the "
         "survey, whose ratio would be driven the wrong way.",
     ),
-    _row(
+    deep_row(
         "D36",
         "Lifted[max]",
         "Lifted structured embedding, hardest negatives",
@@ -367,7 +367,7 @@ _MINING = (
         "The factor 1/(2|P|) over unordered pairs is missing in the survey.",
         params={"form": "max"},
     ),
-    _row(
+    deep_row(
         "D37",
         "Lifted",
         "Lifted structured embedding, log-sum-exp",
@@ -377,7 +377,7 @@ _MINING = (
         "Triplet Mining",
         "Between the two sums stands a plus, not a comma; factor as for the other form.",
     ),
-    _row(
+    deep_row(
         "D38",
         "CenterTriplet",
         "Hard-mining centre-triplet loss",
@@ -388,7 +388,7 @@ _MINING = (
         "The centre is the mean of embeddings, not the embedding of the mean input. Whether the original takes the nearest "
         "negative sample or centre is open; both are offered.",
     ),
-    _row(
+    deep_row(
         "D39",
         "CrossBatchMemory",
         "Cross-batch memory",
@@ -400,7 +400,7 @@ _MINING = (
         "which easy ones dominate. It is a pair loss, not a triplet loss.",
         test_params={"loss": None, "embedding_size": 4, "memory_size": 32},
     ),
-    _row(
+    deep_row(
         "D40",
         "Extreme",
         "Triplets of extreme distances",
@@ -411,7 +411,7 @@ _MINING = (
         "Triplet Mining",
         kind="miner",
     ),
-    _row(
+    deep_row(
         "D41",
         "RandomTriplets",
         "Random triplets of a batch",
@@ -422,7 +422,7 @@ _MINING = (
         "Triplet Sampling",
         kind="miner",
     ),
-    _row(
+    deep_row(
         "D42",
         "DistanceWeighted",
         "Distance-weighted sampling",
@@ -435,7 +435,7 @@ _MINING = (
         kind="miner",
         test_params={"embedding_size": 4},
     ),
-    _row(
+    deep_row(
         "D43",
         "MarginLoss",
         "Margin-based loss with a learned boundary",
@@ -446,7 +446,7 @@ _MINING = (
         "Not printed in the survey; the loss that distance-weighted sampling was published with.",
         sees="labels, pairs",
     ),
-    _row(
+    deep_row(
         "D45",
         "HardNegativeContrastive",
         "Contrastive loss with hard, debiased negatives",
@@ -461,7 +461,7 @@ _MINING = (
 )
 
 _DISCRIMINANT = (
-    _row(
+    deep_row(
         "D46",
         "ProbabilisticDA",
         "Deep probabilistic discriminant analysis",
@@ -474,7 +474,7 @@ _DISCRIMINANT = (
         below_euclidean="One direction that separates two groups of classes minimises the ratio; meant for use beside "
         "cross-entropy.",
     ),
-    _row(
+    deep_row(
         "D47",
         "VirtualSampleDA",
         "Discriminant analysis with virtual samples",
@@ -486,7 +486,7 @@ _DISCRIMINANT = (
         "embedding is the layer the hinge acts on.",
         test_params={"embedding_size": 4, "output_size": 3},
     ),
-    _row(
+    deep_row(
         "D48",
         "DeepFisherDA",
         "Deep Fisher discriminant analysis",
@@ -511,11 +511,11 @@ _SURVEY = (
 )
 
 _SAMPLING = (
-    _row(
+    deep_row(
         "D15",
         "TripletSampler",
         "Random triplets of a data set",
-        "samplers:TripletSampler",
+        "tuples:TripletSampler",
         "p uniform in class(a) ∖ {a}; n uniform over the other classes' points, or over the other classes first",
         _SURVEY,
         "Pairs and Triplets of Data Points",
@@ -524,22 +524,22 @@ _SAMPLING = (
         kind="sampler",
         test_params={"labels": _LABELS},
     ),
-    _row(
+    deep_row(
         "D15p",
         "PairSampler",
         "Random similar and dissimilar pairs of a data set",
-        "samplers:PairSampler",
+        "tuples:PairSampler",
         "a share of similar pairs; partner uniform within the class or outside of it",
         _SURVEY,
         "Pairs and Triplets of Data Points",
         kind="sampler",
         test_params={"labels": _LABELS},
     ),
-    _row(
+    deep_row(
         "D15v",
         "ViewsDataset",
         "Positives by augmentation",
-        "samplers:ViewsDataset",
+        "tuples:ViewsDataset",
         "(t₁(x_i), t₂(x_i), i): independent random views of one sample share its index as label",
         _SURVEY,
         "Pairs and Triplets of Data Points",
@@ -547,7 +547,7 @@ _SAMPLING = (
         sees="views",
         test_params={"samples": (0.0, 1.0), "augment": float},
     ),
-    _row(
+    deep_row(
         "D15k",
         "PKBatchSampler",
         "Batches of P classes with K samples each",
@@ -558,7 +558,7 @@ _SAMPLING = (
         kind="sampler",
         test_params={"labels": _LABELS, "classes_per_batch": 2, "samples_per_class": 2},
     ),
-    _row(
+    deep_row(
         "D40o",
         "OfflineTripletSampler",
         "Triplets mined from the whole data set every few epochs",
@@ -570,7 +570,7 @@ _SAMPLING = (
         kind="sampler",
         test_params={"labels": _LABELS, "embeddings": None},
     ),
-    _row(
+    deep_row(
         "D44",
         "BUT",
         "Triplets by Bayesian updating of class Gaussians",
@@ -584,7 +584,7 @@ _SAMPLING = (
         kind="sampler",
         test_params=_SIZES,
     ),
-    _row(
+    deep_row(
         "D44n",
         "BUNCA",
         "NCA by Bayesian updating of class Gaussians",
@@ -597,7 +597,7 @@ _SAMPLING = (
         kind="sampler",
         test_params=_SIZES,
     ),
-    _row(
+    deep_row(
         "D52",
         "EpisodeSampler",
         "Episodes of c ways and k shots",
@@ -612,7 +612,7 @@ _SAMPLING = (
 )
 
 _NETWORKS = (
-    _row(
+    deep_row(
         "D00",
         "DeepMetric",
         "A network trained by any of the losses",

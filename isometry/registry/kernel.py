@@ -46,7 +46,8 @@ ROWS: tuple[Method, ...] = (
         deviates=(
             "UᵀL_bU on the way lacks X: it is UᵀXᵀL_bXU. Projected gradients are not needed: in coordinates of the feature space the "
             "problem is a trace ratio, solved globally. The kernel is truncated and the denominator has a ridge, else directions of "
-            "almost no variance win the ratio. Laplacians are divided by the number of pairs, E by n."
+            "almost no variance win the ratio. Laplacians are divided by the number of pairs, E by n. Another reading of the paper, "
+            "TᵀT = I over the samples in similar pairs, is constraint='coef', basis='constrained'."
         ),
         target="isometry.kernel.lle:KernelLLE",
         test_params={"n_components": 2},

@@ -208,7 +208,8 @@ ROWS: tuple[Method, ...] = (
         deviates=(
             "The product runs over i < j under a root of c(c − 1), which is no geometric mean and constant for two classes: we take all "
             "ordered pairs. The KL lacks −p, which matters inside a logarithm. The divergences depend on span(U) only and not at all for "
-            "p = d, so p < d, and within the span classes are whitened (whiten=False: the literal optimum)."
+            "p = d, so p < d. The distance terms alone let one direction outgrow the others without end, so the search runs over maps "
+            "that whiten the classes (whiten=False: any map; kl_constant=False: the printed KL)."
         ),
         target="isometry.probabilistic.dmbk:DMBK",
         traits=frozenset({"rotation", "iterative"}),

@@ -53,7 +53,8 @@ ROWS: tuple[Method, ...] = (
         deviates=(
             "In the lemma the second norm must be squared. No interior-point solver is needed: a linear function on the "
             "spectrahedron is smallest at the projector on the lowest eigenvector. One direction is too few with several "
-            "classes, so the default takes the p = c − 1 lowest (the Fantope form)."
+            "classes, so the default takes the p = c − 1 lowest (the Fantope form). The paper's target distances are "
+            "TraceSDP(target_distances=True) on Pairs(i, j, target=e, n=n)."
         ),
         target="isometry.spectral.fisher:TraceSDP",
         traits=frozenset({"rotation"}),
@@ -90,7 +91,8 @@ ROWS: tuple[Method, ...] = (
         section="Relevant to Fisher Discriminant Analysis, Approach 2",
         deviates=(
             "M_D contains within-class scatter too, so replacing the pair scatters by class covariances is loose: the "
-            "eigenvectors are LDA's exactly when all pairs are used and the classes have equal sizes."
+            "eigenvectors are LDA's exactly when all pairs are used and the classes have equal sizes. With uneven classes a "
+            "leading one may show only that a small class is wide, so by default the c − 1 are taken along which means differ most."
         ),
         target="isometry.spectral.fisher:FisherML",
         traits=frozenset({"rotation", "affine"}),
@@ -229,14 +231,14 @@ ROWS: tuple[Method, ...] = (
         family=_S,
         kind="estimator",
         sees="labels, pairs",
-        equation="max tr(UᵀM_DU)/tr(Uᵀ(M_S + λ XᵀEX/n)U)  s.t.  UᵀU = I,  E = (I − S)ᵀ(I − S)",
+        equation="max tr(UᵀM_DU)/tr(Uᵀ(M_S + λ XᵀEX/|S|)U)  s.t.  UᵀU = I,  E = (I − S)ᵀ(I − S)",
         cite="M. S. Baghshah, S. B. Shouraki 2009, Semi-supervised metric learning using pairwise constraints, IJCAI",
         section="Regularization by Locally Linear Embedding",
         deviates=(
             "The first display has similar pairs in the numerator and unsquared norms. With UᵀU = I the generalised "
             "eigenproblem is not the solution (its eigenvectors are not orthonormal): it is a trace ratio; the eigenproblem is "
-            "kept as algorithm='gevp'. G_i⁻¹1/1ᵀG_i⁻¹1 is the vector of row i of S, not one entry. Means over pairs and "
-            "samples make λ free of their numbers."
+            "kept as algorithm='gevp'. G_i⁻¹1/1ᵀG_i⁻¹1 is the vector of row i of S, not one entry. One sample weighs against one "
+            "similar pair by λ, as printed; weighting='mean' makes λ free of their numbers."
         ),
         target="isometry.spectral.lle:LLERegularizedML",
         traits=frozenset({"rotation", "iterative"}),

@@ -6,8 +6,10 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from isometry.base import LinearMetric, label_moments
+from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs
+from isometry.core.moments import ArrayMoments
+from isometry.moments import MomentsMetric
 from isometry.supervision import Labels
 
 
@@ -20,7 +22,7 @@ class Euclidean(LinearMetric):
         self._set_components(np.eye(X.shape[1]), X.dtype)
 
 
-class Covariance(LinearMetric):
+class Covariance(MomentsMetric):
     """Mahalanobis distance of the sample: W = Σ⁻¹.
 
     Σ is the total covariance, or the covariance pooled within classes, Σ = Σ_c W_c / (n − c). Directions without
@@ -29,7 +31,7 @@ class Covariance(LinearMetric):
     Parameters
     ----------
     covariance : "total" or "within" (needs y)
-    shrinkage : None; a number in [0, 1] that moves Σ towards tr(Σ)/d · I; or "ledoit_wolf"
+    shrinkage : None; a number in [0, 1] that moves Σ towards tr(Σ)/d · I; or "ledoit_wolf", for rows in memory
     tol : eigenvalues below tol · the largest count as zero
     n_components : keep only this many leading directions
 
@@ -40,6 +42,7 @@ class Covariance(LinearMetric):
 
     _sees = (Labels,)
     _needs_y = False
+    _pooled = True
 
     def __init__(self, n_components=None, *, covariance="total", shrinkage=None, tol=1e-10):
         self.n_components = n_components
@@ -47,29 +50,40 @@ class Covariance(LinearMetric):
         self.shrinkage = shrinkage
         self.tol = tol
 
-    def _fit(self, X, side):
+    def _groups(self, side, n):
         if self.covariance not in ("total", "within"):
             raise ValueError(f"covariance={self.covariance!r} must be 'total' or 'within'")
-        if self.covariance == "within" and side is None:
+        if self.covariance == "total":
+            return np.zeros(n, dtype=np.intp), np.zeros(1, dtype=np.intp)
+        if side is None:
             raise ValueError("Covariance(covariance='within') requires y to be passed, but the target y is None")
-        p, d = self._check_n_components(X.shape[1]), X.shape[1]
-        groups = side if self.covariance == "within" else Labels.from_codes(np.zeros(len(X), dtype=int))
-        moments = label_moments(X, groups)
-        freedom = moments.counts.sum() - len(moments.counts)
-        if freedom < 1:
-            raise ValueError("Covariance(covariance='within') needs a class with at least 2 samples")
-        (S,) = moments.within(np.ones(len(moments.counts)))
-        S /= freedom
+        return super()._groups(side, n)
+
+    def _lack(self, moments):
+        if moments.counts.max(initial=0) < 2:
+            what = "2 samples" if self.covariance == "total" else "a class with at least 2 samples"
+            return f"Covariance(covariance={self.covariance!r}) needs {what}"
+        return ""
+
+    def _fit_moments(self, moments):
+        S = moments.pooled() / (moments.counts.sum() - moments.n_classes)
+        d = len(S)
+        p = self._check_n_components(d)
         if self.shrinkage is not None:
-            s = (
-                ledoit_wolf_shrinkage(X - moments.means[groups.codes])
-                if self.shrinkage == "ledoit_wolf"
-                else self.shrinkage
-            )
+            s = _ledoit_wolf(moments) if self.shrinkage == "ledoit_wolf" else self.shrinkage
             S = (1 - s) * S + s * np.trace(S) / d * np.eye(d)
         lam, V = sla.eigh(S)
         lam, V = lam[::-1], V[:, ::-1]
         keep = lam > max(self.tol * lam[0], 0)
         if not keep.any():
             raise ValueError("all samples are equal: the covariance is zero and no direction has variance")
-        self._set_components(fix_signs(V[:, keep].T / np.sqrt(lam[keep])[:, None])[:p], X.dtype)
+        self._set_components(fix_signs(V[:, keep].T / np.sqrt(lam[keep])[:, None])[:p], moments.dtype)
+
+
+def _ledoit_wolf(moments) -> float:
+    if not isinstance(moments, ArrayMoments):
+        raise ValueError(
+            "shrinkage='ledoit_wolf' needs the rows themselves, and chunks leave second moments only: fit on an array, "
+            "or set shrinkage to a number"
+        )
+    return ledoit_wolf_shrinkage(moments.residuals())

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.base import LinearMetric
 from isometry.core.linalg import RANK_TOL, fix_signs, symmetrize, top_eigenvectors
-from isometry.core.moments import ArrayMoments
 from isometry.core.scatter import scatter
+from isometry.moments import MomentsMetric
 from isometry.supervision import Chunklets
 
 
-class DCA(LinearMetric):
+class DCA(MomentsMetric):
     """Chunklets known to differ far apart, variation within chunklets small: max_A det(AᵀC_bA) / det(AᵀC_wA).
 
     C_b = (1/n_b) Σ_j Σ_{i∈D_j} (m_j − m_i)(m_j − m_i)ᵀ over chunklets j and those known to differ from it, D_j.
@@ -32,6 +31,7 @@ class DCA(LinearMetric):
     """
 
     _sees = (Chunklets,)
+    _needs = ("similar", "dissimilar")
 
     def __init__(self, n_components=None, *, algorithm="gevp", within="chunklet_mean", reg=1e-8):
         self.n_components = n_components
@@ -39,24 +39,23 @@ class DCA(LinearMetric):
         self.within = within
         self.reg = reg
 
-    def _fit(self, X, side):
+    @property
+    def _pooled(self):
+        return self.within == "pooled"
+
+    def _fit_moments(self, moments):
         if self.algorithm not in ("gevp", "hoi"):
             raise ValueError(f"algorithm={self.algorithm!r} is unknown; expected 'gevp' or 'hoi'")
         if self.within not in ("chunklet_mean", "pooled"):
             raise ValueError(f"within={self.within!r} is unknown; expected 'chunklet_mean' or 'pooled'")
-        if not side.negative_links.any():
-            raise ValueError("DCA needs at least 2 classes, or chunklets with negative links; y names none that differ")
-        moments = ArrayMoments(X, side.codes)
         n = moments.counts
-        if not np.any(n >= 2):
-            raise ValueError("no chunklet has 2 samples: there is no variation within chunklets to learn from")
         several = n >= 2
         weights = several / (n * several.sum()) if self.within == "chunklet_mean" else np.full(len(n), 1 / n.sum())
         (C_w,) = moments.within(weights)
-        C_b = scatter(moments.means, side.negative_links.astype(float)) / side.negative_links.sum()
-        p = self._check_n_components(X.shape[1])
+        C_b = scatter(moments.means, moments.differ.astype(float)) / moments.differ.sum()
+        p = self._check_n_components(len(C_w))
         V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, self.reg)
-        self._set_components(fix_signs(V[:, :p].T), X.dtype)
+        self._set_components(fix_signs(V[:, :p].T), moments.dtype)
 
 
 def _gevp(C_b: np.ndarray, C_w: np.ndarray, reg: float) -> np.ndarray:

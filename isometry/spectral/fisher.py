@@ -6,14 +6,16 @@ import warnings
 
 import numpy as np
 
-from isometry.base import LinearMetric, mean_pair_scatters
-from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.core.linalg import factor, fix_signs, top_eigenvectors
+from isometry.core.moments import between_scatter
+from isometry.moments import MomentsMetric
+from isometry.spectral.parametric_mds import ParametricMDS
 from isometry.supervision import Labels, Pairs
 
 CONSTRAINTS = ("trace", "orthonormal", "scatter")
 
 
-class FisherML(LinearMetric):
+class FisherML(MomentsMetric):
     """Similar pairs near, dissimilar pairs far, on average, under one of three constraints.
 
     min_U tr(Uᵀ(M_S − M_D)U)  subject to  tr(UUᵀ) = 1, UᵀU = I, or UᵀM_S U = I,
@@ -24,9 +26,12 @@ class FisherML(LinearMetric):
 
     Parameters
     ----------
-    n_components : p; "auto" is c − 1 with labels; with pairs, the number of directions that separate at all
+    n_components : p; "auto" is c − 1 with labels; with pairs, the number of directions that separate at all. With
+        labels and "scatter" they are the c − 1 along which the class means differ most: where classes are uneven, a
+        leading eigenvector may show no more than that a small class is wide
     constraint : "scatter", "orthonormal" or "trace"
     reg : relative ridge on M_S ("scatter" only)
+    solver : "eigen"; or "sdp", the semidefinite programme of "trace" by cvxpy, to see that it gives the same
 
     Notes
     -----
@@ -43,17 +48,20 @@ class FisherML(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(self, n_components="auto", *, constraint="scatter", reg=1e-6):
+    def __init__(self, n_components="auto", *, constraint="scatter", reg=1e-6, solver="eigen"):
         self.n_components = n_components
         self.constraint = constraint
         self.reg = reg
+        self.solver = solver
 
-    def _fit(self, X, side):
+    def _fit_moments(self, moments):
         if self.constraint not in CONSTRAINTS:
             raise ValueError(f"constraint={self.constraint!r} is unknown; expected one of {', '.join(CONSTRAINTS)}")
-        d = X.shape[1]
+        if self.solver not in (("eigen", "sdp") if self.constraint == "trace" else ("eigen",)):
+            raise ValueError(f"solver={self.solver!r} is unknown; expected 'eigen', or 'sdp' with constraint='trace'")
+        M_S, M_D = moments.mean_pair_scatters()
+        d = len(M_S)
         p = self._check_n_components(d)
-        M_S, M_D = mean_pair_scatters(X, side)
         if self.constraint == "scatter":
             values, V = top_eigenvectors(M_D, M_S, reg=self.reg)
             separating = values > 1  # dissimilar pairs spread more than similar ones
@@ -61,24 +69,49 @@ class FisherML(LinearMetric):
             values, V = top_eigenvectors(M_S - M_D, smallest=True)
             separating = values < 0.05 * values[0]
         if p is None:
-            p = len(side.classes) - 1 if isinstance(side, Labels) else int(separating.sum())
+            p = int(separating.sum()) if moments.n_classes is None else moments.n_classes - 1
+            if moments.n_classes is not None and self.constraint == "scatter":
+                between = np.einsum("dp,de,ep->p", V, between_scatter(moments), V)
+                order = np.sort(np.argsort(-between, kind="stable")[: max(p, 1)])
+                values, V = values[order], V[:, order]
         p = min(max(p, 1), V.shape[1])
         if p == d and self.constraint == "orthonormal":
             warnings.warn(
                 "n_components equals the number of features: the map is a rotation and the metric Euclidean",
-                stacklevel=3,
+                stacklevel=5,
             )
         elif p == d and self.constraint == "scatter":
             warnings.warn(
                 "n_components equals the number of features: the metric is the inverse of the similar scatter, "
                 "whatever the dissimilar pairs",
-                stacklevel=3,
+                stacklevel=5,
             )
         scale = np.sqrt(1 / p) if self.constraint == "trace" else 1.0
         self.eigenvalues_ = values[:p]
-        self._set_components(scale * fix_signs(V[:, :p].T), X.dtype)
+        L = scale * fix_signs(V[:, :p].T) if self.solver == "eigen" else fantope_minimum(M_S - M_D, p)
+        self._set_components(L, moments.dtype)
 
 
-def TraceSDP(n_components="auto") -> FisherML:
-    """The trace-normalised semidefinite programme: FisherML(constraint="trace")."""
-    return FisherML(n_components, constraint="trace")
+def fantope_minimum(A: np.ndarray, p: int) -> np.ndarray:
+    """L (·, d) with W = LᵀL = argmin tr(WA) over 0 ⪯ W ⪯ I/p, tr W = 1, by an interior-point method."""
+    try:
+        import cvxpy as cp
+    except ImportError as error:
+        raise ImportError("solver='sdp' needs cvxpy: pip install cvxpy") from error
+    W = cp.Variable(A.shape, PSD=True)
+    unit = np.abs(A).max() or 1.0
+    limits = [cp.trace(W) == 1, np.eye(len(A)) / p - W >> 0]
+    cp.Problem(cp.Minimize(cp.trace(W @ (A / unit))), limits).solve(solver="CLARABEL")
+    return factor(np.asarray(W.value), p)
+
+
+def TraceSDP(n_components="auto", *, solver="eigen", target_distances=False) -> FisherML | ParametricMDS:
+    """The trace-normalised semidefinite programme: FisherML(constraint="trace").
+
+    With ``target_distances`` the second form of side information in the paper, a distance e_ij that pairs should have:
+    min_{W ⪰ 0} mean (|x_i − x_j|²_W − e_ij²)², which is `ParametricMDS` with loss="sstress". Fit it to
+    ``Pairs(i, j, target=e, n=n)``.
+    """
+    if target_distances:
+        return ParametricMDS(None if isinstance(n_components, str) else n_components, loss="sstress")
+    return FisherML(n_components, constraint="trace", solver=solver)

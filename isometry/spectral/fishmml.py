@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from isometry.base import LinearMetric, label_moments
+from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import between_scatter, total_scatter
 from isometry.core.solve import Progress, alternate
+from isometry.moments import label_moments
 from isometry.supervision import Labels
 
 

@@ -12,7 +12,8 @@ from sklearn.utils import check_random_state
 from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, row_range, sym_fn
 from isometry.core.solve import Progress, Solution
-from isometry.spectral.lmnn import ListedTriplets, descend
+from isometry.spectral.impostors import ListedTriplets
+from isometry.spectral.lmnn import descend
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels
 

@@ -18,6 +18,7 @@ from isometry.core.start import initial_map
 from isometry.supervision import Labels
 
 POOL = 4  # strangers kept in sight for each one that counts
+EARLY_TOL = 1e-4  # of the solves with a rounder hinge, which only lead to the last one
 
 
 class IML(LinearMetric):
@@ -62,7 +63,7 @@ class IML(LinearMetric):
         reg=0.01,
         init="identity",
         n_refresh=10,
-        max_iter=500,
+        max_iter=1000,
         tol=1e-5,
         random_state=None,
         verbose=False,
@@ -97,24 +98,22 @@ class IML(LinearMetric):
 
     def _descend(self, X, codes, similar, L, progress) -> Solution:
         """Solve with a hinge that gets sharper, over pools of strangers that are sought anew until they suffice."""
-        options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-        n_iter, pool = 0, self._strangers(X, codes, L, POOL)
+        k, n_iter, pool = self.n_neighbors, 0, self._strangers(X, codes, L, POOL)
         history: list[float] = []
         for tau in SMOOTHING:
-            value = 0.0
+            last, value = tau == SMOOTHING[-1], 0.0
+            options = {"max_iter": self.max_iter, "tol": self.tol if last else max(self.tol, EARLY_TOL)}
             for _ in range(self.n_refresh):
-                f = iml_objective(
-                    X, codes, similar, pool, self.n_neighbors, self.a, self.margin, self.reg, tau * self.margin
-                )
-                square = len(L) == X.shape[1]
-                solution = minimize_psd(f, f.metric_gradient, L, **options) if square else lbfgs(f, L, **options)
+                f = iml_objective(X, codes, similar, pool, k, self.a, self.margin, self.reg, tau * self.margin)
+                if last and len(L) == X.shape[1]:
+                    solution = minimize_psd(f, f.metric_gradient, L, progress=progress, **options)
+                else:
+                    solution = lbfgs(f, L, progress=progress, **options)
                 L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
                 before, pool = pool, self._strangers(X, codes, L, POOL)
-                if abs(value - solution.value) <= self.tol * solution.value:  # at a tie between strangers, a kink
+                if abs(value - solution.value) <= options["tol"] * solution.value:  # at a tie between strangers, a kink
                     solution = replace(solution, converged=True, reason="no further decrease after a restart")
-                if _within(pool[:, : self.n_neighbors], before) and (
-                    solution.converged or solution.n_iter >= self.max_iter
-                ):
+                if _within(pool[:, :k], before) and (solution.converged or solution.n_iter >= self.max_iter):
                     break
                 value = solution.value
         return replace(solution, n_iter=n_iter, history=history)

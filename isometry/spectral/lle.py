@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import LinearMetric, mean_pair_scatters
+from isometry.base import LinearMetric
 from isometry.core.linalg import column_range, fix_signs, row_range, top_eigenvectors
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
+from isometry.moments import mean_pair_scatters
 from isometry.spectral.trace_ratio import ratio_directions
 from isometry.supervision import Labels, Pairs
 
-ALGORITHMS = ("trace_ratio", "gevp")
+ALGORITHMS, WEIGHTINGS = ("trace_ratio", "gevp"), ("sum", "mean")
 
 
 class LLERegularizedML(LinearMetric):
     """Dissimilar pairs far, similar pairs near, and every sample still the same combination of its neighbours.
 
-    max_U tr(UᵀM_DU) / tr(Uᵀ(M_S + λ XᵀEX/n)U)  subject to  UᵀU = I_p,  E = (I − S)ᵀ(I − S)
+    max_U tr(UᵀM_DU) / tr(Uᵀ(M_S + λ XᵀEX/m)U)  subject to  UᵀU = I_p,  E = (I − S)ᵀ(I − S)
 
-    with S the reconstruction weights of locally linear embedding. Semi-supervised: samples with the label −1, or in no
-    pair, count in E.
+    with M_S the mean over m similar pairs and S the reconstruction weights of locally linear embedding.
+    Semi-supervised: samples with the label −1, or in no pair, count in E.
 
     Parameters
     ----------
     n_components : p; "auto" is max(2, c − 1) with labels and 2 with pairs, but fewer than the data span
     n_neighbors : k neighbours a sample is reconstructed from
     reg : λ ≥ 0, weight of the geometry
+    weighting : "sum": λ is what one sample weighs against one similar pair, so that the labels take over as they become
+        many; or "mean": m is the number of samples, and λ weighs means, whatever the numbers
     lle_reg : relative ridge on the local Gram matrices, needed for k > d
     algorithm : "trace_ratio", or "gevp": the leading generalised eigenvectors, which are not orthonormal
     max_iter, tol : of the search for the ratio
@@ -49,7 +52,8 @@ class LLERegularizedML(LinearMetric):
         n_components="auto",
         *,
         n_neighbors=10,
-        reg=0.1,
+        reg=1.0,
+        weighting="sum",
         lle_reg=1e-3,
         algorithm="trace_ratio",
         max_iter=50,
@@ -58,6 +62,7 @@ class LLERegularizedML(LinearMetric):
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.reg = reg
+        self.weighting = weighting
         self.lle_reg = lle_reg
         self.algorithm = algorithm
         self.max_iter = max_iter
@@ -66,6 +71,8 @@ class LLERegularizedML(LinearMetric):
     def _fit(self, X, side):
         if self.algorithm not in ALGORITHMS:
             raise ValueError(f"algorithm={self.algorithm!r} is unknown; expected 'trace_ratio' or 'gevp'")
+        if self.weighting not in WEIGHTINGS:
+            raise ValueError(f"weighting={self.weighting!r} is unknown; expected 'sum' or 'mean'")
         if self.n_neighbors < 1 or self.reg < 0:
             raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1 and reg={self.reg} not negative")
         p, dtype = self._check_n_components(X.shape[1]), X.dtype
@@ -73,7 +80,8 @@ class LLERegularizedML(LinearMetric):
         X = (X - X.mean(axis=0)) @ Q
         M_S, M_D = mean_pair_scatters(X, side)
         R = X - reconstruction_weights(X, self.n_neighbors, self.lle_reg) @ X  # (n, d), RᵀR = XᵀEX
-        C = M_S + self.reg / len(X) * R.T @ R
+        m = len(X) if self.weighting == "mean" else n_similar(side)
+        C = M_S + self.reg / m * R.T @ R
         few = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
         if self.algorithm == "trace_ratio":
             U, self.ratio_, solution = ratio_directions(M_D, C, p, few=few, max_iter=self.max_iter, tol=self.tol)
@@ -83,3 +91,10 @@ class LLERegularizedML(LinearMetric):
             solution = Solution(U, self.ratio_, 1, "closed form", True, [self.ratio_])
         self._set_components(fix_signs((Q @ U).T), dtype)
         self._record(solution)
+
+
+def n_similar(side: Labels | Pairs) -> float:
+    """How many similar pairs there are, in weight; of labels, all."""
+    if isinstance(side, Labels):
+        return float(np.sum(side.counts * (side.counts - 1)) / 2)
+    return float(side.similar.weight.sum())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.linalg as sla
 from sklearn.cluster import KMeans
@@ -11,7 +13,7 @@ from sklearn.utils import check_random_state
 from isometry.base import MetricLearner
 from isometry.core.distance import pair_sqdist, sqdist
 from isometry.core.edges import ListedEdges
-from isometry.core.solve import Progress, Solution, alternate
+from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.sampling import NeighborPairs, Sampler
 from isometry.supervision import EdgeList, Labels, Pairs
 
@@ -148,32 +150,28 @@ def adapt(
 ) -> Solution:
     """Bᵀ (k, d) that minimises Σ_links u|y_i − y_j|² + Σ_local v(|y_i − y_j| − d_ij)² + ε|B|² for Y = X + ΠBᵀ.
 
-    Majorisation: −|y_i − y_j| lies below its tangent plane at the last Y, which leaves a quadratic with the same matrix
-    A = Πᵀ(L_S + L_V)Π + εI in every step; ε = ``ridge`` · tr(A)/k.
+    −|y_i − y_j| lies below its tangent plane, which leaves a quadratic with the matrix A = Πᵀ(L_S + L_V)Π + εI for all
+    Y; ε = ``ridge`` · tr(A)/k. In coordinates with A = RᵀR = I, half a gradient is the step of iterative majorisation,
+    and L-BFGS comes to the same point in far fewer steps.
     """
     near, keep = (ListedEdges(e.i, e.j, len(X)).incidence for e in (links, local))  # (m, n) each
     u, v = links.weight[:, None], local.weight[:, None]
-
-    def pull(Y):
-        return Pi.T @ (near.T @ (u * (near @ Y)) + keep.T @ (v * (keep @ Y)))  # Πᵀ(L_S + L_V)Y
-
-    def step(state):
-        _, Y = state
-        gap = keep @ Y  # (m, d)
-        q = np.linalg.norm(gap, axis=1)
-        stretch = np.divide(d, q, out=np.zeros_like(q), where=q > 0)[:, None]
-        B = sla.cho_solve(factorised, Pi.T @ (keep.T @ (v * stretch * gap)) - fixed)
-        Y = X + Pi @ B
-        stress = links.weight @ _sq(near @ Y) + local.weight @ (np.sqrt(_sq(keep @ Y)) - d) ** 2
-        return (B, Y), stress + eps * np.vdot(B, B)
-
-    A, fixed, k = pull(Pi), pull(X), Pi.shape[1]  # (k, k), (k, d)
+    A, k = Pi.T @ (near.T @ (u * (near @ Pi)) + keep.T @ (v * (keep @ Pi))), Pi.shape[1]  # (k, k)
     eps = max(ridge, 1e-10) * np.trace(A) / k or 1.0
-    factorised = sla.cho_factor(A + eps * np.eye(k))
-    solution = alternate(step, (np.zeros_like(fixed), X), **options)
-    return Solution(
-        solution.x[0], solution.value, solution.n_iter, solution.reason, solution.converged, solution.history
-    )
+    R = sla.cholesky(A + eps * np.eye(k))
+
+    def objective(C):
+        B = sla.solve_triangular(R, C)
+        Y = X + Pi @ B
+        together, gap = near @ Y, keep @ Y  # (m, d) each
+        q = np.linalg.norm(gap, axis=1)
+        slack = 1 - np.divide(d, q, out=np.zeros_like(q), where=q > 0)
+        value = links.weight @ _sq(together) + local.weight @ (q - d) ** 2 + eps * np.vdot(B, B)
+        pull = near.T @ (u * together) + keep.T @ (v * slack[:, None] * gap)  # (n, d)
+        return value, 2 * sla.solve_triangular(R, Pi.T @ pull + eps * B, trans=1)
+
+    solution = lbfgs(objective, np.zeros((k, X.shape[1])), **options)
+    return replace(solution, x=sla.solve_triangular(R, solution.x))
 
 
 def _sq(V: np.ndarray) -> np.ndarray:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn import get_config
 from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
-from isometry.core.distance import row_blocks, sqdist
-from isometry.core.edges import ListedEdges
 from isometry.core.graph import target_neighbors
-from isometry.core.hinge import SMOOTHING, rounded_hinge
+from isometry.core.hinge import SMOOTHING
 from isometry.core.linalg import fix_signs, row_range
-from isometry.core.scatter import pair_scatter
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.core.start import initial_map
 from isometry.spectral.energy import energies
+from isometry.spectral.impostors import Impostors, ListedTriplets
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
-
-BYTES_PER_IMPOSTOR = 160
 
 
 class LMNN(LinearMetric):
@@ -76,7 +70,7 @@ class LMNN(LinearMetric):
         max_impostors=None,
         solver="lbfgs",
         max_iter=200,
-        tol=1e-5,
+        tol=1e-3,
         random_state=None,
         verbose=False,
     ):
@@ -185,158 +179,30 @@ def descend(
     tol: float,
     progress: Progress | None = None,
 ) -> Solution:
-    """L-BFGS on a rounded hinge that gets sharper; impostors are sought anew until no new one is active."""
+    """L-BFGS on a rounded hinge that gets sharper; a list of impostors that is cut short is made anew on the way."""
     history, n_iter = [], 0
+    problem.restart(L)
     for tau in SMOOTHING:
-        budget = max_iter if tau == SMOOTHING[0] else max(10, max_iter // 4)  # then a polish
+        sharpest = tau == SMOOTHING[-1]
+        end = (
+            max_iter if sharpest else n_iter + max(1, 3 * (max_iter - n_iter) // 4)
+        )  # each round leaves some to the next
         f = lambda M, tau=tau: problem(M, mu, tau * margin)  # noqa: E731
-        problem.restart(L)
-        while True:
-            solution = lbfgs(f, L, max_iter=min(problem.patience, budget), tol=tol, flat=0.1 * tol, progress=progress)
-            n_iter, budget = n_iter + solution.n_iter, budget - max(solution.n_iter, 1)
+        while n_iter < end:
+            budget = min(problem.patience, end - n_iter)
+            solution = lbfgs(f, L, max_iter=budget, tol=tol, flat=0.1 * tol, progress=progress)
+            n_iter += max(solution.n_iter, 1)
             history += solution.history
-            fresh = problem.search(solution.x)  # active impostors that were not in the list
+            fresh = problem.search(solution.x)  # impostors that were not in the list
             stuck = not solution.converged and solution.history[0] - solution.value <= tol * abs(solution.value)
             if fresh == 0 and stuck:  # on a kink
                 solution = replace(solution, converged=True, reason="no further decrease after a restart")
             if fresh == 0 or f(solution.x)[0] < f(L)[0]:  # with the list completed, is it still progress?
                 L = solution.x
-            if budget <= 0 or (fresh == 0 and solution.converged):
+            if fresh == 0 and solution.converged:
                 break
-            if fresh == 0:
-                problem.restart(L)
+        else:
+            if sharpest:
+                solution = replace(solution, converged=False)
     reason = solution.reason if solution.converged else f"max_iter={max_iter} reached"
     return Solution(L, solution.value, n_iter, reason, solution.converged, history)
-
-
-class Impostors:
-    """The objective for labels: targets are fixed, impostors are kept in a list that ``search`` brings up to date."""
-
-    patience = 20  # iterations between two searches
-
-    def __init__(self, X, codes, targets, margin, max_impostors):
-        n, k = targets.shape
-        self.X, self.codes, self.margin, self.max_impostors = X, codes, margin, max_impostors
-        self.valid = targets >= 0  # (n, k)
-        i = np.repeat(np.arange(n), k)[self.valid.ravel()]
-        self.targets = ListedEdges(i, targets[self.valid], n)
-        self.pull = pair_scatter(X, self.targets.i, self.targets.j)  # (d, d)
-        self.listed = self.latest = np.zeros(0, dtype=np.int64)  # i·n + l of the impostors l of i
-        self.impostors, self.cap = None, None
-
-    def _target_sqdist(self, Z):
-        """(n, k) squared distances to the targets, −inf where there is none."""
-        t = np.full(self.valid.shape, -np.inf)
-        delta = Z[self.targets.i] - Z[self.targets.j]
-        t[self.valid] = np.einsum("ij,ij->i", delta, delta)
-        return t, delta
-
-    def restart(self, L) -> None:
-        """Forget the list and make it anew around the current metric."""
-        self.listed, self.impostors = np.zeros(0, dtype=np.int64), None
-        self.search(L)
-
-    def search(self, L, slack: float = 0.25) -> int:
-        """List every impostor of the current metric and a rim around them; return how many active ones were missing."""
-        n, Z = len(self.X), self.X @ L.T.astype(self.X.dtype)
-        reach = self.margin + self._target_sqdist(Z)[0].max(axis=1)  # (n,), −inf for an anchor without target
-        cap = self.max_impostors or max(10, int(get_config()["working_memory"] * 2**20 / (BYTES_PER_IMPOSTOR * n)))
-        found, fresh = [self.listed], 0
-        for rows in row_blocks(n, n * Z.itemsize):
-            D = sqdist(Z[rows], Z)
-            D[self.codes[rows, None] == self.codes] = np.inf
-            near = (reach[rows] * (1 + slack))[:, None] > D
-            crowded = np.flatnonzero(near.sum(axis=1) > cap)
-            if len(crowded):  # keep the nearest ones of the anchors that have too many
-                self.cap = cap
-                kth = np.partition(D[crowded], cap - 1, axis=1)[:, cap - 1 : cap]
-                near[crowded] &= D[crowded] <= kth
-            i, l = np.nonzero(near)
-            pair = (i + rows.start).astype(np.int64) * n + l
-            active = pair[D[i, l] < reach[rows][i]]
-            fresh += (
-                len(active) - np.isin(active, self.listed, assume_unique=True).sum()
-                if len(self.listed)
-                else len(active)
-            )
-            found.append(pair)
-        if fresh or self.impostors is None:
-            latest = np.concatenate(found[1:])
-            # capped lists do not pile up: the impostors of the last two metrics stay
-            kept = [self.latest, latest] if self.cap is not None else [self.listed, latest]
-            self.listed, self.latest = np.unique(np.concatenate(kept)), latest
-            self.impostors = ListedEdges(self.listed // n, self.listed % n, n)
-        return int(fresh)
-
-    def __call__(self, L, mu, tau):
-        X = self.X
-        Z = X @ L.T.astype(X.dtype)  # (n, p)
-        t, delta = self._target_sqdist(Z)
-        weight = np.zeros(t.shape)  # (n, k): active triplets of each target pair
-
-        def push(d, block):
-            i = self.impostors.i[block]
-            value, slope = rounded_hinge(self.margin + t[i] - d[:, None], tau)  # (b, k)
-            for j in range(slope.shape[1]):
-                weight[:, j] += np.bincount(i, slope[:, j], len(X))
-            return mu * value.sum(), -mu * slope.sum(axis=1)
-
-        value, G = self.impostors.evaluate(Z, push)
-        G += self.targets.incidence.T @ (delta * (mu * weight[self.valid])[:, None])
-        LA = (1 - mu) * L @ self.pull
-        return value + float(np.vdot(LA, L)), 2 * (G.T @ X + LA)
-
-    def value(self, L, mu) -> float:
-        """The objective with the sharp hinge over all impostors, without a list."""
-        Z = self.X @ L.T.astype(self.X.dtype)
-        t, push = np.sort(self._target_sqdist(Z)[0], axis=1), 0.0
-        for rows in row_blocks(len(Z), len(Z) * Z.itemsize):
-            D = sqdist(Z[rows], Z)
-            D[self.codes[rows, None] == self.codes] = np.inf
-            for j in range(t.shape[1]):
-                h = self.margin + t[rows, j, None] - D
-                push += float(h[h > 0].sum(dtype=np.float64))
-        return (1 - mu) * float(np.vdot(L @ self.pull, L)) + mu * push
-
-    def all_triplets(self):
-        n, e = len(self.X), self.targets
-        which, l = np.nonzero(self.codes[e.i, None] != self.codes)
-        if len(l) > 500_000:
-            raise ValueError(
-                f"solver='sdp' is for small problems; {n} samples make {len(l)} triplets. Use solver='lbfgs'"
-            )
-        return e.i[which], e.j[which], l
-
-
-class ListedTriplets:
-    """The objective for given triplets; each pair (a, p) is pulled once."""
-
-    cap, patience = None, sys.maxsize  # the list is complete
-
-    def __init__(self, X, triplets: Triplets, margin):
-        n = len(X)
-        self.X, self.margin, self.triplets = X, margin, triplets
-        pulled = np.unique(triplets.a.astype(np.int64) * n + triplets.p)
-        self.pull = pair_scatter(X, pulled // n, pulled % n)
-        self.near, self.far = ListedEdges(triplets.a, triplets.p, n), ListedEdges(triplets.a, triplets.n, n)
-
-    def restart(self, L) -> None:
-        """All triplets are listed for good."""
-
-    def search(self, L) -> int:
-        return 0
-
-    def __call__(self, L, mu, tau):
-        Z = self.X @ L.T.astype(self.X.dtype)
-        near, far = (Z[e.i] - Z[e.j] for e in (self.near, self.far))
-        h = self.margin + np.einsum("ij,ij->i", near, near) - np.einsum("ij,ij->i", far, far)
-        value, slope = rounded_hinge(h, tau)
-        G = self.near.incidence.T @ (near * slope[:, None]) - self.far.incidence.T @ (far * slope[:, None])
-        LA = (1 - mu) * L @ self.pull
-        return mu * value.sum() + float(np.vdot(LA, L)), 2 * (mu * G.T @ self.X + LA)
-
-    def value(self, L, mu) -> float:
-        return float(self(L, mu, 1e-12)[0])
-
-    def all_triplets(self):
-        return self.triplets.a, self.triplets.p, self.triplets.n

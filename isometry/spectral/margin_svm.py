@@ -9,10 +9,11 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, mean_pair_scatters
+from isometry.base import LinearMetric
 from isometry.core.edges import ListedEdges
 from isometry.core.linalg import factor, symmetrize
 from isometry.core.solve import Progress, fista
+from isometry.moments import mean_pair_scatters
 from isometry.sampling import AllPairs, RandomPairs, choose_pairs
 from isometry.supervision import Labels, Pairs
 

@@ -6,12 +6,13 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, mean_pair_scatters
+from isometry.base import LinearMetric
 from isometry.core.edges import Edges, Loss
 from isometry.core.linalg import column_range, definite, factor, fix_signs, ridge, top_eigenvectors
 from isometry.core.objective import minimize_psd
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.core.start import initial_map, mean_sqdist
+from isometry.moments import mean_pair_scatters
 from isometry.sampling import AllPairs, choose_pairs, signed_edges
 from isometry.supervision import EdgeList, Labels, Pairs
 

@@ -43,6 +43,8 @@ class ParametricMDS(LinearMetric):
 
     Notes
     -----
+    ``Pairs(i, j, target=e, n=n)`` bring distances of their own, which take the place of δ.
+
     The survey prints Euclidean targets, which W = I meets exactly: nothing would be learned. The form of δ is ours; the
     paper asks for a metric that separates between-class from within-class values.
 
@@ -74,6 +76,12 @@ class ParametricMDS(LinearMetric):
         self.tol = tol
         self.random_state = random_state
         self.verbose = verbose
+
+    def _check_side(self, side):
+        if getattr(side, "target", None) is None:
+            super()._check_side(side)
+        elif len(side.i) == 0:
+            raise ValueError("ParametricMDS needs pairs with a target; y holds none")
 
     def _fit(self, X, side):
         if self.loss not in LOSSES:
@@ -206,8 +214,14 @@ def _finite(d: np.ndarray, where: slice) -> np.ndarray:
 
 
 def label_targets(X: np.ndarray, side: Labels | Pairs, sampler: Any, beta: float, rng) -> Targets:
-    """δ² = 2 − exp(−|z|²/β) − [similar] for all pairs of labelled rows, for sampled ones, or for given pairs."""
+    """δ² = 2 − exp(−|z|²/β) − [similar] for all pairs of labelled rows, for sampled ones, or for given pairs.
+
+    Pairs with a target of their own keep it.
+    """
     n, n_c = len(X), side.counts.astype(float) if isinstance(side, Labels) else None
+    if isinstance(side, Pairs) and side.target is not None:
+        e, w = side.target, side.weight / side.weight.sum()
+        return Targets(ListedEdges(side.i, side.j, n), lambda block: e[block], lambda block: w[block])
     drawn = choose_pairs(side, sampler, X, rng) if isinstance(side, Labels) else side
     if isinstance(drawn, Labels):
         edges, codes = DenseEdges(n), drawn.codes

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from isometry.base import LinearMetric
 from isometry.core.linalg import factor, top_eigenvectors
-from isometry.core.moments import ArrayMoments
+from isometry.moments import MomentsMetric
 from isometry.supervision import Chunklets
 
 REDUCTIONS = ("pca", "fisher")
 
 
-class RCA(LinearMetric):
+class RCA(MomentsMetric):
     """Whiten the variation within chunklets, which is irrelevant by definition: W = C_w⁻¹.
 
     C_w = (1/m) Σ_l Σ_{i∈l} (x_i − μ_l)(x_i − μ_l)ᵀ over the m samples that belong to a chunklet. W minimises the mean
@@ -32,35 +29,23 @@ class RCA(LinearMetric):
     """
 
     _sees = (Chunklets,)
+    _needs = ("similar",)
+    _pooled = True
 
     def __init__(self, n_components=None, *, reduction="pca", reg=0.0):
         self.n_components = n_components
         self.reduction = reduction
         self.reg = reg
 
-    def _fit(self, X, side):
+    def _fit_moments(self, moments):
         if self.reduction not in REDUCTIONS:
             raise ValueError(f"reduction={self.reduction!r} is unknown; expected 'pca' or 'fisher'")
-        p = self._check_n_components(X.shape[1])
-        C = within_chunklets(X, side)
-        T = total_covariance(X)
+        within = moments.pooled()
+        p = self._check_n_components(len(within))
+        C, T = within / moments.counts.sum(), moments.covariance(within)
         if p is not None and self.reduction == "pca":
             Q = top_eigenvectors(T, p=p)[1]  # (d, p)
             V = Q @ top_eigenvectors(Q.T @ T @ Q, Q.T @ C @ Q, reg=self.reg)[1]
         else:
             V = top_eigenvectors(T, C, p, reg=self.reg)[1]  # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
-        self._set_components(factor(V @ V.T, V.shape[1]), X.dtype)
-
-
-def within_chunklets(X: np.ndarray, side: Chunklets) -> np.ndarray:
-    """C_w, pooled over the samples that belong to a chunklet."""
-    moments = ArrayMoments(X, side.codes)
-    if not np.any(moments.counts >= 2):
-        raise ValueError("no chunklet has 2 samples: there is no variation within chunklets to learn from")
-    (S,) = moments.within(np.ones(len(moments.counts)))
-    return S / moments.counts.sum()
-
-
-def total_covariance(X: np.ndarray) -> np.ndarray:
-    (T,) = ArrayMoments(X, np.zeros(len(X), dtype=int)).within(np.ones(1))
-    return T / len(X)
+        self._set_components(factor(V @ V.T, V.shape[1]), moments.dtype)

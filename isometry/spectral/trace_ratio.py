@@ -6,13 +6,13 @@ import warnings
 
 import numpy as np
 
-from isometry.base import LinearMetric, mean_pair_scatters
 from isometry.core.linalg import column_range, fix_signs, row_range, top_eigenvectors
 from isometry.core.solve import Solution, trace_ratio
+from isometry.moments import MomentsMetric
 from isometry.supervision import Labels, Pairs
 
 
-class TraceRatioML(LinearMetric):
+class TraceRatioML(MomentsMetric):
     """The projection on which dissimilar pairs are farthest apart relative to similar ones.
 
     max_U tr(UᵀM_DU) / tr(UᵀM_SU)  subject to  UᵀU = I_p
@@ -46,16 +46,22 @@ class TraceRatioML(LinearMetric):
         self.tol = tol
 
     def _fit(self, X, side):
+        if X.shape[1] <= len(X):
+            return super()._fit(X, side)
+        Q = row_range(X)  # n < d: work where the samples are
+        super()._fit((X - X.mean(axis=0)) @ Q, side)
+        self._set_components(fix_signs(self.components_ @ Q.T), X.dtype)
+
+    def _fit_moments(self, moments):
         if isinstance(self.lam, str) and self.lam != "auto":
             raise ValueError(f"lam={self.lam!r} is unknown; expected 'auto' or a number")
-        p, dtype = self._check_n_components(X.shape[1]), X.dtype
-        Q = row_range(X) if X.shape[1] > len(X) else None  # n < d: work where the samples are
-        M_S, M_D = mean_pair_scatters(X if Q is None else (X - X.mean(axis=0)) @ Q, side)
-        few = len(side.classes) - 1 if isinstance(side, Labels) else 2
+        M_S, M_D = moments.mean_pair_scatters()
+        p = self._check_n_components(self.n_features_in_)
+        few = 2 if moments.n_classes is None else moments.n_classes - 1
         U, self.ratio_, solution = ratio_directions(
             M_D, M_S, p, few=few, lam=self.lam, max_iter=self.max_iter, tol=self.tol
         )
-        self._set_components(fix_signs((U if Q is None else Q @ U).T), dtype)
+        self._set_components(fix_signs(U.T), moments.dtype)
         self._record(solution)
 
 
@@ -73,7 +79,7 @@ def ratio_directions(
         warnings.warn(
             f"n_components={p} are all the dimensions the pairs span: the map is a rotation and the metric Euclidean. "
             "Choose fewer",
-            stacklevel=4,
+            stacklevel=6,
         )
     B, C = Q.T @ B @ Q, Q.T @ C @ Q
     if isinstance(lam, str):

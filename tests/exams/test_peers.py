@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.environments import run
 from isometry import LMNN
 from isometry.core.graph import target_neighbors
-from isometry.spectral.lmnn import Impostors
+from isometry.spectral.impostors import Impostors
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from isometry.base import mean_pair_scatters
 from isometry.core.spd import shifted_mean_factor
 from isometry.geometric import GMML, LayeredGMML
+from isometry.moments import mean_pair_scatters
 from isometry.supervision import Labels
 from tests.conftest import make_blobs
 

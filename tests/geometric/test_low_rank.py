@@ -6,10 +6,10 @@ import scipy.linalg as sla
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
-from isometry.base import mean_pair_scatters
 from isometry.core.spd import geodesic, riemannian_distance
 from isometry.geometric import GMML, LowRankGMML
 from isometry.geometric.low_rank import cost, gradient
+from isometry.moments import mean_pair_scatters
 from isometry.supervision import Labels
 from tests.conftest import make_blobs
 

@@ -128,6 +128,28 @@ def test_M27d_far_classes_fall_back_on_the_nearest_unlike_samples():
     assert_allclose(W, np.mean(D, axis=0), rtol=1e-9)
 
 
+def test_M27_neighbours_vote_for_their_candidates():
+    X, y = make_blobs(n=70)
+    order = np.random.default_rng(0).permutation(70)
+    X, y = X[order], y[order]
+    mask, k = candidates(y), 6
+    model = PartialLabelGMML(n_neighbors=k).fit(X[:50], Candidates(mask[:50]))
+    Z, votes = model.transform(X), np.zeros((20, 3))
+    for row in range(20):
+        d = np.linalg.norm(Z[50 + row] - Z[:50], axis=1)
+        near = np.argsort(d)[:k]
+        for j in near:
+            votes[row] += (1 - d[j] / d[near].sum()) * mask[j]
+    found = model.vote_predict(X[50:], X[:50], mask[:50])
+    assert np.array_equal(found, votes.argmax(axis=1))
+    assert np.array_equal(found, model.vote_predict(X[50:], X[:50], Candidates(mask[:50])))
+    assert np.mean(found == y[50:]) > 0.5  # of three overlapping classes
+    one = PartialLabelGMML(n_neighbors=1).fit(X[:50], y[:50])
+    assert np.array_equal(one.vote_predict(X[:50], X[:50], np.eye(3)[y[:50]]), y[:50])  # each its own neighbour
+    with pytest.raises(ValueError, match="X_train has 50 rows but candidates has 70"):
+        model.vote_predict(X[50:], X[:50], mask)
+
+
 def test_false_candidates_do_little_harm():
     X, y = make_blobs(n=90)
     with warnings.catch_warnings():

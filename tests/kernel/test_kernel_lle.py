@@ -69,11 +69,40 @@ def test_M18a_M18c_coefficients_are_orthonormal_and_the_ratio_is_the_largest(dat
     assert abs(g) < 1e-6 * np.linalg.norm(V.T @ B @ V)  # g(λ*) = 0: no subspace has a larger ratio
 
 
+@pytest.mark.parametrize("constraint", ["rkhs", "coef"])
+@pytest.mark.parametrize("basis", ["all", "constrained"])
+def test_M18_constraints_and_bases_against_the_eigenproblem_in_coefficients(data, gram, constraint, basis):
+    """Over T = Bc, B the samples that may carry coefficients, with TᵀKT = I or TᵀT = I, no ratio is larger."""
+    X, y, new = data
+    hidden = np.where(np.arange(25) % 2 > 0, y, -1)
+    model = KernelLLE(
+        2, gamma=GAMMA, variance=1.0, ridge=0.0, reg=0.5, n_neighbors=K_NEAREST, constraint=constraint, basis=basis
+    ).fit(X, hidden)
+    H = np.eye(25) - 1 / 25
+    K = H @ gram(rbf, X) @ H  # centred, as the method's coordinates are
+    B, C = matrices(X, hidden, K, 0.5)
+    free = np.flatnonzero(hidden >= 0) if basis == "constrained" else np.arange(25)
+    inner = K[np.ix_(free, free)] if constraint == "rkhs" else np.eye(len(free))
+    w, E = sla.eigh(inner)
+    E = E[:, w > 1e-9 * w[-1]] / np.sqrt(w[w > 1e-9 * w[-1]])  # c = Eu meets the constraint if uᵀu = I
+    if constraint == "coef":  # coefficients that map all samples to 0 are no direction
+        _, s, Qt = sla.svd(K[:, free], full_matrices=False)
+        E = Qt[s > 1e-9 * s[0]].T
+    B, C, lam = E.T @ B[np.ix_(free, free)] @ E, E.T @ C[np.ix_(free, free)] @ E, model.ratio_
+    assert abs(sla.eigvalsh(B - lam * C)[-2:].sum()) < 1e-5 * np.linalg.norm(B)
+    Z = model.transform(np.r_[X, new])
+    N = np.r_[gram(rbf, X), gram(rbf, new, X)]
+    N = (N - gram(rbf, X).mean(axis=0)) @ H  # rows: centred kernel values of each sample
+    c = np.linalg.lstsq(N[:, free] @ E, Z, rcond=None)[0]  # (q, 2)
+    assert_allclose(N[:, free] @ E @ c, Z, atol=1e-6 * np.abs(Z).max())  # a map of those samples' coefficients
+    assert_allclose(c.T @ c, np.eye(2), atol=1e-5)
+
+
 @pytest.mark.parametrize("p", [1, 2])
 def test_M18b_the_linear_kernel_is_the_linear_method(data, distances, p):
     X, y, new = data
     settings = {"reg": 0.5, "n_neighbors": K_NEAREST}
-    linear = LLERegularizedML(p, **settings).fit(X, y)
+    linear = LLERegularizedML(p, weighting="mean", **settings).fit(X, y)
     kernel = KernelLLE(p, kernel="linear", variance=1.0, ridge=0.0, **settings).fit(X, y)
     assert_allclose(kernel.ratio_, linear.ratio_, rtol=1e-8)
     assert_allclose(distances(kernel, np.r_[X, new]), distances(linear, np.r_[X, new]), rtol=1e-6, atol=1e-9)
@@ -127,6 +156,8 @@ def test_the_ridge_is_relative_to_the_denominator(data, gram):
     "params, message",
     [
         ({"geometry": "flat"}, "geometry='flat' is unknown"),
+        ({"constraint": "trace"}, "constraint='trace' is unknown; expected 'rkhs' or 'coef'"),
+        ({"basis": "some"}, "basis='some' is unknown"),
         ({"n_neighbors": 0}, "at least 1"),
         ({"ridge": -1.0}, "not negative"),
         ({"n_components": 0}, "n_components=0 must be 'auto' or at least 1"),

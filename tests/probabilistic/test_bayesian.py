@@ -268,3 +268,17 @@ def test_sampled_metrics_and_intervals_follow_the_posterior(data):
     assert_allclose(fit.pair_sqdist_moments(X[query]), (mean, std), rtol=1e-9)
     with pytest.raises(ValueError, match="level=1 must lie between"):
         fit.pair_distance_interval(X, query, level=1)
+
+
+def test_P09_exact_probabilities_are_integrals_over_the_posterior(data):
+    X, _, pairs = data
+    fit = BayesianML(prior_precision=0.3).fit(X, Pairs(pairs.i[:9], pairs.j[:9], pairs.similarity[:9], n=len(X)))
+    query = np.stack([pairs.i[::7], pairs.j[::7]], axis=1)
+    exact, quick = fit.pair_probability(X, query, exact=True), fit.pair_probability(X, query)
+    w = ((X[query[:, 0]] - X[query[:, 1]]) @ fit.basis_.T) ** 2
+    for p, v in zip(exact, w, strict=True):
+        u = np.append(-1, v)
+        mean, std = u @ fit.posterior_mean_, np.sqrt(u @ fit.posterior_covariance_ @ u)
+        slow = quad(lambda z, m=mean, s=std: expit(-m - s * z) * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi), -9, 9)[0]
+        assert_allclose(p, slow, atol=5e-4)  # twenty nodes
+    assert 1e-3 < np.abs(exact - quick).max() < 0.02

@@ -3,18 +3,19 @@ import pytest
 from numpy.testing import assert_allclose
 
 from isometry.probabilistic import DMBK
+from isometry.probabilistic.dmbk import WhiteDivergence
 from isometry.supervision import Labels
 
 
-def slow_kl(U, m0, S0, m1, S1):
-    """KL(N(Uᵀm0, UᵀS0U) ‖ N(Uᵀm1, UᵀS1U))."""
+def slow_kl(U, m0, S0, m1, S1, constant=True):
+    """KL(N(Uᵀm0, UᵀS0U) ‖ N(Uᵀm1, UᵀS1U)), or as the survey prints it, without −p/2."""
     A, B, delta = U.T @ S0 @ U, U.T @ S1 @ U, U.T @ (m0 - m1)
     inverse = np.linalg.inv(B)
     logs = np.log(np.linalg.det(B) / np.linalg.det(A))
-    return (np.trace(inverse @ A) + delta @ inverse @ delta - U.shape[1] + logs) / 2
+    return (np.trace(inverse @ A) + delta @ inverse @ delta - U.shape[1] * constant + logs) / 2
 
 
-def slow_dmbk(V, X, y, reg, shrinkage, terms):
+def slow_dmbk(V, X, y, reg, shrinkage, terms, constant=True):
     """The objective at V scaled to the constraint, pair by pair."""
     n, d = X.shape
     similar = [(i, j) for i in range(n) for j in range(i) if y[i] == y[j]]
@@ -26,7 +27,7 @@ def slow_dmbk(V, X, y, reg, shrinkage, terms):
         if len(G) > 1:
             S = np.cov(G.T, bias=True)
             stats.append((len(G), G.mean(axis=0), S + shrinkage * np.trace(S) / d * np.eye(d)))
-    kl = [(a[0] * b[0], slow_kl(U, a[1], a[2], b[1], b[2])) for a in stats for b in stats if a is not b]
+    kl = [(a[0] * b[0], slow_kl(U, a[1], a[2], b[1], b[2], constant)) for a in stats for b in stats if a is not b]
     total = sum(w * k for w, k in kl)
     balance, plain = np.mean([np.log(w * k / total) for w, k in kl]), np.mean([np.log(k) for _, k in kl])
     far = np.mean([np.linalg.norm(U.T @ (X[i] - X[j])) for i, j in dissimilar])
@@ -43,14 +44,40 @@ def problem(X, y, **params):
 
 
 @pytest.mark.parametrize(("divergence", "terms"), [("normalised", (1, 0)), ("plain", (0, 1)), ("both", (1, 1))])
-@pytest.mark.parametrize("reg", [0.0, 0.7])
-def test_P15a_value_and_gradient(data, numeric_gradient, divergence, terms, reg):
+@pytest.mark.parametrize(("reg", "constant"), [(0.0, True), (0.7, True), (0.7, False)])
+def test_P15a_value_and_gradient(data, numeric_gradient, divergence, terms, reg, constant):
     X, y = data
     V = np.random.default_rng(0).standard_normal((4, 2))
-    f = problem(X, y, divergence=divergence, reg=reg, shrinkage=0.1)
+    f = problem(X, y, divergence=divergence, reg=reg, shrinkage=0.1, kl_constant=constant)
     value, gradient = f(V)
-    assert_allclose(value, -slow_dmbk(V, X, y, reg, 0.1, terms), rtol=1e-9)
+    assert_allclose(value, -slow_dmbk(V, X, y, reg, 0.1, terms, constant), rtol=1e-9)
     assert_allclose(gradient, numeric_gradient(lambda U: f(U)[0], V), rtol=1e-6, atol=1e-8)
+
+
+def test_P15a_over_subspaces_of_whitened_classes(data, numeric_gradient):
+    """What whiten=True descends: the same objective at a basis of the span in which the classes are white."""
+    X, y = data
+    V = np.random.default_rng(0).standard_normal((4, 2))
+    f = WhiteDivergence(problem(X, y, reg=0.7, shrinkage=0.1), 0.2)
+    C = sum(np.sum(y == c) * np.cov(X[y == c].T, bias=True) for c in range(3)) / np.sum(y < 3)
+    w, E = np.linalg.eigh(C + 0.2 * np.trace(C) / 4 * np.eye(4))
+    basis = (E / np.sqrt(w)) @ E.T @ np.linalg.qr(V)[0]
+    value, gradient = f(V)
+    assert_allclose(value, -slow_dmbk(basis, X, y, 0.7, 0.1, (1, 0)), rtol=1e-9)
+    assert_allclose(f(V @ np.random.default_rng(1).standard_normal((2, 2)))[0], value, rtol=1e-9)  # the span alone
+    assert_allclose(gradient, numeric_gradient(lambda U: f(U)[0], V), rtol=1e-6, atol=1e-8)
+    assert_allclose(np.abs(f.normalise(V)), np.abs(problem(X, y).normalise(basis)), rtol=1e-9)
+
+
+def test_whitened_maps_are_searched_not_made_afterwards(data):
+    """The literal optimum, whitened in its span, is no better than what whiten=True finds."""
+    X, y = data
+    f = WhiteDivergence(problem(X, y), 1e-3)
+    white, literal = (DMBK(2, whiten=w, random_state=0).fit(X, y) for w in (True, False))
+    best = f(np.linalg.solve(f.root, white.components_.T))[0]
+    assert_allclose(white.history_[-1], best, rtol=1e-9)
+    assert best <= f(np.linalg.solve(f.root, literal.components_.T))[0]
+    assert white.converged_
 
 
 def test_P15b_divergences_depend_on_the_span_only_and_balance_has_a_ceiling(data):
@@ -66,7 +93,7 @@ def test_P15b_divergences_depend_on_the_span_only_and_balance_has_a_ceiling(data
 @pytest.mark.parametrize("whiten", [True, False])
 def test_P15c_mean_similar_distance_is_one_and_classes_are_white(data, whiten):
     X, y = data
-    L = DMBK(2, whiten=whiten, random_state=0).fit(X, y).components_
+    L = DMBK(2, whiten=whiten, shrinkage=1e-9, random_state=0).fit(X, y).components_
     Z = X @ L.T
     similar = [np.sum((Z[i] - Z[j]) ** 2) for i in range(len(X)) for j in range(i) if y[i] == y[j]]
     assert_allclose(np.mean(similar), 1.0, rtol=1e-9)

@@ -115,6 +115,26 @@ def test_unlabelled_rows_are_nobodys_neighbour(data):
     assert np.all(y[hits[hits >= 0]] >= 0)
 
 
-def test_wrong_parameters_are_named(data):
-    with pytest.raises(ValueError, match="n_neighbors=0"):
-        FastNCA(n_neighbors=0).fit(*data)
+def test_P06_neighbours_are_sought_anew_in_the_learned_space(planted):
+    """n_updates: the search goes on over the hits and misses of the learned space, and ends where it gains no more."""
+    X, y = planted
+    settings = {"n_neighbors": 5, "init": "pca", "reg": 1e-3, "max_iter": 500}
+    once, more = (FastNCA(2, n_updates=k, **settings).fit(X, y) for k in (0, 20))
+
+    def on_its_own_graph(L, k=5):  # Σ p_i over neighbours in the learned space, point by point
+        Z, total = X @ L.T, 0.0
+        for i in range(len(X)):
+            hits, misses = slow_neighbors(Z, y, i, k)
+            e = {j: np.exp(-np.sum((Z[i] - Z[j]) ** 2)) for j in hits + misses}
+            total += sum(e[j] for j in hits) / sum(e.values())
+        return total / len(X) - 1e-3 * np.sum(L**2)
+
+    assert more.n_iter_ > once.n_iter_
+    assert_allclose(more.history_[: len(once.history_)], once.history_, rtol=1e-12)
+    assert on_its_own_graph(more.components_) > on_its_own_graph(once.components_) + 1e-3
+
+
+@pytest.mark.parametrize("params", [{"n_neighbors": 0}, {"n_updates": -1}])
+def test_wrong_parameters_are_named(data, params):
+    with pytest.raises(ValueError, match="=".join(str(v) for v in next(iter(params.items())))):
+        FastNCA(**params).fit(*data)

@@ -37,6 +37,20 @@ def slow_bound(lam, at, Y, y):
     return np.mean(terms)
 
 
+def bound_and_value(lams, at, Y, y):
+    """Jensen's bound and the likelihood at many λ (m, 3) at once."""
+    w, same = (Y[:, None] - Y) ** 2, (y[:, None] == y) & ~np.eye(len(y), dtype=bool)
+    use = same.any(axis=1)
+    w, same, other = w[use], same[use], ~np.eye(len(y), dtype=bool)[use]
+    phi = np.where(same, np.exp(-w @ at), 0)  # (a, n)
+    phi /= phi.sum(axis=1, keepdims=True)
+    entropy = -np.sum(phi * np.log(np.where(phi > 0, phi, 1)), axis=1)
+    e = -np.einsum("ijk,mk->mij", w, lams)
+    everyone = logsumexp(np.where(other, e, -np.inf), axis=2)
+    own = logsumexp(np.where(same, e, -np.inf), axis=2)
+    return (np.sum(phi * e, axis=2) + entropy - everyone).mean(axis=1), (own - everyone).mean(axis=1)
+
+
 @pytest.fixture
 def data(overlapping):
     X, y = overlapping(sizes=(6, 5, 3, 1), d=3)
@@ -64,9 +78,11 @@ def test_P12a_the_bound_touches_from_below(data, numeric_gradient):
     assert_allclose(slow_bound(at, at, Y, y), -f(at)[0], rtol=1e-12)
     slope = numeric_gradient(lambda l: slow_bound(l, at, Y, y), at)
     assert_allclose(slope, -f(at)[1], rtol=1e-6, atol=1e-8)
-    for _ in range(200):
-        lam = rng.uniform(0, 5, 3)
-        assert slow_bound(lam, at, Y, y) <= -f(lam)[0] + 1e-12
+    lams = rng.uniform(0, 5, (2000, 3))
+    bound, value = bound_and_value(lams, at, Y, y)
+    assert np.all(bound <= value + 1e-12)
+    for lam, b, v in zip(lams[:20], bound, value, strict=False):  # which are the bound and the objective
+        assert_allclose([b, v], [slow_bound(lam, at, Y, y), -f(lam)[0]], rtol=1e-10)
 
 
 def test_P12b_minorise_maximise_climbs_to_the_same_optimum(overlapping):
@@ -82,6 +98,26 @@ def test_P12b_minorise_maximise_climbs_to_the_same_optimum(overlapping):
     assert np.all(np.diff(values) >= -1e-9)
     fit = LDM(reg=reg, tol=1e-10, max_iter=1000).fit(Y, y)  # principal coordinates: its basis is the axes
     assert_allclose(fit.mahalanobis_, np.diag(lam), atol=1e-3 * lam.max())
+    bounded = LDM(reg=reg, solver="mm", tol=1e-10, max_iter=1000).fit(Y, y)
+    assert np.all(np.diff(bounded.history_) <= 1e-12)
+    assert_allclose(-bounded.history_[: len(values)], values, rtol=1e-5)  # the same steps, one by one
+    assert_allclose(bounded.history_[-1], fit.history_[-1], rtol=1e-9)
+    assert_allclose(bounded.mahalanobis_, fit.mahalanobis_, atol=1e-3 * lam.max())
+
+
+@pytest.mark.parametrize("kind", ["all", "near", "pairs"])
+def test_P12b_both_solvers_meet_on_every_kind_of_supervision(overlapping, kind):
+    X, y = overlapping(sizes=(12, 9, 1), d=3, seed=3)
+    side = Labels(y).to(Pairs) if kind == "pairs" else y
+    settings = {"reg": 1e-2, "n_neighbors": 4 if kind == "near" else None, "tol": 1e-11, "max_iter": 2000}
+    direct, bounded = (LDM(solver=solver, **settings).fit(X, side) for solver in ("lbfgs", "mm"))
+    assert_allclose(bounded.history_[-1], direct.history_[-1], rtol=1e-8)
+    assert_allclose(bounded.mahalanobis_, direct.mahalanobis_, atol=1e-3 * np.abs(direct.mahalanobis_).max())
+
+
+def test_an_unknown_solver_is_named(data):
+    with pytest.raises(ValueError, match="solver='newton' is unknown; expected 'lbfgs' or 'mm'"):
+        LDM(solver="newton").fit(*data)
 
 
 def test_P12c_axes_and_all_pairs_are_the_log_likelihood_of_nca(data):

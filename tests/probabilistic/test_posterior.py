@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import truncnorm
 from sklearn.exceptions import NotFittedError
 
 import isometry
 from isometry.base import POSTERIOR_METHODS, WITH_POSTERIOR
-from isometry.probabilistic.posterior import MetricPosterior
+from isometry.probabilistic.posterior import MetricPosterior, positive_gaussian
 from isometry.registry import all_methods
 from tests.conftest import make_blobs
 
@@ -44,3 +47,35 @@ def test_other_missing_attributes_fail_in_their_own_words():
     X, y = make_blobs()
     learner.fit(X, y)
     assert pickle.loads(pickle.dumps(learner)).get_params() == copy.deepcopy(learner).get_params()
+
+
+def test_truncated_draws_are_those_of_the_gaussian_that_are_not_negative():
+    """P09, psd="truncate": Gibbs draws against plain rejection, and far in a tail where rejection finds nothing."""
+    rng = np.random.RandomState(0)
+    mean, V = np.array([0.3, -0.4, 1.0]), np.array([[1.0, 0.6, -0.3], [0.6, 1.0, 0.2], [-0.3, 0.2, 0.5]])
+    plain = rng.multivariate_normal(mean, V, size=20_000)
+    accepted = plain[(plain >= 0).all(axis=1)]
+    draws = positive_gaussian(np.ones((len(accepted), 3)), mean, np.linalg.inv(V), rng)
+    assert draws.min() >= 0
+    assert_allclose(draws.mean(axis=0), accepted.mean(axis=0), atol=0.03)
+    assert_allclose(np.cov(draws.T), np.cov(accepted.T), atol=0.04)
+    tail = positive_gaussian(np.ones((20_000, 1)), np.array([-30.0]), np.eye(1), rng, sweeps=2)
+    assert_allclose(tail.mean(), truncnorm.mean(30, np.inf, loc=-30), rtol=0.03)
+
+
+def test_sampled_metrics_are_cut_or_truncated():
+    X, y = make_blobs()
+    fit = isometry.BayesianML(prior_precision=0.5).fit(X[::6], y[::6])
+    K = len(fit.basis_)
+    scale = np.sum(fit.basis_**2, axis=1)
+    cut, positive = (
+        np.sum(fit.sample_metric(4000, psd=psd, random_state=0) ** 2, axis=2) / scale for psd in ("clip", "truncate")
+    )
+    mean, V = fit.posterior_mean_[-K:], fit.posterior_covariance_[-K:, -K:]
+    plain = np.random.RandomState(1).multivariate_normal(mean, V, size=200_000)
+    accepted = plain[(plain >= 0).all(axis=1)]
+    assert_allclose(cut.mean(axis=0), np.maximum(plain, 0).mean(axis=0), rtol=0.05)
+    assert_allclose(positive.mean(axis=0), accepted.mean(axis=0), rtol=0.05)
+    assert np.any(cut == 0) and np.all(positive > 0)
+    with pytest.raises(ValueError, match="psd='drop' is unknown"):
+        fit.sample_metric(psd="drop")

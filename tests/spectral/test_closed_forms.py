@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from isometry import DCA, RCA, Chunklets, Covariance, Euclidean, FisherML, Labels, TraceSDP
-from isometry.base import mean_pair_scatters
 from isometry.core.distance import sqdist
+from isometry.moments import mean_pair_scatters
 from tests.conftest import make_blobs
 
 
@@ -113,6 +113,29 @@ def test_M03a_M03c_value_is_the_mean_of_the_lowest_eigenvalues_and_the_sdp(data,
     assert_allclose(np.trace(W), 1)
     assert_allclose(value, np.linalg.eigvalsh(M_S - M_D)[:p].mean(), rtol=1e-9)
     assert_allclose(value, fantope_sdp(M_S - M_D, p), rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_M03a_the_programme_itself_gives_the_same_metric(data, p):
+    X, y = data
+    closed, sdp = (TraceSDP(p, solver=solver).fit(X, y).mahalanobis_ for solver in ("eigen", "sdp"))
+    assert_allclose(sdp, closed, atol=1e-5)
+    with pytest.raises(ValueError, match="expected 'eigen', or 'sdp' with constraint='trace'"):
+        FisherML(solver="sdp").fit(X, y)
+
+
+def test_M05_a_small_wide_class_takes_no_direction():
+    """Uneven classes: the leading eigenvector of (M_D, M_S) can be one in which only a small class is wide."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [60, 60, 8])
+    X = rng.standard_normal((128, 3))
+    X[:, :2] += 3 * np.array([[0, 0], [1, 0], [0, 1]])[y]
+    X[y == 2, 2] = 12 * (X[y == 2, 2] - X[y == 2, 2].mean())
+    lead, auto = FisherML(2).fit(X, y), FisherML().fit(X, y)  # by eigenvalue, by difference of means
+    assert auto.components_.shape == (2, 3) and np.all(np.diff(auto.eigenvalues_) < 0)
+    noise, signal = ([np.diag(m.mahalanobis_)[axes].min() for m in (lead, auto)] for axes in ([2], [0, 1]))
+    assert noise[0] > signal[0]
+    assert noise[1] < 0.2 * signal[1]
 
 
 def test_M03b_M04a_trace_and_orthonormal_agree_up_to_scale(data):

@@ -9,6 +9,7 @@ from sklearn.manifold._locally_linear import barycenter_kneighbors_graph
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import trace_ratio
 from isometry.spectral import LLERegularizedML, TraceRatioML
+from isometry.supervision import Labels, Pairs
 
 
 def problem(seed=0, n=50, d=5, classes=3):
@@ -77,20 +78,22 @@ def test_M09c_with_geometry_alone_it_is_the_trace_ratio_of_the_reconstruction():
     Xc = X - X.mean(axis=0)
     R = Xc - slow_weights(Xc, 3, 1e-3) @ Xc
     U = trace_ratio(slow_scatters(X, y)[1], R.T @ R / len(X), 2)[0].x
-    fits = [LLERegularizedML(2, n_neighbors=3, reg=reg).fit(X, y) for reg in (1e3, 1e5, 1e7)]
+    fits = [LLERegularizedML(2, n_neighbors=3, reg=reg, weighting="mean").fit(X, y) for reg in (1e3, 1e5, 1e7)]
     gaps = [sla.subspace_angles(model.components_.T, U).max() for model in fits]
     assert gaps[2] < 1e-4 and gaps[0] > 10 * gaps[1] > 100 * gaps[2]  # the distance falls like 1/λ
 
 
-def test_M09d_the_penalty_is_the_reconstruction_error_of_the_embedding():
+@pytest.mark.parametrize("weighting", ["sum", "mean"])
+def test_M09d_the_penalty_is_the_reconstruction_error_of_the_embedding(weighting):
     X, y = problem(4)
-    model = LLERegularizedML(2, reg=0.7).fit(X, y)
+    model = LLERegularizedML(2, reg=0.7, weighting=weighting).fit(X, y)
     L, S = model.components_, slow_weights(X, 10, 1e-3)
     error = 0.0
     for i in range(len(X)):
         error += np.sum((L @ X[i] - sum(S[i, j] * (L @ X[j]) for j in range(len(X)))) ** 2)
     M_S, M_D = slow_scatters(X, y)
-    assert_allclose(model.ratio_, np.trace(L @ M_D @ L.T) / (np.trace(L @ M_S @ L.T) + 0.7 * error / len(X)), rtol=1e-8)
+    m = len(X) if weighting == "mean" else sum(y[i] == y[j] for i in range(len(X)) for j in range(i))
+    assert_allclose(model.ratio_, np.trace(L @ M_D @ L.T) / (np.trace(L @ M_S @ L.T) + 0.7 * error / m), rtol=1e-8)
     assert_allclose(L @ L.T, np.eye(2), atol=1e-12)
 
 
@@ -100,7 +103,7 @@ def test_gevp_whitens_the_denominator():
     R = Xc - slow_weights(Xc, 10, 1e-3) @ Xc
     M_S, M_D = slow_scatters(X, y)
     C = M_S + 0.1 * R.T @ R / len(X)
-    model = LLERegularizedML(2, algorithm="gevp").fit(X, y)
+    model = LLERegularizedML(2, reg=0.1, weighting="mean", algorithm="gevp").fit(X, y)
     assert_allclose(model.components_ @ C @ model.components_.T, np.eye(2), atol=1e-9)
     assert_allclose(model.ratio_, sla.eigvalsh(M_D, C)[-2:].sum(), rtol=1e-9)
 
@@ -108,7 +111,7 @@ def test_gevp_whitens_the_denominator():
 def test_unlabelled_samples_count_in_the_geometry_only():
     X, y = problem(6)
     hidden = np.where(np.arange(len(y)) < 25, y, -1)
-    model = LLERegularizedML(2, reg=0.5).fit(X, hidden)
+    model = LLERegularizedML(2, reg=0.5, weighting="mean").fit(X, hidden)
     Xc = X - X.mean(axis=0)
     R = Xc - slow_weights(Xc, 10, 1e-3) @ Xc
     M_S, M_D = slow_scatters(X, hidden)
@@ -118,8 +121,26 @@ def test_unlabelled_samples_count_in_the_geometry_only():
     assert abs(sla.eigvalsh(M_D - model.ratio_ * C)[-2:].sum()) < 1e-8 * np.linalg.norm(M_D, 2)
 
 
+def test_one_sample_weighs_as_much_as_one_pair():
+    """weighting="sum": as many samples as pairs is the weight of means; labels and the same pairs agree."""
+    X, y = problem(7)
+    side = Labels(y).to(Pairs)
+    m = len(side.similar.i)
+    by_sum = LLERegularizedML(2, reg=0.4).fit(X, y)
+    by_mean = LLERegularizedML(2, reg=0.4 * len(X) / m, weighting="mean").fit(X, y)
+    assert m != len(X)
+    assert_allclose(by_sum.mahalanobis_, by_mean.mahalanobis_, atol=1e-10)
+    assert_allclose(LLERegularizedML(2, reg=0.4).fit(X, side).mahalanobis_, by_sum.mahalanobis_, atol=1e-10)
+
+
 @pytest.mark.parametrize(
-    "params, word", [({"algorithm": "qz"}, "algorithm='qz'"), ({"reg": -1}, "reg=-1"), ({"n_neighbors": 0}, "at least")]
+    "params, word",
+    [
+        ({"algorithm": "qz"}, "algorithm='qz'"),
+        ({"weighting": "max"}, "weighting='max' is unknown"),
+        ({"reg": -1}, "reg=-1"),
+        ({"n_neighbors": 0}, "at least"),
+    ],
 )
 def test_wrong_parameters_are_named(params, word):
     with pytest.raises(ValueError, match=word):

@@ -10,7 +10,8 @@ from scipy.optimize import lsq_linear
 
 from isometry import LMNN, Labels, NeighborTriplets, Triplets
 from isometry.core.graph import target_neighbors
-from isometry.spectral.lmnn import Impostors, ListedTriplets
+from isometry.spectral import impostors
+from isometry.spectral.impostors import Impostors, ListedTriplets
 from tests.conftest import make_blobs
 
 
@@ -49,6 +50,22 @@ def test_M11e_value_is_the_triple_loop(seed):
     slow = slow_objective(X, y, target_neighbors(X, y, 3), L, 0.3, 1.0)
     assert_allclose(P.value(L, 0.3), slow, rtol=1e-10)
     assert_allclose(P(L, 0.3, 1e-12)[0], slow, rtol=1e-8)
+
+
+@pytest.mark.parametrize("step", [1e-3, 3e-2, 1.0])
+def test_the_list_of_impostors_is_complete_wherever_the_metric_goes(monkeypatch, step):
+    """Small steps stay inside the rim, where the list is kept; large ones leave it."""
+    monkeypatch.setattr(impostors, "ROWS", 40)
+    monkeypatch.setattr(impostors, "COLUMNS", 70)
+    X, y = make_blobs(n=300, d=3, n_classes=4, seed=5)
+    X = X / X.std(axis=0)
+    P, rng, listed = problem(X, y, margin=0.1), np.random.default_rng(0), []
+    monkeypatch.setattr(P, "_pairs_within", lambda *a, f=P._pairs_within: (listed.append(1), f(*a))[1])
+    L = np.eye(3)
+    for _ in range(25):
+        L = L + step * rng.standard_normal((3, 3)) / 3
+        assert_allclose(P(L, 0.5, 1e-12)[0], P.value(L, 0.5), rtol=1e-8)
+    assert len(listed) < 12 if step < 1e-2 else len(listed) > 20 if step == 1.0 else listed
 
 
 @pytest.mark.parametrize("kind", ["labels", "triplets"])

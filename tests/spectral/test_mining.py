@@ -11,7 +11,7 @@ from scipy.linalg import sqrtm
 from isometry import LMNN, HierarchicalLMNN, Labels, NeighborTriplets
 from isometry.core.graph import target_neighbors
 from isometry.spectral.hierarchical_lmnn import stratified
-from isometry.spectral.lmnn import Impostors, ListedTriplets
+from isometry.spectral.impostors import Impostors, ListedTriplets
 from isometry.spectral.mining import EXTREMES, mine, sampling_logweight
 from tests.conftest import make_blobs
 

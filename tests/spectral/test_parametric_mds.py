@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from isometry.core.edges import DenseEdges
 from isometry.sampling import RandomPairs
-from isometry.spectral import ParametricMDS, RBFParametricMDS
+from isometry.spectral import MMC, ParametricMDS, RBFParametricMDS, TraceSDP
 from isometry.spectral.parametric_mds import Targets, fit_map, label_targets
 from isometry.supervision import Labels, Pairs
 
@@ -142,6 +142,37 @@ def test_radial_basis_descends_stress_plus_ridge():
     assert np.all(np.diff(model.history_) <= 1e-15)
     rng = np.random.default_rng(0)
     assert all(f(model.coef_ + 1e-3 * rng.standard_normal((2, 6))) > f(model.coef_) for _ in range(30))
+
+
+def test_M03_target_distances_equal_the_conic_solver():
+    """The second side information of the trace-normalised programme: a distance for each pair."""
+    X, _ = problem(11)
+    rng = np.random.default_rng(12)
+    i, j = np.triu_indices(15, 1)
+    keep = rng.random(len(i)) < 0.5
+    i, j, e, weight = i[keep], j[keep], rng.uniform(0.2, 2, keep.sum()), rng.uniform(0.5, 2, keep.sum())
+    Z = X[i] - X[j]
+    W = cp.Variable((3, 3), PSD=True)
+    gap = cp.sum(cp.multiply(Z @ W, Z), axis=1) - e**2
+    programme = cp.Problem(cp.Minimize(cp.sum(cp.multiply(weight, cp.square(gap))) / weight.sum()))
+    programme.solve(solver="CLARABEL")
+    side = Pairs(i, j, target=e, n=15, weight=weight)
+    model = TraceSDP(target_distances=True).set_params(tol=1e-9, max_iter=2000).fit(X, side)
+    assert_allclose(model.history_[-1], programme.value, rtol=1e-7)
+    assert_allclose(model.mahalanobis_, W.value, atol=1e-5)
+
+
+def test_M03_distances_of_a_hidden_metric_are_found_again():
+    X, _ = problem(13, n=30)
+    L, (i, j) = np.random.default_rng(14).standard_normal((3, 3)), np.triu_indices(30, 1)
+    e = np.linalg.norm((X[i] - X[j]) @ L.T, axis=1)
+    for loss in ("stress", "sstress"):
+        model = ParametricMDS(loss=loss, tol=1e-12, max_iter=5000).fit(X, Pairs(i, j, target=e, n=30))
+        assert_allclose(model.mahalanobis_, L.T @ L, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="needs pairs with a target; y holds none"):
+        ParametricMDS().fit(X, Pairs([], [], target=[], n=30))
+    with pytest.raises(ValueError, match="needs similar pairs; y holds none"):
+        MMC().fit(X, Pairs(i, j, target=e, n=30))
 
 
 @pytest.mark.parametrize("params, word", [({"loss": "strain"}, "loss='strain'"), ({"beta": 0}, "beta=0")])

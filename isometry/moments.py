@@ -1,0 +1,209 @@
+"""Metrics that follow from class moments: learned in one pass, from arrays, mapped files, chunks or Dask arrays."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+
+from isometry.base import LinearMetric
+from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
+from isometry.supervision import Chunklets, Labels, Pairs, as_supervision
+
+FAN_IN = 2  # moments merged by one task of a Dask graph: they may be larger than a chunk
+
+
+class MomentsMetric(LinearMetric):
+    """Abstract: a metric that follows from class moments alone, so that rows are read once, in any order and place.
+
+    A method supplies ``_fit_moments``. It then learns from arrays and mapped files (in blocks), from chunks
+    (``partial_fit``) and from Dask arrays, with the same result to rounding.
+
+    A method that weighs all classes alike sets ``_pooled``: chunks then leave one scatter, not one for each class.
+    """
+
+    _pooled: bool = False
+    moments_: StreamMoments  # of the chunks so far; absent after a fit on an array, which keeps nothing
+
+    def _fit_moments(self, moments: Any) -> None:
+        """Learn from `ClassMoments`, or from `ListedMoments` if the method sees pairs."""
+        raise NotImplementedError
+
+    def _groups(self, side: Any, n: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """(n,) codes of the classes whose moments are taken, −1 for rows of none, and the names of the classes."""
+        return side.codes, getattr(side, "classes", None)
+
+    def fit(self, X: Any, y: Any = None) -> MomentsMetric:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) table in memory, mapped from a file (it is then read in blocks), or a Dask array
+            chunked by rows, of which one chunk for each worker is in memory at a time
+        y : class labels, or a supervision object over the rows of X; with a Dask array, labels as an array of either
+            kind
+        """
+        self.__dict__.pop("moments_", None)
+        if not _is_dask(X):
+            super().fit(X, y)
+            return self
+        self.moments_ = _dask_moments(self, X, y)
+        self.n_features_in_ = X.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
+        lack = self._lack(self.moments_)
+        if lack:
+            raise ValueError(lack)
+        self._fit_moments(self.moments_)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> MomentsMetric:
+        """Add a chunk of rows and learn from all chunks so far: the same metric as one fit on all of them.
+
+        Until the chunks hold what the method needs, say a second class, there is no metric yet and no error. After a
+        fit on an array, which keeps no moments, the first chunk begins anew, with a warning.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) table, with the features of the chunks before
+        y : class labels of these rows; new classes may appear in any chunk. `Labels` can mark some as unlabelled
+        """
+        first = not hasattr(self, "moments_")
+        if first and hasattr(self, "components_"):
+            del self.components_
+            warnings.warn(
+                f"this {type(self).__name__} was learned by fit, which keeps no moments to add to: partial_fit forgets "
+                "it and begins with this chunk",
+                stacklevel=2,
+            )
+        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=first)
+        chunk = self._chunk_moments(X, y)
+        self.moments_ = chunk if first else self.moments_.merge(chunk)
+        if not self._lack(self.moments_):
+            self._fit_moments(self.moments_)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Map X to the space where the learned distance is Euclidean; a Dask array is mapped chunk by chunk, lazily."""
+        if not _is_dask(X):
+            return super().transform(X)
+        self._check_fitted()
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features"
+            )
+        X = X.rechunk({1: -1})
+        return X.map_blocks(self._transform, dtype=X.dtype, chunks=(X.chunks[0], (len(self.components_),)))
+
+    def _fit(self, X, side):
+        if isinstance(side, Pairs):
+            moments = ListedMoments(X, side.similar, side.dissimilar)
+        else:
+            codes, classes = self._groups(side, len(X))
+            n_classes = None if classes is None else len(classes)
+            moments = ArrayMoments(X, codes, n_classes, differ=getattr(side, "negative_links", None))
+            lack = self._lack(moments)
+            if lack:
+                raise ValueError(lack)
+        self._fit_moments(moments)
+
+    def _chunk_moments(self, X: np.ndarray, y: Any) -> StreamMoments:
+        """Moments of some rows with their labels."""
+        name = type(self).__name__
+        if y is None and self._needs_y:
+            raise ValueError(f"{name} requires y to be passed, but the target y is None")
+        side = as_supervision(y, len(X))
+        if side is not None and not isinstance(side, Labels):
+            raise TypeError(
+                f"{name} learns from chunks with class labels; it cannot use {side.kind}, whose numbers hold in one "
+                "chunk only"
+            )
+        if side is not None and Labels in self._sees and not side.labelled.all():
+            X, side = X[side.labelled], side[side.labelled]
+        codes, classes = self._groups(side, len(X))
+        return StreamMoments(X.shape[1], pooled=self._pooled).update(X, codes, classes)
+
+    def _lack(self, moments: ClassMoments) -> str:
+        """What these rows lack to learn from, in words."""
+        name, chunklets = type(self).__name__, Chunklets in self._sees
+        if moments.counts.sum() + moments.rest().n < 2:
+            return f"{name} needs at least 2 samples"
+        if "dissimilar" in self._needs and not moments.any_differ:
+            if chunklets:
+                return (
+                    f"{name} needs at least 2 classes, chunklets with negative links, or dissimilar pairs; y holds none"
+                )
+            return f"{name} needs at least 2 classes; y has {moments.n_classes} class"
+        if "similar" in self._needs and moments.counts.max(initial=0) < 2:
+            if chunklets:
+                what = "needs a class or chunklet with at least 2 samples, or similar pairs; y holds none"
+                return f"no chunklet has 2 samples: {name} {what}"
+            return f"{name} needs a class with at least 2 samples; every class in y has one"
+        return ""
+
+    def _check_fitted(self) -> None:
+        if hasattr(self, "moments_") and not hasattr(self, "components_"):
+            raise NotFittedError(f"{self._lack(self.moments_)}. Call partial_fit with more rows")
+        super()._check_fitted()
+
+
+def _is_dask(X: Any) -> bool:
+    """Whether X is a Dask array, without importing Dask."""
+    return hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed") and hasattr(X, "map_blocks")
+
+
+def _dask_moments(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
+    """Moments of a Dask array: chunks become moments where they are, and only moments travel."""
+    import dask
+    import dask.array as da
+
+    name = type(learner).__name__
+    if X.ndim != 2:
+        raise ValueError(f"{name} expects a table (n_samples, n_features) as a Dask array, got {X.ndim} dimensions")
+    X = X.rechunk({1: -1})
+    if y is None:
+        labels: list[Any] = [None] * X.numblocks[0]
+    else:
+        y = y if _is_dask(y) else da.from_array(np.asarray(y), chunks=(X.chunks[0],))
+        if not np.isnan(X.shape[0]) and not np.isnan(y.shape[0]):
+            if len(X) != len(y):
+                raise ValueError(f"X has {len(X)} samples but y speaks of {len(y)}")
+            y = y.rechunk((X.chunks[0],))
+        labels = list(y.to_delayed().ravel())
+    if len(labels) != X.numblocks[0]:
+        raise ValueError(f"X has {X.numblocks[0]} chunks of rows but y has {len(labels)}: chunk them alike")
+    of_chunk = dask.delayed(partial(_check_and_sum, clone(learner)), pure=False)
+    parts = [of_chunk(rows, names) for rows, names in zip(X.to_delayed().ravel(), labels, strict=True)]
+    while len(parts) > 1:
+        parts = [dask.delayed(_merged, pure=False)(parts[k : k + FAN_IN]) for k in range(0, len(parts), FAN_IN)]
+    return parts[0].compute()
+
+
+def _check_and_sum(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
+    return learner._chunk_moments(check_array(X, dtype=(np.float64, np.float32), ensure_min_samples=0), y)
+
+
+def _merged(parts: list[StreamMoments]) -> StreamMoments:
+    """One of all; the parts may be needed again and stay as they are."""
+    total = copy.deepcopy(parts[0])
+    for part in parts[1:]:
+        total.merge(part)
+    return total
+
+
+def label_moments(X: np.ndarray, labels: Labels) -> ArrayMoments:
+    """Class moments of labelled rows."""
+    return ArrayMoments(X, labels.codes, len(labels.classes))
+
+
+def mean_pair_scatters(X: np.ndarray, side: Labels | Pairs) -> tuple[np.ndarray, np.ndarray]:
+    """M_S, M_D: mean of (x_i − x_j)(x_i − x_j)ᵀ over similar and over dissimilar pairs; all pairs if given labels."""
+    if isinstance(side, Labels):
+        return label_moments(X, side).mean_pair_scatters()
+    return ListedMoments(X, side.similar, side.dissimilar).mean_pair_scatters()

@@ -1,0 +1,63 @@
+"""The symmetric evaluation of neighbour-softmax losses against the one that visits all ordered pairs."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn import config_context
+
+import isometry.core.softmax as softmax
+from isometry.core.edges import DenseEdges
+from isometry.core.softmax import SoftmaxEdges
+from isometry.probabilistic.nca import is_alone, log_loss, same_class, sum_loss
+from isometry.supervision import Labels
+
+
+def problem(n=317, p=3, seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 4, n)
+    y[5] = 9  # alone in its class
+    return scale * rng.standard_normal((n, p)), Labels(y)
+
+
+def losses(labels):
+    yield sum_loss(same_class(labels), len(labels))
+    yield log_loss(same_class(labels), is_alone(labels))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kept", [0, 128])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0, 1e3])
+def test_equals_all_ordered_pairs(monkeypatch, threads, kept, scale):
+    """Also where neighbours are so far that their exponentials underflow (scale 30: some; 1000: all)."""
+    monkeypatch.setattr(softmax, "KEPT_MIB", kept)
+    monkeypatch.setattr(softmax, "ROWS", 40)
+    monkeypatch.setattr(softmax, "COLUMNS", 100)
+    monkeypatch.setattr(softmax, "THREADED", 100)
+    monkeypatch.setattr(softmax, "n_threads", lambda: threads)
+    Z, labels = problem(scale=scale)
+    V = np.random.default_rng(1).standard_normal((len(Z), 5))
+    for loss in losses(labels):
+        for features in (None, V):
+            f0, pull0 = DenseEdges(len(Z)).evaluate(Z, loss, features)
+            f, pull = SoftmaxEdges(labels.codes).evaluate(Z, loss, features)
+            assert_allclose(f, f0, rtol=1e-12, atol=1e-300)
+            assert_allclose(pull, pull0, rtol=1e-9, atol=1e-12 * np.abs(pull0).max(initial=1e-300))
+
+
+def test_float32_stays_near():
+    Z, labels = problem()
+    for loss in losses(labels):
+        f0, pull0 = DenseEdges(len(Z)).evaluate(Z, loss)
+        f, pull = SoftmaxEdges(labels.codes).evaluate(Z.astype(np.float32), loss)
+        assert_allclose(f, f0, rtol=1e-5)
+        assert_allclose(pull, pull0, atol=1e-5 * np.abs(pull0).max())
+
+
+def test_small_working_memory_gives_the_same():
+    Z, labels = problem()
+    loss, edges = sum_loss(same_class(labels), len(labels)), SoftmaxEdges(labels.codes)
+    expected = edges.evaluate(Z, loss)
+    with config_context(working_memory=0.1):
+        found = edges.evaluate(Z, loss)
+    assert_allclose(found[0], expected[0], rtol=1e-14)
+    assert_allclose(found[1], expected[1], rtol=1e-12, atol=1e-15)
