@@ -1,11 +1,13 @@
 """Deep metric learning on PyTorch: losses, miners, samplers, and what they are made of."""
 
+from isometry.deep.augment import Affine, Augment, Augmented, Flip, Mix, Noise, Shift
 from isometry.deep.batches import ShuffledBatches, Table
 from isometry.deep.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from isometry.deep.class_gaussians import BUNCA, BUT, ClassGaussians
 from isometry.deep.estimator import DeepMetric
 from isometry.deep.functional import DISTANCES, cosine_dissimilarity
 from isometry.deep.gather import Gathered, gather
+from isometry.deep.gradient_cache import GradientCache
 from isometry.deep.loss import Loss, TripletForm, WeightedSum
 from isometry.deep.losses.angular import Angular
 from isometry.deep.losses.center_triplet import CenterTriplet
@@ -36,74 +38,128 @@ from isometry.deep.miners import (
     TripleMiner,
 )
 from isometry.deep.models import MLP, ConvNet, LinearMap
-from isometry.deep.objective import LossObjective, effective_rank
-from isometry.deep.offline import OfflineTripletSampler, embed, mine_triplets
-from isometry.deep.samplers import (
-    Episode,
-    EpisodeSampler,
-    PairDataset,
-    PairSampler,
-    PKBatchSampler,
-    TripletDataset,
-    TripletSampler,
-    ViewsDataset,
+from isometry.deep.models.autoencoder import (
+    Autoencoder,
+    LinearAutoencoder,
+    VariationalAutoencoder,
+    mlp_autoencoder,
+    mlp_variational,
 )
+from isometry.deep.models.multimodal import MultiModalNet
+from isometry.deep.models.pyramid import FeaturePyramid
+from isometry.deep.models.spd import BiMap, LogEig, ReEig, SPDNet
+from isometry.deep.objective import LossObjective, effective_rank
+from isometry.deep.objectives.adversarial_autoencoder import AdversarialReconstruction
+from isometry.deep.objectives.continuous import ContinuousScores
+from isometry.deep.objectives.daml import DAML
+from isometry.deep.objectives.multi_scale import MultiScale
+from isometry.deep.objectives.multimodal import DenoisingLevel, MultiModal, pretrain_levels
+from isometry.deep.objectives.prototypes import Prototypes, episode_loader, episode_scorer
+from isometry.deep.objectives.reconstruction import (
+    CodePenalty,
+    Contractive,
+    GaussianNoise,
+    MaskingNoise,
+    Reconstruction,
+    SaltPepperNoise,
+    SparseCode,
+    WeightPenalty,
+)
+from isometry.deep.objectives.siamese import RatioTriplet, Siamese, SimilarityHead
+from isometry.deep.objectives.two_step import TwoStep
+from isometry.deep.objectives.variational import VariationalReconstruction
+from isometry.deep.offline import OfflineTripletSampler, embed, mine_triplets
+from isometry.deep.samplers import Episode, EpisodeSampler, PKBatchSampler
 from isometry.deep.trainer import Trainer
+from isometry.deep.tuples import PairDataset, PairSampler, TripletDataset, TripletSampler, ViewsDataset
 
 __all__ = [
+    "AdversarialReconstruction",
+    "Affine",
     "Angular",
+    "Autoencoder",
+    "Augment",
+    "Augmented",
     "BUNCA",
     "BUT",
     "BatchAll",
     "BatchHard",
     "BatchSemiHard",
+    "BiMap",
     "CenterTriplet",
     "CheckpointError",
     "ClassGaussians",
+    "CodePenalty",
+    "ContinuousScores",
+    "Contractive",
     "Contrastive",
     "ConvNet",
     "CrossBatchMemory",
     "CrossEntropy",
+    "DAML",
     "DISTANCES",
     "DeepFisherDA",
     "DeepMetric",
+    "DenoisingLevel",
     "DistanceWeighted",
     "EasyPositive",
     "EasyPositiveNCA",
     "Episode",
     "EpisodeSampler",
     "Extreme",
+    "FeaturePyramid",
     "FisherContrastive",
     "FisherTriplet",
+    "Flip",
     "Gathered",
+    "GaussianNoise",
     "GeneralizedContrastive",
+    "GradientCache",
     "HardNegativeContrastive",
     "Head",
     "Hinge",
     "Huber",
     "KL",
     "Lifted",
+    "LinearAutoencoder",
     "LinearMap",
+    "LogEig",
     "Loss",
     "LossObjective",
     "MAE",
     "MLP",
     "MSE",
     "MarginLoss",
+    "MaskingNoise",
     "Miner",
+    "MultiModal",
+    "MultiModalNet",
+    "MultiScale",
+    "Mix",
     "NCALoss",
     "NPair",
+    "Noise",
     "OfflineTripletSampler",
     "PKBatchSampler",
     "PairDataset",
     "PairSampler",
     "ProbabilisticDA",
+    "Prototypes",
     "ProxyNCA",
     "ProxyNCAPlusPlus",
     "RandomTriplets",
+    "RatioTriplet",
+    "ReEig",
+    "Reconstruction",
+    "SPDNet",
+    "SaltPepperNoise",
+    "Shift",
     "ShuffledBatches",
+    "Siamese",
+    "SimilarityHead",
     "SoftTriple",
     "SoftmaxTriplet",
+    "SparseCode",
     "Table",
     "ThresholdContrastive",
     "Trainer",
@@ -114,14 +170,23 @@ __all__ = [
     "TripletGlobal",
     "TripletSampler",
     "Tuplet",
+    "TwoStep",
+    "VariationalAutoencoder",
+    "VariationalReconstruction",
     "ViewsDataset",
     "VirtualSampleDA",
+    "WeightPenalty",
     "WeightedSum",
     "cosine_dissimilarity",
     "effective_rank",
     "embed",
+    "episode_loader",
+    "episode_scorer",
     "gather",
     "load_checkpoint",
     "mine_triplets",
+    "mlp_autoencoder",
+    "mlp_variational",
+    "pretrain_levels",
     "save_checkpoint",
 ]

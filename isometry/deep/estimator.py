@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +16,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from isometry.base import MetricLearner
+from isometry.deep.augment import Augment, Augmented
 from isometry.deep.checkpoint import isolated_rng
 from isometry.deep.functional import unit
+from isometry.deep.gradient_cache import GradientCache
 from isometry.deep.loss import LossModule
+from isometry.deep.miners import Miner
 from isometry.deep.models import MLP, ConvNet, LinearMap
 from isometry.deep.objective import on_sphere
 from isometry.deep.trainer import Trainer
@@ -42,7 +47,7 @@ class DeepMetric(MetricLearner):
         ``(model, batch) → scalar``, which is copied; or a class or function that gives one, called with those of
         ``num_classes``, ``embedding_size``, ``class_counts`` that it takes.
     loss_params : dict, optional
-        Further arguments of the loss.
+        Further arguments of the loss; a miner may be given by its name.
     n_components : int
         Dimension p of the embeddings of the named networks.
     hidden : sequence of int
@@ -57,8 +62,15 @@ class DeepMetric(MetricLearner):
         Epochs without improvement before training stops.
     standardize : bool
         Bring each feature to mean 0 and variance 1 first; images as a whole.
+    image_shape : tuple (c, h, w), optional
+        The rows of a table (n, c·h·w) are images.
+    augment : bool or module
+        Vary the samples in training: by ``Augment.standard``, or by a module ``(samples, labels) → samples``; they are
+        in standard units then.
+    chunk_size : int, optional
+        Samples that pass the network at a time in training; the gradient is that of the whole batch (`GradientCache`).
     trainer_params : dict, optional
-        Further arguments of `Trainer`, but no ``folder``: for checkpoints use `Trainer` itself.
+        Further arguments of `Trainer`.
     random_state : int, RandomState or None
         Seed of weights and batches.
     verbose : bool
@@ -70,8 +82,8 @@ class DeepMetric(MetricLearner):
         State of the network.
     history_ : dict of lists
         Loss and other quantities by epoch.
-    n_iter_, stop_reason_ : int, str
-        Epochs done, and why they were the last.
+    n_iter_, stop_reason_, converged_ : int, str, bool
+        Epochs done, why they were the last, and whether that was no failure.
     """
 
     _sees = (Labels,)
@@ -94,6 +106,9 @@ class DeepMetric(MetricLearner):
         validation: float | None = None,
         patience: int | None = None,
         standardize: bool = True,
+        image_shape: tuple[int, int, int] | None = None,
+        augment: bool | nn.Module = False,
+        chunk_size: int | None = None,
         trainer_params: Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
@@ -112,6 +127,9 @@ class DeepMetric(MetricLearner):
         self.validation = validation
         self.patience = patience
         self.standardize = standardize
+        self.image_shape = image_shape
+        self.augment = augment
+        self.chunk_size = chunk_size
         self.trainer_params = trainer_params
         self.random_state = random_state
         self.verbose = verbose
@@ -125,12 +143,40 @@ class DeepMetric(MetricLearner):
             )
         return X
 
-    def _fit(self, X, side):
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        held_out: tuple[Any, Any] | None = None,
+        folder: str | os.PathLike | None = None,
+        callbacks: Sequence[Callable[[Trainer], str | None]] = (),
+    ) -> DeepMetric:
+        """Train.
+
+        Parameters
+        ----------
+        X : (n, d) table or (n, …) samples
+        y : class labels
+        held_out : (X, y) to look at after each epoch, of known or new classes, in place of a share ``validation``
+        folder : for checkpoints; training goes on from the one that is there, bit for bit as if it had not stopped
+        callbacks : see `Trainer`
+        """
+        X = self._validate_samples(X, reset=True)
+        side: Any = self._supervise(y, len(X))
+        if not side.labelled.all():
+            X, side = X[side.labelled], side[side.labelled]
+        self.sample_shape_ = X.shape[1:]
+        if held_out is not None:
+            held_out = self._validate_samples(held_out[0], reset=False), np.asarray(held_out[1])
+        self._fit(X, side, held_out, folder, callbacks)
+        return self
+
+    def _fit(self, X, side, held_out, folder, callbacks):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        if "folder" in (self.trainer_params or {}):
-            raise ValueError(
-                "DeepMetric keeps no checkpoints; use isometry.deep.Trainer(…, folder=…) to train with them"
-            )
+        params = dict(self.trainer_params or {})
+        if "folder" in params:
+            raise ValueError("trainer_params keeps no checkpoints: their place is fit(X, y, folder=…)")
         mean, scale = self._units(X)
         n_batches = -(-len(X) // (self.classes_per_batch * self.samples_per_class))
         with isolated_rng(seed):
@@ -138,7 +184,7 @@ class DeepMetric(MetricLearner):
             size = embedding_size(network, X[:2])
             trainer = Trainer(
                 network,
-                self._make_loss(side, size),
+                self._make_objective(side, size),
                 lr=self.lr,
                 weight_decay=self.weight_decay,
                 classes_per_batch=self.classes_per_batch,
@@ -148,34 +194,44 @@ class DeepMetric(MetricLearner):
                 patience=self.patience,
                 random_state=seed,
                 verbose=self.verbose,
-                **(self.trainer_params or {}),
+                folder=folder,
+                callbacks=[*params.pop("callbacks", ()), *callbacks],
+                **params,
             )
-            trainer.fit((X - mean) / scale, side.codes, validation=self.validation, protocol="closed")
-        self.mean_, self.scale_, self.sample_shape_ = mean, scale, X.shape[1:]
+            validation = self.validation if held_out is None else ((held_out[0] - mean) / scale, held_out[1])
+            trainer.fit((X - mean) / scale, side.codes, validation=validation, protocol="closed", resume=True)
+        self.mean_, self.scale_ = mean, scale
         self.weights_ = {k: v.numpy(force=True).copy() for k, v in network.state_dict().items()}
         self.normalized_ = on_sphere(trainer.objective) if trainer.normalize is None else trainer.normalize
         self.embedding_size_, self.classes_ = size, side.classes
         self.history_, self.n_iter_, self.stop_reason_ = trainer.history, trainer.run.epoch, trainer.stop_reason
+        self.converged_ = not trainer.run.failed
 
     def _units(self, X: np.ndarray) -> tuple[Any, Any]:
         """What is subtracted from the samples, and what they are divided by."""
         if not self.standardize:
             return 0.0, 1.0
-        axes = 0 if X.ndim == 2 else None
+        axes = 0 if X.ndim == 2 and self.image_shape is None else None
         mean, scale = X.mean(axis=axes, dtype=np.float64), X.std(axis=axes, dtype=np.float64)
         return mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)  # a constant has only round-off to vary
 
     def _build(self, shape: tuple[int, ...]) -> nn.Module:
         """An untrained network for samples of this shape."""
-        model = ("mlp" if len(shape) == 1 else "conv") if self.model is None else self.model
+        images = shape if self.image_shape is None else tuple(self.image_shape)
+        if math.prod(images) != math.prod(shape):
+            raise ValueError(f"image_shape={images} has {math.prod(images)} pixels, samples have {math.prod(shape)}")
+        model = ("mlp" if len(images) == 1 else "conv") if self.model is None else self.model
         if isinstance(model, nn.Module):
             return copy.deepcopy(model)
         if callable(model):
             return model(shape, self.n_components)
         if model == "conv":
-            if len(shape) not in (2, 3):
-                raise ValueError(f"model='conv' takes images (n, h, w) or (n, c, h, w), got samples of shape {shape}")
-            return ConvNet((1, *shape)[-3:], self.n_components)
+            if len(images) not in (2, 3):
+                raise ValueError(
+                    f"model='conv' takes images (n, h, w) or (n, c, h, w), got samples of shape {shape}; for a table "
+                    "of images give image_shape"
+                )
+            return ConvNet((1, *images)[-3:], self.n_components)
         if model not in ("linear", "mlp"):
             raise ValueError(f"model={model!r} is unknown: 'linear', 'mlp', 'conv', a module or a factory is expected")
         if len(shape) != 1:
@@ -188,22 +244,39 @@ class DeepMetric(MetricLearner):
             else MLP(shape[0], self.n_components, self.hidden)
         )
 
+    def _make_objective(self, side: Labels, size: int) -> Any:
+        """The loss, in chunks and on augmented samples if wanted."""
+        objective = self._make_loss(side, size)
+        if self.chunk_size is not None:
+            objective = GradientCache(objective, self.chunk_size)
+        if self.augment is False:
+            return objective
+        shape = self.sample_shape_ if self.image_shape is None else tuple(self.image_shape)
+        standard = Augment.standard(None if len(shape) == 1 else (1, *shape)[-3:])
+        return Augmented(objective, standard if self.augment is True else copy.deepcopy(self.augment))
+
     def _make_loss(self, side: Labels, size: int) -> Any:
-        params = dict(self.loss_params or {})
         if isinstance(self.loss, nn.Module):
             return copy.deepcopy(self.loss)
-        make = self.loss
-        if isinstance(make, str):
-            try:
-                row = get(make)
-            except KeyError as error:
-                raise ValueError(f"loss={make!r}: {error.args[0]}") from error
-            make = row.load()
-            if not (isinstance(make, type) and issubclass(make, LossModule)):
-                raise ValueError(f"{row.name} is a {row.kind}; a loss is expected, such as 'Triplet' or 'ProxyNCA'")
         known = {"num_classes": len(side.classes), "embedding_size": size, "class_counts": side.counts.tolist()}
-        taken = inspect.signature(make).parameters
-        return make(**{k: v for k, v in known.items() if k in taken} | params)
+        params = dict(self.loss_params or {})
+        if isinstance(params.get("miner"), str):
+            params["miner"] = call(self._from_registry("miner", params["miner"], Miner), known)
+        make = self._from_registry("loss", self.loss, LossModule) if isinstance(self.loss, str) else self.loss
+        return call(make, known, **params)
+
+    @staticmethod
+    def _from_registry(what: str, name: str, kind: type) -> Any:
+        """The class of that name in the method table, if it is of this kind."""
+        try:
+            row = get(name)
+        except KeyError as error:
+            raise ValueError(f"{what}={name!r}: {error.args[0]}") from error
+        found = row.load()
+        if not (isinstance(found, type) and issubclass(found, kind)):
+            example = "'Triplet' or 'ProxyNCA'" if what == "loss" else "'BatchHard' or 'BatchSemiHard'"
+            raise ValueError(f"{row.name} is a {row.kind}; a {what} is expected, such as {example}")
+        return found
 
     def network(self) -> nn.Module:
         """The trained network, in eval mode, for samples in standard units: (X − mean_) / scale_."""
@@ -229,6 +302,12 @@ class DeepMetric(MetricLearner):
         return self.embedding_size_
 
 
+def call(make: Callable[..., Any], known: Mapping[str, Any], **params: Any) -> Any:
+    """``make`` with those of the known arguments that it takes, and with all of ``params``."""
+    taken = inspect.signature(make).parameters
+    return make(**{k: v for k, v in known.items() if k in taken} | params)
+
+
 def network_dtype(network: nn.Module) -> torch.dtype:
     """What the network computes in."""
     return next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
@@ -237,7 +316,7 @@ def network_dtype(network: nn.Module) -> torch.dtype:
 @torch.no_grad()
 def embedding_size(network: nn.Module, X: np.ndarray) -> int:
     """p, by passing some samples."""
-    z = network.eval()(torch.as_tensor(X).to(network_dtype(network)))
+    z = network.eval()(torch.tensor(X, dtype=network_dtype(network)))
     if not isinstance(z, torch.Tensor) or z.ndim != 2:
         got = tuple(z.shape) if isinstance(z, torch.Tensor) else type(z).__name__
         raise ValueError(f"the model must turn n samples into embeddings (n, p); {len(X)} samples gave {got}")

@@ -6,6 +6,7 @@ A distance takes embeddings (B, p) and references (R, p) and gives a matrix (B, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,23 +17,41 @@ Distance = str | Callable[[Tensor, Tensor], Tensor]
 
 # Squared distances below this share of ‖z‖² + ‖r‖² lose digits in the Gram form and are recomputed by difference.
 _NEAR = 1e-3
-_LOG2E = 1.4426950408889634
+LOG2E = 1.4426950408889634
 _CHUNK = 1 << 16  # pairs recomputed at a time
 
 
 # -- distances ---------------------------------------------------------------------------------------------------------
 
 
-def _sqdist(z: Tensor, refs: Tensor) -> Tensor:
-    """‖z_i − r_j‖² as one product of centred embeddings, nearly coincident pairs by explicit difference."""
-    centre = z.mean(0)
-    a, b = z - centre, refs - centre
-    a2, b2 = a.square().sum(1), b.square().sum(1)
-    D = torch.addmm(b2, a, b.T, alpha=-2).add_(a2[:, None])  # (B, R)
+class Centred(NamedTuple):
+    """Embeddings and references about their common centre, and their squared norms: distances lose fewer digits so."""
+
+    a: Tensor  # (B, p)
+    b: Tensor  # (R, p)
+    a2: Tensor  # (B,)
+    b2: Tensor  # (R,)
+
+    @classmethod
+    def of(cls, z: Tensor, refs: Tensor) -> Centred:
+        centre = z.mean(0)
+        a = z - centre
+        b = a if refs is z else refs - centre
+        a2 = a.square().sum(1)
+        return cls(a, b, a2, a2 if refs is z else b.square().sum(1))
+
+
+def gram_sqdist(z: Tensor, refs: Tensor, centred: Centred, rows: slice = slice(None)) -> Tensor:
+    """‖z_i − r_j‖² for the rows i asked for: one product, nearly coincident pairs by explicit difference."""
+    a, a2 = centred.a[rows], centred.a2[rows]
+    D = torch.addmm(centred.b2, a, centred.b.T, alpha=-2).add_(a2[:, None])  # (B, R)
     if refs is not z:
-        return _recompute_near(D, z, refs, a2, b2)
-    D.fill_diagonal_(torch.inf)  # no need to look at a point and itself
-    return _recompute_near(D, z, refs, a2, b2).fill_diagonal_(0)
+        return _recompute_near(D, z[rows], refs, a2, centred.b2)
+    itself = D[:, rows].diagonal()
+    itself.fill_(torch.inf)  # no need to look at a point and itself
+    _recompute_near(D, z[rows], refs, a2, centred.b2)
+    itself.fill_(0)
+    return D
 
 
 def _recompute_near(D: Tensor, z: Tensor, refs: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
@@ -41,6 +60,8 @@ def _recompute_near(D: Tensor, z: Tensor, refs: Tensor, a2: Tensor, b2: Tensor) 
         return D
     limit = _NEAR * (a2 + b2.max())
     rows = (D.amin(1) <= limit).nonzero().squeeze(1)
+    if not len(rows):
+        return D
     i, j = (D[rows] <= limit[rows, None]).nonzero(as_tuple=True)
     i = rows[i]
     near = D[i, j] <= _NEAR * (a2[i] + b2[j])
@@ -54,7 +75,7 @@ class _Euclidean(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, z, refs, squared):
-        D = _sqdist(z, refs)
+        D = gram_sqdist(z, refs, Centred.of(z, refs))
         if not squared:
             D.sqrt_()
         ctx.squared = squared
@@ -64,13 +85,15 @@ class _Euclidean(torch.autograd.Function):
     @staticmethod
     def backward(ctx, G):
         z, refs, *D = ctx.saved_tensors
-        centre = z.mean(0)
-        a, b = z - centre, refs - centre
-        c = 2.0 if ctx.squared else 1.0
-        W = G if ctx.squared else G / D[0].masked_fill(D[0] == 0, torch.inf)  # (B, R)
-        dz = c * (W.sum(1)[:, None] * a - W @ b) if ctx.needs_input_grad[0] else None
-        dr = c * (W.sum(0)[:, None] * b - W.T @ a) if ctx.needs_input_grad[1] else None
-        return dz, dr, None
+        W = 2 * G if ctx.squared else G / D[0].masked_fill(D[0] == 0, torch.inf)  # (B, R)
+        a, b, *_ = Centred.of(z, refs)
+        dz = pulled(W, a, b) if ctx.needs_input_grad[0] else None
+        return dz, pulled(W.T, b, a) if ctx.needs_input_grad[1] else None, None
+
+
+def pulled(W: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Σ_j W_ij (a_i − b_j) for each i, of weights dense or sparse: the gradient of ½ Σ W_ij ‖a_i − b_j‖² in a."""
+    return (W @ b.new_ones(len(b), 1)) * a - W @ b
 
 
 def euclidean(z: Tensor, refs: Tensor) -> Tensor:
@@ -129,10 +152,32 @@ def paired(distance: Distance, a: Tensor, b: Tensor) -> Tensor:
     return d2 if distance == "sqeuclidean" else safe_sqrt(d2)
 
 
+class _Unit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z):
+        n = length(z)
+        u = z / n
+        ctx.save_for_backward(z, n, u)
+        return u
+
+    @staticmethod
+    def backward(ctx, G):
+        z, n, u = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this gradient will be differentiated again
+            n = length(z)
+            u = z / n
+        return torch.addcmul(G, torch.linalg.vecdot(G, u)[..., None], u, value=-1) / n
+
+
+def length(z: Tensor) -> Tensor:
+    """‖z‖ of each row (…, 1), 1 for a row of zeros."""
+    n = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+    return torch.where(n > 1e-12, n, 1)
+
+
 def unit(z: Tensor) -> Tensor:
     """z / ‖z‖ row by row; a row of zeros stays zero and keeps a finite gradient."""
-    norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-    return z / torch.where(norm > 1e-12, norm, 1)
+    return _Unit.apply(z)
 
 
 @torch.no_grad()
@@ -170,15 +215,18 @@ def soft_masks(y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype
 
 def clear_self(mask: Tensor, self_index: Tensor | None) -> Tensor:
     """The mask with the entry of each anchor itself set to False, in place."""
-    if self_index is not None:
-        rows = (self_index >= 0).nonzero().squeeze(1)
-        mask[rows, self_index[rows]] = False
+    if self_index is None or not len(self_index):
+        return mask
+    if self_index.min() >= 0:
+        return mask.scatter_(1, self_index[:, None], False)
+    rows = (self_index >= 0).nonzero().squeeze(1)
+    mask[rows, self_index[rows]] = False
     return mask
 
 
 def packed(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Columns of the True entries of each row, left-aligned in a table (B, K), and which cells are filled."""
-    count = mask.sum(1)  # (B,)
+    count = count_of_row(mask)  # (B,)
     width = int(count.max()) if len(count) else 0
     i, j = mask.nonzero(as_tuple=True)
     slot = torch.arange(len(i), device=mask.device) - (count.cumsum(0) - count)[i]
@@ -190,9 +238,24 @@ def packed(mask: Tensor) -> tuple[Tensor, Tensor]:
 # -- reductions --------------------------------------------------------------------------------------------------------
 
 
+def as_weights(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask as a new matrix of zeros and ones; torch converts bytes several times faster than booleans."""
+    return mask.view(torch.int8).to(dtype) if mask.dtype == torch.bool else mask.to(dtype, copy=True)
+
+
+def any_of_row(mask: Tensor) -> Tensor:
+    """``mask.any(1)`` as a maximum of bytes, which torch vectorises; R ≥ 1."""
+    return mask.view(torch.uint8).amax(1).bool()
+
+
+def count_of_row(mask: Tensor) -> Tensor:
+    """``mask.sum(1)`` by way of a sum of floats, which torch vectorises."""
+    return as_weights(mask, torch.float32).sum(1).long()
+
+
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Mean of x where the mask holds; 0, still part of the graph, where it holds nowhere."""
-    return x.masked_fill(~mask, 0).sum() / mask.sum().clamp_min(1)
+    return x.masked_fill(~mask, 0).sum() / mask.count_nonzero().clamp_min(1)
 
 
 def masked_max(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
@@ -205,16 +268,31 @@ def masked_min(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
     return x.masked_fill(~mask, torch.inf).min(dim).values
 
 
+def _exponentials(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """e^{x − top} under the mask and 0 elsewhere, its sum along ``dim``, and top, the largest x there."""
+    e = torch.where(mask, x, -torch.inf)
+    top = e.amax(dim, keepdim=True).clamp_min_(torch.finfo(x.dtype).min)  # finite for a slice without any
+    e = exp_(e.sub_(top))
+    return e, e.sum(dim, keepdim=True), top
+
+
+def exp_(x: Tensor) -> Tensor:
+    """eˣ in place, as 2^(x log₂e): on CPUs exp itself is many times slower where the result is zero or denormal."""
+    return x.mul_(LOG2E).exp2_()
+
+
+def masked_softmax(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """log Σ exp(x) (B,) and the softmax (B, R) of each row under the mask; −inf and zeros for a row without any."""
+    e, total, top = _exponentials(x, mask, 1)
+    return (total.log() + top).squeeze(1), e.div_(total.clamp_min(torch.finfo(x.dtype).tiny))
+
+
 class _MaskedLogSumExp(torch.autograd.Function):
     """Keeps the exponentials, which are also the gradient, so that none is computed twice."""
 
     @staticmethod
     def forward(ctx, x, mask, dim):
-        e = torch.where(mask, x, -torch.inf)
-        top = e.amax(dim, keepdim=True)
-        top.masked_fill_(top.isinf(), 0)
-        # 2^(x log₂e): on CPUs exp itself is many times slower where the result is zero or denormal
-        total = e.sub_(top).mul_(_LOG2E).exp2_().sum(dim, keepdim=True)
+        e, total, top = _exponentials(x, mask, dim)
         ctx.dim = dim
         ctx.save_for_backward(e, total)
         return (total.log() + top).squeeze(dim)
@@ -238,7 +316,7 @@ def softplus(x: Tensor) -> Tensor:
 
 def signed_excess(D: Tensor, pos: Tensor, neg: Tensor, inner: float, outer: float) -> Tensor:
     """D − inner for positives, outer − D for negatives, 0 elsewhere: above zero where a pair is on the wrong side."""
-    is_pos, is_neg = pos.to(D.dtype), neg.to(D.dtype)
+    is_pos, is_neg = as_weights(pos, D.dtype), as_weights(neg, D.dtype)
     offset = outer * is_neg if inner == 0 else outer * is_neg - inner * is_pos
     return torch.addcmul(offset, is_pos.sub_(is_neg), D)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from isometry.deep.functional import Distance, get_distance, masks, paired, unit
 from isometry.deep.miners import Miner, TripleMiner, Triples
+from isometry.deep.slopes import of_distances, of_matrix, of_triples
 
 
 class LossModule(nn.Module):
@@ -115,13 +117,23 @@ class Loss(LossModule, ABC):
         self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Distances (B, R) and the masks of positives and negatives."""
-        return self.distances(z, refs), *masks(y, ref_y, self_index)
+        return self.distances(z, refs), *self.masks(y, ref_y, self_index, z.dtype)
+
+    def masks(
+        self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Which references are positive and which negative, (B, R) each."""
+        return masks(y, ref_y, self_index)
 
     def distances(self, z: Tensor, refs: Tensor) -> Tensor:
-        if self.normalize:
-            same, z = refs is z, unit(z)
-            refs = z if same else unit(refs)
-        return get_distance(self.distance)(z, refs)
+        return get_distance(self.distance)(*self.placed(z, refs))
+
+    def placed(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings and references where they are compared: on the unit sphere, if so asked."""
+        if not self.normalize:
+            return z, refs
+        same, z = refs is z, unit(z)
+        return z, z if same else unit(refs)
 
     def pair_distances(self, a: Tensor, b: Tensor) -> Tensor:
         """Distances between partners, (..., p) and (..., p) to (...)."""
@@ -145,6 +157,38 @@ class Loss(LossModule, ABC):
         return self(torch.cat([z1, z2]), torch.cat([instance, instance]))
 
 
+class SlopeForm(Loss):
+    """A loss that gives its slopes ∂L/∂D with its value; the way on to the embeddings is two matrix products.
+
+    Without a miner it is worked out in blocks of anchors, in O(block · R) memory beside the masks, unless ``whole``.
+    """
+
+    whole = False  # True: the slopes of one anchor depend on the distances of others
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Any:
+        """What to divide by: counts over the masks (B, R) of the whole batch."""
+        return None
+
+    @abstractmethod
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        """The part of some anchors in the scalar, and its slopes in a new matrix; D stays as it is."""
+
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
+        pos, neg = self.masks(y, ref_y, self_index, z.dtype)
+        z, refs = self.placed(z, refs)
+        if self.whole or self.miner is not None:
+            return of_distances(self.distance, z, refs, lambda _, D: self.sloped(D, *self.mine(D, pos, neg)), True)
+        totals = self.totals(pos, neg)
+        return of_distances(self.distance, z, refs, lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals))
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        return of_matrix(D, lambda _, D: self.sloped(D, pos, neg))
+
+    def sloped(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        """Value and slopes of a whole batch."""
+        return self.slopes(D, pos, neg, self.totals(pos, neg))
+
+
 class TripletForm(Loss):
     """A loss that also has a value for a list of triplets: from a miner, or given by the caller."""
 
@@ -153,12 +197,22 @@ class TripletForm(Loss):
         """The loss of triplets from the distances (T,) of anchors to positives and to negatives."""
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
-        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
-        if not isinstance(self.miner, TripleMiner):
-            return self.loss(D, *self.mine(D, pos, neg))
-        with torch.no_grad():
-            a, p, n = self.miner.triples(D.detach(), pos, neg)
-        return self.triplet_loss(D[a, p], D[a, n])
+        if self.triple_miner is None:
+            return super().compute(z, y, refs, ref_y, self_index)
+        return self.triplet_loss(*self.mined(self.triple_miner, z, y, refs, ref_y, self_index)[:2])
+
+    @property
+    def triple_miner(self) -> TripleMiner | None:
+        """The miner, if its choice is a list of triplets."""
+        return self.miner if isinstance(self.miner, TripleMiner) and self.miner.gives_triples else None
+
+    def mined(
+        self, miner: TripleMiner, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        """d_ap, d_an, a, p, n (T,) of the triplets that the miner chooses."""
+        pos, neg = self.masks(y, ref_y, self_index, z.dtype)
+        z, refs = self.placed(z, refs)
+        return of_triples(self.distance, z, refs, partial(miner.triples, pos=pos, neg=neg))
 
     def triplets(self, z: Tensor, triples: Triples, refs: Tensor | None = None) -> Tensor:
         """The loss of given triplets: rows of ``z`` as anchors; positives and negatives are rows of ``refs``."""

@@ -11,9 +11,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import one_of, packed
-
-Triples = tuple[Tensor, Tensor, Tensor]
+from isometry.deep.functional import any_of_row, one_of, packed
+from isometry.deep.slopes import Triples
 
 
 class Miner(nn.Module, ABC):
@@ -28,6 +27,8 @@ class Miner(nn.Module, ABC):
 
 class TripleMiner(Miner):
     """Chooses triplets; a loss without a triplet form uses the pairs that occur in them."""
+
+    gives_triples = True  # False: here ``select`` says more than a list of triplets could
 
     @abstractmethod
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
@@ -114,7 +115,7 @@ class BatchSemiHard(TripleMiner):
         return a, columns[a, slot], order[a, k[a, slot]]
 
 
-class EasyPositive(Miner):
+class EasyPositive(TripleMiner):
     """The nearest positive of each anchor, with all, the nearest, or the nearest semi-hard negative.
 
     Parameters
@@ -134,15 +135,29 @@ class EasyPositive(Miner):
         self.negatives = one_of("negatives", negatives, ("all", "hard", "semihard"))
         self.min_distance = min_distance
 
-    def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        if self.min_distance is not None:
-            pos = pos & (self.min_distance < D)
-        pos = _only(_nearest(D, pos), pos)
+    @property
+    def gives_triples(self) -> bool:  # type: ignore[override]
+        return self.negatives != "all"
+
+    def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        """One triplet an anchor; for ``"hard"`` and ``"semihard"`` negatives."""
+        pos = self.candidates(D, pos)
+        p = _nearest(D, pos)
         if self.negatives == "semihard":
-            neg = neg & (D.masked_fill(~pos, -torch.inf).amax(1, keepdim=True) < D)
-        neg = neg if self.negatives == "all" else _only(_nearest(D, neg), neg)
-        complete = pos.any(1, keepdim=True) & neg.any(1, keepdim=True)
-        return pos & complete, neg & complete
+            neg = neg & (D.gather(1, p[:, None]) < D)
+        return _complete(p, _nearest(D, neg), pos, neg)
+
+    def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        if self.gives_triples:
+            return super().select(D, pos, neg)
+        pos = self.candidates(D, pos)
+        anchors = (any_of_row(pos) & any_of_row(neg))[:, None]
+        nearest = torch.zeros_like(pos).scatter_(1, _nearest(D, pos)[:, None], anchors)
+        return nearest, neg & anchors
+
+    def candidates(self, D: Tensor, pos: Tensor) -> Tensor:
+        """The positives that are no copies of their anchor."""
+        return pos if self.min_distance is None else pos & (self.min_distance < D)
 
 
 class Extreme(Draws, TripleMiner):
@@ -186,7 +201,7 @@ class RandomTriplets(Draws, TripleMiner):
         self.t_per_anchor, self.random_state = t_per_anchor, random_state
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
-        a = (pos.any(1) & neg.any(1)).nonzero().squeeze(1)
+        a = (any_of_row(pos) & any_of_row(neg)).nonzero().squeeze(1)
         p, n = (_draw(mask[a].to(D.dtype), self.t_per_anchor, self.generator(D.device)) for mask in (pos, neg))
         return a.repeat_interleave(self.t_per_anchor), p.flatten(), n.flatten()
 
@@ -238,7 +253,7 @@ class DistanceWeighted(Draws, TripleMiner):
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
         near = neg & (self.nonzero_loss_cutoff > D)
-        a = (pos.any(1) & near.any(1)).nonzero().squeeze(1)
+        a = (any_of_row(pos) & any_of_row(near)).nonzero().squeeze(1)
         if not len(a):
             return a, a, a
         columns, filled = packed(pos[a])  # (A, K)
@@ -265,12 +280,7 @@ def _farthest(D: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, D, -torch.inf).argmax(1)
 
 
-def _only(column: Tensor, mask: Tensor) -> Tensor:
-    """A mask with just the given column of each row left, if the row had any."""
-    return torch.zeros_like(mask).scatter_(1, column[:, None], mask.any(1, keepdim=True))
-
-
 def _complete(p: Tensor, n: Tensor, pos: Tensor, neg: Tensor) -> Triples:
     """Triplets of the anchors that have both a positive and a negative."""
-    a = (pos.any(1) & neg.any(1)).nonzero().squeeze(1)
+    a = (any_of_row(pos) & any_of_row(neg)).nonzero().squeeze(1)
     return a, p[a], n[a]

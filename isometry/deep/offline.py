@@ -15,7 +15,8 @@ from isometry.deep.functional import Distance, get_distance, masks, unit
 from isometry.deep.gather import gather
 from isometry.deep.loss import as_embeddings
 from isometry.deep.miners import Extreme, TripleMiner, Triples
-from isometry.deep.samplers import LabelList, TupleSampler, class_members, current_place, positive
+from isometry.deep.samplers import LabelList, class_members, current_place, positive
+from isometry.deep.tuples import TupleSampler
 
 
 @torch.no_grad()

@@ -66,10 +66,10 @@ class Run:
         self.epoch, self.batch, self.skipped, self.sums = self.epoch + 1, 0, 0, {}
 
     def improved(self, monitor: str) -> bool:
-        """Whether the last epoch is the best so far, by a column of the history; it is remembered then."""
-        value = self.history[monitor][-1]
+        """Whether the last epoch is the best so far, by a column of the history or by being last; it is kept."""
+        value = float(self.epoch) if monitor == "last" else self.history[monitor][-1]
         score = -value if monitor == "loss" else value
-        if not score > self.best:  # NaN is no improvement
+        if self.failed or not score > self.best:  # NaN is no improvement
             return False
         self.best, self.best_epoch = score, self.epoch
         return True

@@ -1,4 +1,4 @@
-"""Samplers: which rows of a data set make a batch, a pair, a triplet or an episode.
+"""Samplers: which rows of a data set make a batch or an episode.
 
 A sampler gives indices to a ``DataLoader``. What it gives is a function of (random_state, epoch, rank): processes of a
 group share one plan without talking, and an epoch can be entered in the middle.
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler, default_collate
+from torch.utils.data import Sampler, default_collate
 
 from isometry.deep.functional import one_of
 from isometry.deep.gather import is_distributed
+from isometry.deep.walks import SqrtDraws, Walk, per_step
 
 LabelList = Sequence[Any] | np.ndarray | Tensor
 
@@ -110,6 +111,14 @@ class PKBatchSampler(EpochSampler):
         Batches in an epoch; by default as many as have room for all samples, the last included.
     small : {"repeat", "skip"}
         A class with fewer than K samples gives some of them several times, or is left out, with a warning.
+    frequency : {"equal", "sqrt"}
+        Each class as often as any other, or in proportion to the square root of its size, at most once a step.
+    categories : sequence (n,), optional
+        The category of each sample, of which its class is a part. Categories come in shuffled passes, and so do the
+        classes of each; batches from few categories are harder. Categories with fewer classes than a batch takes
+        from each are left out, with a warning.
+    categories_per_batch : int
+        Of how many categories a batch takes its P classes, as many of each.
     """
 
     def __init__(
@@ -120,12 +129,16 @@ class PKBatchSampler(EpochSampler):
         *,
         n_batches: int | None = None,
         small: str = "repeat",
+        frequency: str = "equal",
+        categories: LabelList | None = None,
+        categories_per_batch: int = 1,
         random_state: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
     ):
         super().__init__(random_state, rank, world_size)
         self.small = one_of("small", small, ("repeat", "skip"))
+        self.frequency = one_of("frequency", frequency, ("equal", "sqrt"))
         self.classes_per_batch = positive("classes_per_batch", classes_per_batch)
         self.samples_per_class = positive("samples_per_class", samples_per_class)
         self.n_batches = None if n_batches is None else positive("n_batches", n_batches)
@@ -138,279 +151,84 @@ class PKBatchSampler(EpochSampler):
                 "lower classes_per_batch, or raise samples_per_class to keep the size of the batch"
             )
         self.members = members
-        self._walks: dict[tuple[int, int], _Walk] = {}
+        if categories is not None and frequency != "equal":
+            raise ValueError("frequency='sqrt' draws classes one by one and does not go with categories; choose one")
+        if categories is None and categories_per_batch != 1:
+            raise ValueError(f"categories_per_batch={categories_per_batch} needs categories, one value a sample")
+        self.categories_per_batch = positive("categories_per_batch", categories_per_batch)
+        self.groups = self._grouped(categories)  # classes of each category
+        self._walks: dict[tuple[int, int, int], Walk] = {}
+        self._drawn: SqrtDraws | None = None
 
     def __len__(self) -> int:
         if self.n_batches is not None:
             return self.n_batches
-        return ceil_div(sum(map(len, self.members)), self._slots * self.samples_per_class)
+        n_samples = sum(len(self.members[c]) for group in self.groups for c in group)
+        return ceil_div(n_samples, self._slots * self.samples_per_class)
 
     def items(self, start: int) -> Iterator[list[int]]:
-        rank, P, C = self.place[0], self.classes_per_batch, len(self.members)
+        choose = self._chosen if self.frequency == "equal" else self._drawn_by_size
         for batch in range(self.epoch * len(self) + start, (self.epoch + 1) * len(self)):
-            slot = batch * self._slots + rank * P
-            classes = self._walk(-1, C, self._slots if self._slots <= C else P).take(slot, P)
-            turns = (slot + np.arange(P)) // C  # the number of the pass is how often the class has come before
-            yield np.concatenate([self._samples(c, turn) for c, turn in zip(classes.tolist(), turns.tolist())]).tolist()
+            yield np.concatenate([self._samples(c, turn, often) for c, turn, often in choose(batch)]).tolist()
 
     @property
     def _slots(self) -> int:
         """Classes in a step of all processes together."""
         return self.classes_per_batch * self.place[1]
 
-    def _samples(self, c: int, turn: int) -> np.ndarray:
-        rows, K, C = self.members[c], self.samples_per_class, len(self.members)
-        turns_per_step = 1 if self._slots <= C else ceil_div(self._slots, C) + 1  # at most
-        return rows[self._walk(c, len(rows), min(len(rows), turns_per_step * K)).take(turn * K, K)]
+    def _grouped(self, categories: LabelList | None) -> list[np.ndarray]:
+        if categories is None:
+            return [np.arange(len(self.members))]
+        each, rest = divmod(self.classes_per_batch, self.categories_per_batch)
+        if rest:
+            raise ValueError(
+                f"classes_per_batch={self.classes_per_batch} cannot be shared evenly by categories_per_batch="
+                f"{self.categories_per_batch}; make one a multiple of the other"
+            )
+        kinds = category_of_each(self.members, categories)
+        groups = class_members(kinds, overlap=False)
+        groups = large_enough(groups, each, "classes of a batch in each", ("categories", "classes"))
+        if len(groups) < self.categories_per_batch:
+            raise ValueError(
+                f"categories_per_batch={self.categories_per_batch}, but there are {len(groups)} categories with {each} "
+                "classes; lower classes_per_batch or categories_per_batch"
+            )
+        return groups
 
-    def _walk(self, c: int, n: int, gap: int) -> _Walk:
-        """The walk through the samples of class c, or through the classes (c = −1)."""
-        if (c, gap) not in self._walks:
-            self._walks[c, gap] = _Walk(n, gap, [self.random_state, c + 1])
-        return self._walks[c, gap]
+    def _chosen(self, batch: int) -> Iterator[tuple[int, int, int]]:
+        """Class, how often it has come before, and how often it can come in a step: P of them.
 
-
-class _Walk:
-    """An endless walk through 0 … n − 1 in shuffled passes, such that any ``gap`` steps in a row are different."""
-
-    def __init__(self, n: int, gap: int, seed: list[int]):
-        self.n, self.gap, self.seed = n, gap, seed
-        self._begin()
-
-    def _begin(self) -> None:
-        self._rng = np.random.default_rng(self.seed)
-        self._pass, self._order = 0, self._rng.permutation(self.n)
-
-    def take(self, start: int, count: int) -> np.ndarray:
-        """Steps start … start + count − 1. Cheap if it goes forward; a step back walks again from the beginning."""
-        first, offset = divmod(start, self.n)
-        if first < self._pass:
-            self._begin()
-        parts = []
-        while count:
-            while self._pass < first:
-                self._advance()
-            parts.append(self._order[offset : offset + count])
-            count -= len(parts[-1])
-            first, offset = first + 1, 0
-        return np.concatenate(parts)
-
-    def _advance(self) -> None:
-        """Shuffle; what came among the last gap − 1 is put in later, no nearer than the gap allows."""
-        late = self.n - self.gap + 1
-        order = self._rng.permutation(self._order[:late]).tolist()
-        for k, item in enumerate(self._order[late:].tolist()):
-            order.insert(self._rng.integers(k + 1, len(order) + 1), item)
-        self._pass, self._order = self._pass + 1, np.array(order)
-
-
-# -- pairs and triplets ------------------------------------------------------------------------------------------------
-
-
-class TupleSampler(EpochSampler):
-    """Index tuples, drawn anew each epoch: pass it as ``sampler``, with a data set that takes tuples.
-
-    All processes draw the same tuples and take every ``world_size``-th; the first few come twice if the number does not
-    divide.
-    """
-
-    @abstractmethod
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """The tuples (m, k) of an epoch, of all processes together."""
-
-    @property
-    @abstractmethod
-    def total(self) -> int:
-        """m, known before drawing."""
-
-    def __len__(self) -> int:
-        return ceil_div(self.total, self.place[1])
-
-    def items(self, start: int) -> Iterator[tuple[int, ...]]:
-        rng = np.random.default_rng([self.random_state, self.epoch])
+        The number of the pass through a category says how often it has come before; that through its classes likewise.
+        """
         rank, world = self.place
-        tuples = self.draw(rng)
-        order = rng.permutation(len(tuples))
-        mine = order[np.arange(rank, len(self) * world, world) % len(order)]
-        yield from map(tuple, tuples[mine[start:]].tolist())
+        G, n = self.categories_per_batch, len(self.groups)
+        each, visits = self.classes_per_batch // G, per_step(G * world, n)  # visits of a category in a step, at most
+        slot = (batch * world + rank) * G
+        for k, g in enumerate(self._walk(0, 0, n, G * world if visits == 1 else G).take(slot, G).tolist()):
+            group, first = self.groups[g], (slot + k) // n * each
+            often = per_step(visits * each, len(group), aligned=G * world % n == 0)
+            gap = visits * each if often == 1 else each
+            classes = group[self._walk(1, g, len(group), gap).take(first, each)]
+            yield from ((c, (first + i) // len(group), often) for i, c in enumerate(classes.tolist()))
 
+    def _drawn_by_size(self, batch: int) -> Iterator[tuple[int, int, int]]:
+        rank, P = self.place[0], self.classes_per_batch
+        if self._drawn is None or self._drawn.count != self._slots:
+            self._drawn = SqrtDraws([len(rows) for rows in self.members], self._slots, [self.random_state, 0, 0, 2])
+        classes, turns = self._drawn.step(batch)
+        mine = slice(rank * P, (rank + 1) * P)
+        return ((c, turn, 1) for c, turn in zip(classes[mine].tolist(), turns[mine].tolist()))
 
-class TripletSampler(TupleSampler):
-    """Random triplets (anchor, positive, negative) of a data set; feed a ``TripletDataset``.
+    def _samples(self, c: int, turn: int, often: int) -> np.ndarray:
+        rows, K = self.members[c], self.samples_per_class
+        return rows[self._walk(2, c, len(rows), min(len(rows), often * K)).take(turn * K, K)]
 
-    Each sample of a class with two or more is an anchor; its positive is uniform among the others of the class.
-
-    Parameters
-    ----------
-    labels : sequence (n,)
-        One label a sample.
-    triplets_per_anchor : int
-        Triplets of each anchor in an epoch.
-    negative : {"points", "classes"}
-        Uniform over the samples of all other classes, or over the other classes and then over the samples of one.
-    """
-
-    def __init__(
-        self,
-        labels: LabelList,
-        triplets_per_anchor: int = 1,
-        negative: str = "points",
-        *,
-        random_state: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-    ):
-        super().__init__(random_state, rank, world_size)
-        self.negative = one_of("negative", negative, ("points", "classes"))
-        self.triplets_per_anchor = positive("triplets_per_anchor", triplets_per_anchor)
-        self.classes = _ByClass(labels)
-        self.anchors = self.classes.with_company()
-
-    @property
-    def total(self) -> int:
-        return len(self.anchors) * self.triplets_per_anchor
-
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        a = self.anchors.repeat(self.triplets_per_anchor)
-        n = self.classes.stranger(a, rng) if self.negative == "points" else self.classes.of_other_class(a, rng)
-        return np.stack([a, self.classes.companion(a, rng), n], 1)  # (m, 3)
-
-
-class PairSampler(TupleSampler):
-    """Random pairs (i, j, similar) of a data set; feed a ``PairDataset``.
-
-    Parameters
-    ----------
-    labels : sequence (n,)
-        One label a sample.
-    pos_fraction : float
-        Share of similar pairs.
-    n_pairs : int, optional
-        Pairs in an epoch; by default one for each sample.
-    """
-
-    def __init__(
-        self,
-        labels: LabelList,
-        pos_fraction: float = 0.5,
-        n_pairs: int | None = None,
-        *,
-        random_state: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-    ):
-        super().__init__(random_state, rank, world_size)
-        if not 0 <= pos_fraction <= 1:
-            raise ValueError(f"pos_fraction is a share between 0 and 1, got {pos_fraction}")
-        self.pos_fraction = pos_fraction
-        self.classes = _ByClass(labels)
-        self.anchors = self.classes.with_company()
-        self.n_pairs = positive("n_pairs", len(self.classes) if n_pairs is None else n_pairs)
-
-    @property
-    def total(self) -> int:
-        return self.n_pairs
-
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        n_similar = round(self.pos_fraction * self.n_pairs)
-        i = rng.choice(self.anchors, n_similar)
-        k = rng.integers(len(self.classes), size=self.n_pairs - n_similar)
-        similar = np.stack([i, self.classes.companion(i, rng), np.ones_like(i)], 1)
-        return np.concatenate([similar, np.stack([k, self.classes.stranger(k, rng), np.zeros_like(k)], 1)])  # (m, 3)
-
-
-class _ByClass:
-    """Rows sorted by class, so that a partner is a random place inside or outside a stretch of them."""
-
-    def __init__(self, labels: LabelList):
-        members = class_members(labels, overlap=False)
-        self.order = np.concatenate(members)  # (n,)
-        self.size = np.array([len(rows) for rows in members])  # (C,)
-        self.first = self.size.cumsum() - self.size  # (C,), where the stretch begins
-        self.place = np.empty(len(self), dtype=int)  # (n,), inverse of order
-        self.place[self.order] = np.arange(len(self))
-        self.code = np.empty(len(self), dtype=int)  # (n,)
-        self.code[self.order] = np.arange(len(members)).repeat(self.size)
-        if len(members) < 2:
-            raise ValueError("all samples have the same label; negatives need at least two classes")
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def with_company(self) -> np.ndarray:
-        """The rows that are not alone in their class."""
-        rows = np.flatnonzero(self.size[self.code] > 1)
-        if not len(rows):
-            raise ValueError("every sample has a label of its own; positives need a class with two samples or more")
-        return rows
-
-    def companion(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Another row of the same class: a place among size − 1, moved past the row itself."""
-        c, k = self.code[rows], rng.integers(self.size[self.code[rows]] - 1)
-        own = self.place[rows] - self.first[c]
-        return self.order[self.first[c] + k + (k >= own)]
-
-    def stranger(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A row of any other class: a place among n − size, moved past the class."""
-        c = self.code[rows]
-        k = rng.integers(len(self) - self.size[c])
-        return self.order[k + np.where(k >= self.first[c], self.size[c], 0)]
-
-    def of_other_class(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A row of another class, each class with the same chance."""
-        c = self.code[rows]
-        other = rng.integers(len(self.size) - 1, size=len(rows))
-        other += other >= c
-        return self.order[self.first[other] + rng.integers(self.size[other])]
-
-
-class TripletDataset(Dataset):
-    """Index triples to triples of samples: ``DataLoader(TripletDataset(xs), 64, sampler=TripletSampler(y))``."""
-
-    def __init__(self, samples: Any):
-        self.samples = samples
-
-    def __getitem__(self, index: tuple[int, int, int]) -> tuple[Any, Any, Any]:
-        a, p, n = index
-        return self.samples[a], self.samples[p], self.samples[n]
-
-
-class PairDataset(Dataset):
-    """(i, j, similar) to two samples and the same flag: ``DataLoader(PairDataset(xs), 64, sampler=PairSampler(y))``."""
-
-    def __init__(self, samples: Any):
-        self.samples = samples
-
-    def __getitem__(self, index: tuple[int, int, int]) -> tuple[Any, Any, int]:
-        i, j, similar = index
-        return self.samples[i], self.samples[j], similar
-
-
-class ViewsDataset(Dataset):
-    """Positives by augmentation: independent random views of one sample, and its index, which serves as label.
-
-    ``for x1, x2, i in DataLoader(ViewsDataset(xs, augment), 64, shuffle=True): loss.views(model(x1), model(x2))``.
-    All other samples are negatives, those of the same unknown class too.
-
-    Parameters
-    ----------
-    samples : map-style data set
-        Without labels.
-    augment : callable
-        A sample to a random variant of it.
-    n_views : int
-        Views of each sample.
-    """
-
-    def __init__(self, samples: Any, augment: Callable[[Any], Any], n_views: int = 2):
-        self.samples, self.augment, self.n_views = samples, augment, positive("n_views", n_views)
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        x = self.samples[index]
-        return (*(self.augment(x) for _ in range(self.n_views)), index)
+    def _walk(self, level: int, which: int, n: int, gap: int) -> Walk:
+        """The walk through the categories, the classes of a category, or the samples of a class (level 0, 1, 2)."""
+        if (level, which, gap) not in self._walks:
+            seed = [[0, 0, 1], [0, which], [which + 1]][level]
+            self._walks[level, which, gap] = Walk(n, gap, [self.random_state, *seed])
+        return self._walks[level, which, gap]
 
 
 # -- episodes ----------------------------------------------------------------------------------------------------------
@@ -502,14 +320,29 @@ def class_members(labels: LabelList, overlap: bool = True) -> list[np.ndarray]:
     return np.split(np.argsort(code, kind="stable"), count.cumsum()[:-1])
 
 
-def large_enough(members: list[np.ndarray], size: int, name: str) -> list[np.ndarray]:
+def category_of_each(members: list[np.ndarray], categories: LabelList) -> np.ndarray:
+    """The category of each class (C,), from those of its samples, which must agree."""
+    kind = categories.numpy(force=True) if isinstance(categories, Tensor) else np.asarray(categories)
+    n = 1 + max(int(rows.max()) for rows in members)
+    if kind.ndim != 1 or len(kind) < n:
+        raise ValueError(f"categories must be one value a sample, ({n},), got shape {kind.shape}")
+    for rows in members:
+        if (kind[rows] != kind[rows[0]]).any():
+            pair = sorted(set(kind[rows].tolist()))[:2]
+            raise ValueError(f"a class has samples of the categories {pair[0]!r} and {pair[1]!r}; it must lie in one")
+    return kind[[rows[0] for rows in members]]
+
+
+def large_enough(
+    members: list[np.ndarray], size: int, name: str, nouns: tuple[str, str] = ("classes", "samples")
+) -> list[np.ndarray]:
     """The classes with at least ``size`` samples; a warning says how many others there are."""
     kept = [rows for rows in members if len(rows) >= size]
     if len(kept) < len(members):
         lost = sum(map(len, members)) - sum(map(len, kept))
         warnings.warn(
-            f"{len(members) - len(kept)} of {len(members)} classes have fewer than {name} = {size} samples and are "
-            f"left out, {lost} samples in all",
+            f"{len(members) - len(kept)} of {len(members)} {nouns[0]} have fewer than {name} = {size} {nouns[1]} and "
+            f"are left out, {lost} {nouns[1]} in all",
             stacklevel=3,
         )
     return kept

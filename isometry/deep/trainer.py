@@ -20,6 +20,7 @@ from isometry.deep.functional import one_of, unit
 from isometry.deep.objective import LossObjective, Objective, as_objective, effective_rank, on_sphere
 from isometry.deep.offline import embed
 from isometry.deep.run import NOT_FINITE, SCHEDULES, Run
+from isometry.deep.wrapper import innermost
 from isometry.eval import retrieval
 
 DONE = "all epochs done"
@@ -54,7 +55,7 @@ class Trainer:
         take more processes or a ``CrossBatchMemory``
     precision : "no", "bf16" or "fp16", of the model; losses are computed in float32
     compile : compile the model
-    monitor : "map@r", "recall@1" or "loss": what chooses the best epoch, whose weights are put back in the end
+    monitor : what chooses the epoch whose weights are put back in the end: "map@r", "recall@1", "loss", or "last"
     patience : epochs without improvement before training stops; None: no limit
     min_rank, min_active : stop when the effective rank of the embeddings falls below (0: one point, 1: a line), or when
         no larger share of the samples gets a gradient
@@ -99,7 +100,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         one_of("precision", self.precision, ("no", "bf16", "fp16"))
-        one_of("monitor", self.monitor, ("map@r", "recall@1", "loss"))
+        one_of("monitor", self.monitor, ("map@r", "recall@1", "loss", "last"))
         for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
             if isinstance(getattr(self, name), str):
                 one_of(name, getattr(self, name), tuple(known))
@@ -179,7 +180,7 @@ class Trainer:
             self.model.compile()
         batch, seed = (self.classes_per_batch, self.samples_per_class, self.batches_per_epoch), self.random_state
         loader, probe = training_data(samples, labels, validation, protocol, batch, self.workers, self._dtype, seed)
-        if probe is not None and probe.labels is None and not isinstance(self.objective, LossObjective):
+        if probe is not None and probe.labels is None and not isinstance(innermost(self.objective), LossObjective):
             probe = None  # what the model gives need not be an embedding
         if self.patience is not None and self.monitor != "loss" and (probe is None or probe.labels is None):
             raise ValueError(f"patience waits for {self.monitor}: give validation to measure it, or set monitor='loss'")

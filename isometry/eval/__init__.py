@@ -1,6 +1,7 @@
 """Evaluation of embeddings under Euclidean distance: classification, retrieval, verification, clustering, intervals."""
 
 from isometry.eval.clustering import ari, cluster_scores, nmi
+from isometry.eval.few_shot import FewShot, few_shot
 from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval, paired_interval
 from isometry.eval.knn import balanced_accuracy, knn_hits, knn_predict, loo_hits
 from isometry.eval.neighbors import nearest
@@ -17,6 +18,7 @@ from isometry.eval.verification import Roc, pair_auc, roc
 
 __all__ = [
     "SCORERS",
+    "FewShot",
     "Interval",
     "Retrieval",
     "Roc",
@@ -24,6 +26,7 @@ __all__ = [
     "balanced_accuracy",
     "bootstrap_interval",
     "cluster_scores",
+    "few_shot",
     "get_scorer",
     "knn_hits",
     "knn_predict",

@@ -16,6 +16,8 @@ LOSSES = {m.key: m.example for m in ROWS}
 VARIANTS = {
     "D16 linear": lambda: LOSSES["D16"](squared_hinge=False, margin=2.0, balanced=True, pos_margin=0.1),
     "D18 soft": lambda: LOSSES["D18"](margin="soft"),
+    "D18 swap": lambda: LOSSES["D18"](margin=0.7, swap=True),
+    "D18 swap soft": lambda: LOSSES["D18"](margin="soft", swap=True, normalize=False),
     "D20 all": lambda: LOSSES["D20"](pairs="all"),
     "D20 ovo": lambda: LOSSES["D20"](variant="ovo", symmetric=True),
     "D21 exp": lambda: LOSSES["D21"](form="exp"),
@@ -26,6 +28,7 @@ VARIANTS = {
     "D26 triplet": lambda: LOSSES["D26"](form="triplet"),
     "D34": lambda: Triplet(0.6, miner=EasyPositive(), **PLAIN),
     "D35 all": lambda: LOSSES["D35"](negatives="all"),
+    "D35 drop": lambda: LOSSES["D35"](negatives="hard", drop_nonpositive=True),
     "D37 generalized": lambda: LOSSES["D37"](form="generalized"),
     "D38 centers": lambda: LOSSES["D38"](negatives="centers"),
     "D43 classes": lambda: LOSSES["D43"](num_classes=4, nu=0.1, beta=1.3),

@@ -69,7 +69,7 @@ def test_D31b_D31c_sorting_equals_the_triple_loop_with_gradient_and_count(seed, 
     z, y = batch(seed, ties=ties)
     z = z + 1e-3 * ties * torch.arange(4)  # ties of distances, margins that no tie meets
     slow, active, count = slow_hinge(z, y, margin + 1e-4)
-    total, found = hinge_triplets(*compared(z, y), margin + 1e-4)
+    total, found, _ = hinge_triplets(*compared(z, y), margin + 1e-4)
     close(total, float(slow), 1e-10)
     assert found == active
     loss = Triplet(margin + 1e-4, reduction="sum", **PLAIN)
@@ -100,7 +100,7 @@ def test_D31_unequal_classes_and_large_batches_agree_with_a_cube():
     z, y = torch.tensor(rng.standard_normal((70, 5))), torch.tensor(rng.choice(3, 70, p=[0.7, 0.25, 0.05]))
     D, pos, neg = compared(z, y)
     cube = (D[:, :, None] - D[:, None] + 0.4).relu() * (pos[:, :, None] & neg[:, None])
-    total, active = hinge_triplets(D, pos, neg, 0.4)
+    total, active, _ = hinge_triplets(D, pos, neg, 0.4)
     close(total, float(cube.sum()), 1e-7)
     assert active == (cube > 0).sum()
 
@@ -235,6 +235,22 @@ def test_D35_equals_the_loop(seed, ties, negatives):
             terms.append(math.log1p(sum(math.exp((t - best) / 0.3) for t in s)))
     if not ties or negatives != "semihard":  # which of two cosines equal but for rounding is larger is arbitrary
         close(EasyPositiveNCA(0.3, negatives)(z, y), mean(terms), 1e-8)
+
+
+@pytest.mark.parametrize("negatives", ["all", "hard", "semihard"])
+def test_D35_anchors_with_a_nonpositive_cosine_can_be_dropped(negatives):
+    """Anchor by anchor: its best positive and the nearest of the negatives used must lie within a right angle."""
+    z, y = batch(5, c=5)
+    u, kept, i = F.normalize(z), [], torch.arange(12)
+    plain, dropping = (EasyPositiveNCA(0.3, negatives, drop_nonpositive=drop) for drop in (False, True))
+    D, pos, neg = plain.compare(z, y, z, y, i)
+    pos, neg = plain.miner.select(D, pos, neg)
+    for k in range(12):
+        best = [max((float(u[k] @ u[j]) for j in range(12) if mask[k, j]), default=-1) for mask in (pos, neg)]
+        if min(best) > 0:
+            kept.append(k)
+    assert 0 < len(kept) < int(pos.any(1).sum())
+    close(dropping(z, y), plain(z[kept], y[kept], z, y, torch.tensor(kept)).item(), 1e-12)
 
 
 def test_D35b_only_a_more_similar_positive_counts():

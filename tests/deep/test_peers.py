@@ -57,6 +57,10 @@ PAIRS = {
         lambda: losses.TripletMarginLoss(margin=0.0, smooth_loss=True, reducer=MEAN),
         lambda: Triplet("soft", distance="euclidean"),
     ),
+    "Triplet, swap": (
+        lambda: losses.TripletMarginLoss(margin=0.2, distance=RAW, swap=True),
+        lambda: Triplet(0.2, swap=True, **PLAIN),
+    ),
     "NCA": (lambda: losses.NCALoss(distance=RAW_SQUARED), lambda: NCALoss()),
     "NCA, scaled": (lambda: losses.NCALoss(softmax_scale=5), lambda: NCALoss(temperature=0.2, normalize=True)),
     "Lifted": (lambda: losses.LiftedStructureLoss(distance=RAW), lambda: Lifted()),

@@ -150,6 +150,103 @@ def test_processes_that_must_share_classes_have_different_samples():
         assert len(set(joined(step))) == 24
 
 
+# -- frequency and categories ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_classes_can_come_by_the_square_root_of_their_size(world):
+    """56.2: a chance in proportion to √n of being in a step, none above 1; samples still come in passes."""
+    make = [PKBatchSampler(Y, 2, 3, frequency="sqrt", n_batches=1000, rank=r, world_size=world) for r in range(world)]
+    steps = [[set(Y[part].tolist()) for part in parts] for parts in zip(*map(list, make))]
+    assert all(len(set.union(*step)) == 2 * world for step in steps)  # all different, in every process
+    seen = Counter(c for step in steps for c in set.union(*step))
+    chance = slow_chances(np.sqrt(SIZES), 2 * world)
+    assert_close(torch.tensor([seen[c] / 1000 for c in range(7)]), torch.tensor(chance).float(), rtol=0, atol=0.05)
+    drawn = [row for batch in PKBatchSampler(Y, 2, 3, frequency="sqrt", n_batches=200) for row in batch]
+    for c in range(7):
+        rows = [row for row in drawn if Y[row] == c]
+        passes = [rows[i : i + SIZES[c]] for i in range(0, len(rows) - SIZES[c] + 1, SIZES[c])]
+        assert all(len(set(p)) == SIZES[c] for p in passes)
+
+
+def slow_chances(weight, count):
+    """Proportional to the weights, the excess over 1 handed to the others, by loop."""
+    certain = set()
+    while True:
+        rest = sum(w for c, w in enumerate(weight) if c not in certain)
+        chance = [1.0 if c in certain else w * (count - len(certain)) / rest for c, w in enumerate(weight)]
+        over = {c for c, x in enumerate(chance) if x > 1}
+        if not over:
+            return chance
+        certain |= over
+
+
+def test_draws_by_size_jump_and_are_refused_for_more_classes_than_there_are():
+    make = lambda: PKBatchSampler(Y, 3, 2, frequency="sqrt")  # noqa: E731
+    first, jump = epochs(make(), 3), make()
+    for epoch in (2, 0, 1):
+        jump.set_epoch(epoch)
+        assert list(jump) == first[epoch]
+    with pytest.raises(ValueError, match="takes 8 different classes a step, all processes together, and there are 7"):
+        list(PKBatchSampler(Y, 4, 2, frequency="sqrt", rank=0, world_size=2))
+
+
+CATEGORY = np.array([0, 0, 1, 1, 1, 2, 0])  # of the seven classes; category 2 has one
+
+
+@pytest.mark.parametrize(("P", "G", "world"), [(2, 1, 1), (4, 2, 1), (2, 1, 2), (3, 1, 2)])
+def test_a_batch_can_come_from_few_categories(P, G, world):
+    """56.2: P classes of G categories, as many of each; each category, class and sample once a pass."""
+    with pytest.warns(UserWarning, match=r"1 of 3 categories have fewer than classes of a batch in each = \d classes"):
+        make = [
+            PKBatchSampler(
+                Y, P, 2, categories=CATEGORY[Y], categories_per_batch=G, n_batches=60, rank=r, world_size=world
+            )
+            for r in range(world)
+        ]
+    visits, classes = Counter(), Counter()
+    for parts in zip(*map(list, make)):
+        for part in parts:
+            held = set(Y[part].tolist())
+            kinds = Counter(CATEGORY[list(held)].tolist())
+            assert len(part) == 2 * P and set(kinds.values()) == {P // G} and len(kinds) == G
+            visits.update(kinds.keys())
+            classes.update(held)
+        if 2 * P // G * world <= 6:
+            rows = joined(parts)
+            assert len(set(rows)) == len(rows)  # processes share no sample
+    assert visits[0] == visits[1] and visits[2] == 0
+    for kind in (0, 1):
+        count = [classes[c] for c in np.flatnonzero(kind == CATEGORY)]
+        assert max(count) - min(count) <= 1
+
+
+def test_processes_that_share_categories_and_classes_have_different_samples():
+    """Three processes, two categories of two classes: a class comes twice in a step, a sample does not."""
+    y = np.repeat(np.arange(4), 12)
+    make = [PKBatchSampler(y, 2, 3, categories=y // 2, n_batches=40, rank=r, world_size=3) for r in range(3)]
+    for parts in zip(*map(list, make)):
+        assert len(set(joined(parts))) == 18 and all(len(set(y[part] // 2)) == 1 for part in parts)
+
+
+def test_bad_categories_are_explained():
+    with pytest.raises(ValueError, match="needs categories, one value a sample"):
+        PKBatchSampler(Y, 2, 2, categories_per_batch=2)
+    with pytest.raises(ValueError, match="does not go with categories"):
+        PKBatchSampler(Y, 2, 2, categories=CATEGORY[Y], frequency="sqrt")
+    with pytest.raises(ValueError, match="classes_per_batch=3 cannot be shared evenly by categories_per_batch=2"):
+        PKBatchSampler(Y, 3, 2, categories=CATEGORY[Y], categories_per_batch=2)
+    with pytest.raises(ValueError, match="a class has samples of the categories 0 and 1; it must lie in one"):
+        PKBatchSampler(Y, 2, 2, categories=np.arange(len(Y)) % 2)
+    with (
+        pytest.warns(UserWarning, match="3 of 3 categories"),
+        pytest.raises(ValueError, match="there are 0 categories with 4 classes"),
+    ):
+        PKBatchSampler(Y, 4, 2, categories=CATEGORY[Y])
+    with pytest.raises(ValueError, match="one value a sample"):
+        PKBatchSampler(Y, 2, 2, categories=CATEGORY)
+
+
 def test_small_classes_can_be_skipped_but_not_silently():
     with pytest.warns(UserWarning, match="2 of 7 classes have fewer than samples_per_class = 4 samples .* 4 samples"):
         sampler = PKBatchSampler(Y, 3, 4, small="skip")

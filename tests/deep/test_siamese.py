@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from isometry.deep import (
     Angular,
+    BatchHard,
     Contrastive,
     FisherContrastive,
     FisherTriplet,
@@ -24,6 +25,7 @@ from isometry.deep import (
     Tuplet,
     cosine_dissimilarity,
 )
+from isometry.deep.losses import angular
 from isometry.deep.losses.npair import disjoint_pairs
 from tests.deep.batches import PLAIN, A, C, Y, batch, circle, euc, gradient, mean, ordered_pairs, sq, triples
 
@@ -64,6 +66,20 @@ def test_D16c_D17b_hard_similarities_are_the_contrastive_loss():
     z, y = batch(0)
     S = (y[:, None] == y).double()
     close(GeneralizedContrastive(margin=2)(z, S), Contrastive(margin=2)(z, y).item(), 1e-12)
+
+
+def test_D16_jitter_parts_dissimilar_points_that_coincide():
+    """In training only; embeddings and references of one batch get the same noise, so that no pair meets a copy."""
+    z, y = torch.zeros(4, 3, dtype=torch.float64), Y
+    assert (gradient(Contrastive(), z, y) == 0).all()  # stuck
+    loss = Contrastive(jitter=1e-3, random_state=0)
+    noise = 1e-3 * torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    G = gradient(loss, z, y)
+    assert_close(G, gradient(Contrastive(), z + noise, y), rtol=1e-12, atol=0)
+    moved = z - 0.5 * G
+    assert min(euc(moved, i, j) for i in (0, 1) for j in (2, 3)) > 0.1
+    assert (gradient(loss.eval(), z, y) == 0).all()
+    assert (gradient(loss.train(), z, y) != G).any()  # noise anew
 
 
 def test_D16d_ordered_and_unordered_pairs_have_the_same_mean():
@@ -120,6 +136,37 @@ def test_D18d_an_inactive_triplet_has_no_gradient():
         gradient(lambda u: Triplet(**PLAIN).triplets(u, (torch.tensor([0]), torch.tensor([1]), torch.tensor([2]))), z)
         == 0
     ).all()
+
+
+def slow_swap(z, y, margin):
+    """All triplets, the negative against the nearer of anchor and positive."""
+    return sum((sq(z, a, p) - min(sq(z, a, n), sq(z, p, n)) + margin).relu() for a, p, n in triples(y))
+
+
+@SEEDS
+def test_D18_swap_equals_the_loop(seed, ties):
+    z, y = batch(seed)
+    raw = {"distance": "sqeuclidean", "normalize": False, "reduction": "sum", "swap": True}
+    assert_close(Triplet(0.5, **raw)(z, y), slow_swap(z, y, 0.5), rtol=1e-10, atol=0)
+    assert_close(gradient(Triplet(0.5, **raw), z, y), gradient(lambda u: slow_swap(u, y, 0.5), z), rtol=1e-9, atol=1e-9)
+    soft = sum(F.softplus(sq(z, a, p) - min(sq(z, a, n), sq(z, p, n))) for a, p, n in triples(y))
+    assert_close(Triplet("soft", **raw)(z, y), soft, rtol=1e-9, atol=0)
+    given = tuple(torch.tensor(t) for t in zip(*triples(y)))
+    assert_close(Triplet(0.5, **raw).triplets(z, given), slow_swap(z, y, 0.5), rtol=1e-10, atol=0)
+
+
+def test_D18_swap_with_a_miner_equals_torch():
+    z, y = batch(2)
+    loss = Triplet(0.5, swap=True, miner=BatchHard(), distance="euclidean", normalize=False, reduction="mean")
+    D, pos, neg = loss.compare(z, y, z, y, torch.arange(len(y)))
+    a, p, n = BatchHard().triples(D, pos, neg)
+
+    def theirs(u):
+        return F.triplet_margin_loss(u[a], u[p], u[n], margin=0.5, swap=True, eps=0)
+
+    assert_close(loss(z, y), theirs(z), rtol=1e-9, atol=0)
+    assert_close(gradient(loss, z, y), gradient(theirs, z), rtol=1e-8, atol=1e-9)
+    assert loss(z, y) > Triplet(0.5, miner=BatchHard(), distance="euclidean", normalize=False, reduction="mean")(z, y)
 
 
 def test_D18e_equals_torch():
@@ -459,6 +506,18 @@ def test_D26a_toy_values():
     close(Angular(alpha=30, form="triplet").triplets(*one), 0.488034)
     close(Angular()(C, Y), 1.673909)
     close(Angular(alpha=40)(C, Y), 1.239526)
+
+
+@pytest.mark.parametrize("chunk", [1 << 4, 1 << 18])
+def test_D26_few_pairs_and_many_pairs_take_different_products_and_agree(chunk, monkeypatch):
+    """Listed inner products and a sparse matrix, or two dense products."""
+    (z, y), (refs, ref_y) = batch(0), batch(1, n=15)
+    found = []
+    for dense in (1.0, -1.0):
+        monkeypatch.setattr(angular._LogPairSums, "DENSE", dense)
+        monkeypatch.setattr(angular._LogPairSums, "CHUNK", chunk)
+        found.append((Angular()(z, y, refs, ref_y), gradient(Angular(), z, y), gradient(Angular(), z, y, refs, ref_y)))
+    assert_close(found[0], found[1], rtol=1e-10, atol=1e-12)
 
 
 @SEEDS

@@ -6,10 +6,13 @@ import math
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from isometry.deep.functional import REDUCTIONS, masked_max, masked_mean, one_of, packed, reduced, softplus, unit
+from isometry.deep.functional import REDUCTIONS, any_of_row, exp_, one_of, packed, reduced, softplus, unit
 from isometry.deep.loss import Loss
+from isometry.deep.losses.triplet import n_triplets
 from isometry.deep.miners import Miner
+from isometry.deep.slopes import sparse
 
 
 class Angular(Loss):
@@ -18,8 +21,9 @@ class Angular(Loss):
         triplet:  [‖a − p‖² − 4 tan²α ‖n − (a + p)/2‖²]_+
         batch:    mean over (a, p) of log(1 + Σ_n e^{f_apn}),   f_apn = 4 tan²α (a + p)ᵀn − 2 (1 + tan²α) aᵀp
 
-    All three on the unit sphere. The batch form costs one matrix product, because the sum over n factors into
-    e^{4 tan²α aᵀn} e^{4 tan²α pᵀn}. The authors train it beside the N-pair loss: ``WeightedSum(NPair(), Angular())``.
+    All three on the unit sphere. In the batch form the sum over n factors into e^{4 tan²α aᵀn} e^{4 tan²α pᵀn}: an
+    inner product for each positive pair. The authors train it beside the N-pair loss:
+    ``WeightedSum(NPair(), Angular())``.
 
     Parameters
     ----------
@@ -59,9 +63,9 @@ class Angular(Loss):
         among_refs = D if among_refs is None else among_refs
         t = math.tan(math.radians(self.alpha)) ** 2
         if self.form == "batch":
-            return masked_mean(_batch_terms(-D, -among_refs, neg, t), pos & neg.any(1, keepdim=True))
+            return _batch_terms(-D, -among_refs, pos & any_of_row(neg)[:, None], neg, t)
         total, active = _AngularTriplets.apply(D, among_refs, pos, neg, t)
-        return reduced(total, (pos.sum(1) * neg.sum(1)).sum(), active, self.reduction)
+        return reduced(total, n_triplets(pos, neg), active, self.reduction)
 
     def triplets(self, a: Tensor, p: Tensor, n: Tensor) -> Tensor:
         """The triplet form for embeddings of anchors, positives and negatives, (T, p) each."""
@@ -72,14 +76,51 @@ class Angular(Loss):
         return reduced(terms.sum(), len(terms), (terms > 0).sum(), self.reduction)
 
 
-def _batch_terms(S: Tensor, S_refs: Tensor, neg: Tensor, t: float) -> Tensor:
-    """log(1 + Σ_n exp f_apn) for every anchor and reference (B, R), from inner products."""
-    top_a = masked_max(4 * t * S.detach(), neg)[:, None].nan_to_num(neginf=0.0)  # (B, 1)
-    top_p = (4 * t * S_refs.detach()).amax(1)  # (R,)
-    E_a = (4 * t * S - top_a).clamp_max(0).exp() * neg  # (B, R)
-    E_p = (4 * t * S_refs - top_p[:, None]).exp()  # (R, R)
-    log_sum = (E_a @ E_p.T).clamp_min(torch.finfo(S.dtype).tiny).log() + top_a + top_p
-    return softplus(log_sum - 2 * (1 + t) * S)
+def _batch_terms(S: Tensor, S_refs: Tensor, pos: Tensor, neg: Tensor, t: float) -> Tensor:
+    """Mean of log(1 + Σ_n exp f_apn) over the positive pairs, from inner products (B, R) and (R, R)."""
+    a, p = pos.nonzero(as_tuple=True)  # (P,)
+    log_sum = _LogPairSums.apply(S, S_refs, neg, a, p, 4 * t)
+    return softplus(log_sum - 2 * (1 + t) * S[a, p]).sum() / max(len(a), 1)
+
+
+class _LogPairSums(torch.autograd.Function):
+    """log Σ_{n ∈ neg(a)} exp(c S_an + c S_pn) for listed pairs (a, p).
+
+    With E = exp(c S), each less its row's largest, the sums are inner products of rows, and the backward a product with
+    the matrix of the pairs' weights: sparse while the pairs are few, dense when they are not.
+    """
+
+    DENSE = 1 / 16  # share of pairs from which a dense product is faster
+    CHUNK = 1 << 18  # numbers gathered at a time
+
+    @staticmethod
+    def forward(ctx, S, S_refs, neg, a, p, c):
+        E, top = _LogPairSums.exponentials(S.masked_fill(~neg, -torch.inf), c)
+        E_refs, top_refs = _LogPairSums.exponentials(S_refs.clone(), c)
+        dense = len(a) > _LogPairSums.DENSE * neg.numel()
+        if dense:
+            sums = (E @ E_refs.T)[a, p]
+        else:
+            rows = max(1, _LogPairSums.CHUNK // S.shape[1])
+            parts = [torch.linalg.vecdot(E[i], E_refs[j]) for i, j in zip(a.split(rows), p.split(rows))]
+            sums = torch.cat(parts)
+        sums.clamp_min_(torch.finfo(S.dtype).tiny)
+        ctx.c, ctx.dense = c, dense
+        ctx.save_for_backward(E, E_refs, a, p, sums)
+        return sums.log() + top[a] + top_refs[p]
+
+    @staticmethod
+    def exponentials(S, c):
+        top = S.amax(1).mul_(c).nan_to_num_(neginf=0.0)  # (B,)
+        return exp_(S.mul_(c).sub_(top[:, None])), top
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        E, E_refs, a, p, sums = ctx.saved_tensors
+        W = sparse(a, p, g / sums * ctx.c, len(E), len(E_refs))
+        W = W.to_dense() if ctx.dense else W
+        return (W @ E_refs).mul_(E), (W.t() @ E).mul_(E_refs), None, None, None, None
 
 
 class _AngularTriplets(torch.autograd.Function):

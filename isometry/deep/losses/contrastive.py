@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import Distance, signed_excess, soft_masks
-from isometry.deep.loss import Loss
-from isometry.deep.miners import Miner
+from isometry.deep.functional import Distance, as_weights, soft_masks
+from isometry.deep.loss import Loss, SlopeForm
+from isometry.deep.miners import Draws, Miner
 
 
-class Contrastive(Loss):
+class Contrastive(Draws, SlopeForm):
     """Similar pairs are pulled together, dissimilar ones pushed a margin apart.
 
         mean over pairs of  ½ d²  (similar)  and  ½ [m − d]_+²  (dissimilar)
@@ -25,6 +25,11 @@ class Contrastive(Loss):
         False: the linear form d and [m − d]_+, to be used with ``distance="sqeuclidean"`` or ``"euclidean"``.
     balanced : bool
         Mean over similar pairs plus mean over dissimilar pairs, in place of one mean over all.
+    jitter : float
+        Size of normal noise added to the embeddings in training. Dissimilar points that coincide have no direction in
+        which to part, and stay together without it.
+    random_state : int, optional
+        Seed of the noise.
 
     References
     ----------
@@ -38,28 +43,43 @@ class Contrastive(Loss):
         squared_hinge: bool = True,
         balanced: bool = False,
         *,
+        jitter: float = 0.0,
         distance: Distance = "euclidean",
         miner: Miner | None = None,
         normalize: bool = False,
+        random_state: int | None = None,
     ):
         super().__init__(distance, miner, normalize)
         self.margin, self.pos_margin = margin, pos_margin
         self.squared_hinge, self.balanced = squared_hinge, balanced
+        self.jitter, self.random_state = jitter, random_state
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        terms = signed_excess(D, pos, neg, self.pos_margin, self.margin).relu_()  # (B, R)
-        if self.squared_hinge:
-            terms = terms.square()
-        n_pos, n_neg = pos.sum(), neg.sum()
-        if self.balanced:
-            share = 1 / torch.stack([n_neg, n_pos]).clamp_min(1).to(D.dtype)
-            value = (terms * torch.where(pos, share[1], share[0])).sum()
-        else:
-            value = terms.sum() / (n_pos + n_neg).clamp_min(1)
-        return value / 2 if self.squared_hinge else value
+    def placed(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
+        same, (z, refs) = refs is z, super().placed(z, refs)
+        if self.jitter and self.training:
+            noise = torch.randn(z.shape, generator=self.generator(z.device), dtype=z.dtype, device=z.device)
+            z = z + self.jitter * noise
+        return z, z if same else refs
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        n_pos, n_neg = pos.count_nonzero(), neg.count_nonzero()
+        return torch.stack([n_pos, n_neg] if self.balanced else [n_pos + n_neg] * 2).clamp_min(1)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+        pull, C = _hinges(D - self.pos_margin, as_weights(pos, D.dtype), self.squared_hinge)
+        push, C_neg = _hinges(self.margin - D, as_weights(neg, D.dtype), self.squared_hinge)
+        return pull / totals[0] + push / totals[1], C.div_(totals[0]).sub_(C_neg.div_(totals[1]))
 
 
-class GeneralizedContrastive(Loss):
+def _hinges(x: Tensor, weight: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
+    """Σ w [x]_+, or ½ Σ w [x]_+², and its slopes (B, R), in the memory of the two arguments."""
+    x.relu_()
+    C = weight.mul_(x if squared else x.sign())
+    value = x.mul_(C).sum()
+    return value / 2 if squared else value, C
+
+
+class GeneralizedContrastive(SlopeForm):
     """The contrastive loss for similarities s in [0, 1]: given as a matrix ``y`` (B, R), or 0/1 from labels.
 
         mean over pairs of  s ½ d² + (1 − s) ½ [m − d]_+²
@@ -76,12 +96,16 @@ class GeneralizedContrastive(Loss):
         super().__init__(distance, None, normalize)
         self.margin = margin
 
-    def compare(self, z, y, refs, ref_y, self_index):
-        return self.distances(z, refs), *soft_masks(y, ref_y, self_index, z.dtype)
+    def masks(self, y, ref_y, self_index, dtype):
+        return soft_masks(y, ref_y, self_index, dtype)
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        total = (pos * D.square() + neg * (self.margin - D).relu().square()).sum() / 2
-        return total / (pos + neg).sum().clamp_min(1)
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        return (pos.sum() + neg.sum()).clamp_min(1)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+        pull, C = _hinges(D.clone(), as_weights(pos, D.dtype), squared=True)
+        push, C_neg = _hinges(self.margin - D, as_weights(neg, D.dtype), squared=True)
+        return (pull + push) / totals, C.sub_(C_neg).div_(totals)
 
 
 class ThresholdContrastive(Loss):

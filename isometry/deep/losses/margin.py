@@ -55,7 +55,7 @@ class MarginLoss(Loss):
     def compute(self, z, y, refs, ref_y, self_index):
         D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
         shifted = D - self.boundary(y, len(z)).to(z.dtype)[:, None]
-        if isinstance(self.miner, TripleMiner):
+        if isinstance(self.miner, TripleMiner) and self.miner.gives_triples:
             with torch.no_grad():
                 a, p, n = self.miner.triples(D.detach(), pos, neg)
             value = self.average(self.margin + torch.cat([shifted[a, p], -shifted[a, n]]))

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from isometry.deep.functional import Distance, masked_logsumexp, masked_mean, one_of
-from isometry.deep.loss import Loss
+from isometry.deep.functional import (
+    Distance,
+    any_of_row,
+    as_weights,
+    masked_logsumexp,
+    masked_mean,
+    masked_min,
+    masked_softmax,
+    one_of,
+)
+from isometry.deep.loss import SlopeForm
 from isometry.deep.miners import EasyPositive, Miner
 
 
@@ -19,7 +28,27 @@ def mean_of_anchors(value: Tensor, log_p: Tensor) -> Tensor:
     return masked_mean(value, log_p.detach().isfinite())
 
 
-class NCALoss(Loss):
+def n_anchors(pos: Tensor) -> Tensor:
+    """How many anchors have a positive; at least 1."""
+    return any_of_row(pos).count_nonzero().clamp_min(1)
+
+
+def nca_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor, form: str = "log") -> tuple[Tensor, Tensor]:
+    """Σ −log p_i / n, or Σ (1 − p_i) / n, over the anchors that have a positive, and its slopes (B, R) in s.
+
+    ∂ log p_i / ∂s_ij = P_ij − Q_ij: the softmax over the positives less the softmax over all.
+    """
+    (lse_pos, P), (lse_all, Q) = masked_softmax(s, pos), masked_softmax(s, pos | neg)
+    log_p = lse_pos - lse_all  # (B,)
+    weight = log_p.isfinite().to(s.dtype) / n
+    log_p = log_p.masked_fill(weight == 0, 0)
+    C = Q.sub_(P)
+    if form == "log":
+        return -(weight * log_p).sum(), C.mul_(weight[:, None])
+    return -(weight * log_p.expm1()).sum(), C.mul_((weight * log_p.exp())[:, None])
+
+
+class NCALoss(SlopeForm):
     """The probability that a stochastic neighbour has the anchor's class.
 
         p_i = Σ_{j ∈ pos(i)} e^{−d_ij/τ} / Σ_{k ≠ i} e^{−d_ik/τ},     −mean log p_i    or    1 − mean p_i
@@ -54,15 +83,31 @@ class NCALoss(Loss):
         self.form = one_of("form", form, ("log", "exp"))
         self.denominator = one_of("denominator", denominator, ("all", "negatives"))
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        if self.denominator == "all":
+            return n_anchors(pos)
+        return (pos & any_of_row(neg)[:, None]).count_nonzero().clamp_min(1)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
         s = D / -self.temperature
-        if self.denominator == "negatives":
-            return masked_mean(masked_logsumexp(s, neg)[:, None] - s, pos & neg.any(1, keepdim=True))
-        log_p = nca(s, pos, neg)
-        return mean_of_anchors(-log_p if self.form == "log" else 1 - log_p.exp(), log_p)
+        if self.denominator == "all":
+            value, C = nca_slopes(s, pos, neg, totals, self.form)
+        else:
+            value, C = ratio_slopes(s, pos, neg, totals)
+        return value, C.div_(-self.temperature)
 
 
-class EasyPositiveNCA(Loss):
+def ratio_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ (log Σ_neg e^{s_ik} − s_ij) / n over the positive pairs that have negatives, and its slopes (B, R) in s."""
+    anchors = any_of_row(neg)
+    lse, Q = masked_softmax(s, neg)
+    weight = as_weights(pos & anchors[:, None], s.dtype).div_(n)
+    per_anchor = weight.sum(1)  # (B,)
+    value = (per_anchor * lse.masked_fill(~anchors, 0)).sum() - (weight * s).sum()
+    return value, Q.mul_(per_anchor[:, None]).sub_(weight)
+
+
+class EasyPositiveNCA(SlopeForm):
     """Only the most similar positive of each anchor, against all, the hardest, or the hardest semi-hard negative.
 
         s⁺ = max_pos ẑ_iᵀẑ_j,     −mean log( e^{s⁺/σ} / (e^{s⁺/σ} + Σ_neg e^{s_ik/σ}) )
@@ -73,16 +118,29 @@ class EasyPositiveNCA(Loss):
         σ.
     negatives : {"semihard", "hard", "all"}
         ``"semihard"``: the most similar negative that is less similar than s⁺; an anchor without one is dropped.
+    drop_nonpositive : bool
+        Drop the anchors for which s⁺ or the largest similarity of a negative is not above zero, as some versions of
+        the authors' code do.
 
     References
     ----------
     H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
     """
 
-    def __init__(self, temperature: float = 0.1, negatives: str = "semihard"):
+    def __init__(self, temperature: float = 0.1, negatives: str = "semihard", drop_nonpositive: bool = False):
         super().__init__("inner", EasyPositive(negatives), normalize=True)
-        self.temperature = temperature
+        self.temperature, self.drop_nonpositive = temperature, drop_nonpositive
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        log_p = nca(D / -self.temperature, pos, neg)
-        return mean_of_anchors(-log_p, log_p)
+    def mine(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        pos, neg = super().mine(D, pos, neg)
+        if not self.drop_nonpositive:
+            return pos, neg
+        similar = (masked_min(D, pos) < 0) & (masked_min(D, neg) < 0)  # D is minus the cosine
+        return pos & similar[:, None], neg & similar[:, None]
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        return n_anchors(pos)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+        value, C = nca_slopes(D / -self.temperature, pos, neg, totals)
+        return value, C.div_(-self.temperature)

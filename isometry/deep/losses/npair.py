@@ -65,6 +65,8 @@ class NPair(Loss):
         value = self.loss(D, *self.mine(D, pos, neg))
         if self.symmetric:
             value = (value + self.loss(D.T, *self.mine(D.T, pos, neg))) / 2
+        if not self.l2_reg:
+            return value
         return value + self.l2_reg / 4 * (f.square().sum(1).mean() + g.square().sum(1).mean())
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:

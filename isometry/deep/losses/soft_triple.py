@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from isometry.deep.functional import masks, unit
-from isometry.deep.losses.nca import mean_of_anchors, nca
+from isometry.deep.functional import LOG2E, as_weights, length, masks, unit
+from isometry.deep.loss import SlopeForm
+from isometry.deep.losses.nca import n_anchors, nca_slopes
 from isometry.deep.losses.proxy import ProxyForm, random_proxies
+from isometry.deep.slopes import blocks
+
+SHARP = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the largest cosine is subtracted first
 
 
-class SoftTriple(ProxyForm):
+class SoftTriple(ProxyForm, SlopeForm):
     """Several learned centres for each class, softly assigned; a softmax over classes with a margin.
 
         S_il = Σ_k softmax_k(ẑᵀw_l^k / γ) ẑᵀw_l^k
@@ -50,41 +53,70 @@ class SoftTriple(ProxyForm):
         return self.centers
 
     def compute(self, z, y, refs, ref_y, self_index):
-        w = unit(refs)  # (C, K, p)
-        C, K, _ = w.shape
-        cos = (unit(z) @ w.transpose(0, 1).flatten(0, 1).T).view(len(z), K, C)  # classes last, to run over them at once
-        S = _SoftlyNearest.apply(cos, self.gamma)  # (B, C)
-        spread = self.tau * center_spread(w)
-        if y.ndim == 2:
-            return self.loss(-S, *masks(y, ref_y)) + spread
-        return F.cross_entropy(self.la * (S - self.margin * F.one_hot(y, C).to(S.dtype)), y) + spread
+        pos, neg = masks(y, ref_y)  # (B, C)
+        totals = self.totals(pos, neg)
+        f = lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals)  # noqa: E731
+        return _SoftTriple.apply(unit(z), refs, self.gamma, self.tau, f)
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        log_p = nca(-self.la * (D + self.margin * pos.to(D.dtype)), pos, neg)
-        return mean_of_anchors(-log_p, log_p)
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        return n_anchors(pos)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+        """Here D is −S."""
+        s = D.add(as_weights(pos, D.dtype), alpha=self.margin).mul_(-self.la)
+        value, C = nca_slopes(s, pos, neg, totals)
+        return value, C.mul_(-self.la)
 
 
-class _SoftlyNearest(torch.autograd.Function):
-    """S = Σ_k softmax_k(c_k/γ) c_k over axis 1 of (B, K, C); its derivative is q_k (1 + (c_k − S)/γ)."""
+class _SoftTriple(torch.autograd.Function):
+    """f(−S) + τ spread, for S_il = Σ_k q_k c_k with c_k = z_iᵀ w_l^k and q = softmax(c/γ); z and w of unit length.
+
+    ∂S/∂c_k = q_k (1 + (c_k − S)/γ). Block by block of anchors, gradients at once: no matrix (B, C K) is kept.
+    """
 
     @staticmethod
-    def forward(ctx, c, gamma):
-        q = (c / gamma).softmax(1)
-        S = (q * c).sum(1)
-        ctx.gamma = gamma
-        ctx.save_for_backward(c, q, S)
-        return S
+    def forward(ctx, z, centers, gamma, tau, f):
+        (C, K, p), n = centers.shape, length(centers)
+        w = centers.new_empty(K, C, p)  # classes before the embedding, to run over them at once
+        torch.div(centers, n, out=w.transpose(0, 1))
+        dz, dw = torch.empty_like(z), torch.zeros_like(w)
+        value = tau * spread_(w.transpose(0, 1), tau, dw.transpose(0, 1)) if tau else z.new_zeros(())
+        w_rows, dw_rows = w.view(K * C, p), dw.view(K * C, p)
+        scaled = z * (LOG2E / gamma)  # so that q ∝ 2^c; here c and S are in these units
+        parts = list(blocks(len(z), K * C))
+        memory = z.new_empty(3, parts[0].stop, K, C)  # one for all blocks: fresh pages cost more than the work on them
+        for rows in parts:
+            c, q, qc = memory[:, : rows.stop - rows.start]  # (block, K, C) each
+            torch.mm(scaled[rows], w_rows.T, out=c.view(-1, K * C))
+            torch.exp2(c if gamma > SHARP else c - c.amax(1, keepdim=True), out=q)
+            total = q.sum(1)  # (block, C)
+            S = torch.mul(q, c, out=qc).sum(1).div_(total)
+            share, G = f(rows, S * (-gamma / LOG2E))
+            value += share
+            G.div_(total.mul_(-LOG2E))
+            H = c.sub_(S.sub_(LOG2E)[:, None]).mul_(q).mul_(G[:, None]).flatten(1)  # ∂f/∂(zᵀw)
+            torch.mm(H, w_rows, out=dz[rows])
+            dw_rows.addmm_(H.T, z[rows])
+        dw.addcmul_(torch.linalg.vecdot(dw, w)[..., None], w, value=-1)  # no change of length
+        ctx.save_for_backward(dz, dw.transpose(0, 1).div_(n))
+        return value
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, G):
-        c, q, S = ctx.saved_tensors
-        return (c - S[:, None]).div_(ctx.gamma).add_(1).mul_(q).mul_(G[:, None]), None
+    def backward(ctx, g):
+        dz, dw = ctx.saved_tensors
+        return g * dz, g * dw, None, None, None
 
 
-def center_spread(w: Tensor) -> Tensor:
-    """Σ_l Σ_{t<s} ‖w_l^s − w_l^t‖ / (C K (K − 1)) of unit centres (C, K, p); merges centres a class does not need."""
+def spread_(w: Tensor, tau: float, dw: Tensor) -> Tensor:
+    """Σ_l Σ_{t<s} ‖w_l^s − w_l^t‖ / (C K (K − 1)) of unit centres (C, K, p); merges centres a class does not need.
+
+    τ times its gradient is added to ``dw``. Each pair is counted from both ends, which makes that one product.
+    """
     C, K, _ = w.shape
-    t, s = torch.triu_indices(K, K, 1, device=w.device)
-    gram = (w @ w.mT)[:, t, s]  # (C, K (K − 1) / 2)
-    return (2 + 1e-5 - 2 * gram).sqrt().sum() / max(C * K * (K - 1), 1)
+    pairs = max(C * K * (K - 1), 1)
+    d = (w @ w.mT).mul_(-2).add_(2 + 1e-5).clamp_min_(1e-12).sqrt_()  # (C, K, K)
+    d.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    dw.sub_(d.reciprocal() @ w, alpha=tau / pairs)
+    d.diagonal(dim1=1, dim2=2).fill_(0)
+    return d.sum() / (2 * pairs)

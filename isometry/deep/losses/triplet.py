@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from isometry.deep.functional import REDUCTIONS, Distance, one_of, packed, reduced, softplus
-from isometry.deep.loss import TripletForm, as_embeddings
-from isometry.deep.miners import Miner
+from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, one_of, packed, reduced, softplus
+from isometry.deep.loss import SlopeForm, TripletForm, as_embeddings
+from isometry.deep.miners import Miner, Triples
 
 
-class Triplet(TripletForm):
+class Triplet(TripletForm, SlopeForm):
     """Every positive of an anchor nearer than every negative, by a margin.
 
         [d_ap − d_an + m]_+      or, with margin="soft",      log(1 + exp(d_ap − d_an))
@@ -23,6 +23,9 @@ class Triplet(TripletForm):
     ----------
     margin : float or "soft"
         m.
+    swap : bool
+        min(d_an, d_pn) in place of d_an: the negative is held away from whichever of anchor and positive is nearer.
+        All triplets then take one pass over (B, R) for each positive of an anchor.
     reduction : {"mean_nonzero", "mean", "sum"}
         Mean over the triplets that violate the margin, over all triplets, or their sum.
 
@@ -30,12 +33,17 @@ class Triplet(TripletForm):
     ----------
     F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition", CVPR 2015.
     A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", 2017.
+    V. Balntas, E. Riba, D. Ponsa, K. Mikolajczyk, "Learning local feature descriptors with triplets and shallow
+    convolutional neural networks", BMVC 2016 (swap).
     """
+
+    whole = True  # how many triplets are active is known at the end
 
     def __init__(
         self,
         margin: float | str = 0.2,
         *,
+        swap: bool = False,
         distance: Distance = "sqeuclidean",
         miner: Miner | None = None,
         normalize: bool = True,
@@ -43,22 +51,50 @@ class Triplet(TripletForm):
     ):
         super().__init__(distance, miner, normalize)
         self.soft = isinstance(margin, str) and one_of("margin", margin, ("soft",)) == "soft"
-        self.margin = 0.0 if self.soft else float(margin)
+        self.margin, self.swap = 0.0 if self.soft else float(margin), swap
         self.reduction = one_of("reduction", reduction, REDUCTIONS)
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        n_triplets = (pos.sum(1) * neg.sum(1)).sum()
+    def compute(self, z, y, refs, ref_y, self_index):
+        if not self.swap:
+            return super().compute(z, y, refs, ref_y, self_index)
+        if self.triple_miner is not None:
+            d_ap, d_an, _, p, n = self.mined(self.triple_miner, z, y, refs, ref_y, self_index)
+            return self.triplet_loss(d_ap, torch.minimum(d_an, self.pair_distances(refs[p], refs[n])))
+        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
+        among_refs = D if refs is z else self.distances(refs, refs)  # (R, R): positives also see the negatives
+        pos, neg = self.mine(D, pos, neg)
+        total, active = _SwappedTriplets.apply(D, among_refs, pos, neg, self.margin, self.soft)
+        count = n_triplets(pos, neg)
+        return reduced(total, count, count if self.soft else active, self.reduction)
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        return n_triplets(pos, neg)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
         if self.soft:
-            return reduced(_SoftTriplets.apply(D, pos, neg), n_triplets, n_triplets, self.reduction)
-        total, active = hinge_triplets(D, pos, neg, self.margin)
-        return reduced(total, n_triplets, active, self.reduction)
+            total, _, W, _ = triplets_by_slot(D, None, pos, neg, self.margin, self.soft)
+            active = totals
+        else:
+            total, active, W = hinge_triplets(D, pos, neg, self.margin)
+        share = reduced(D.new_ones(()), totals, active, self.reduction)
+        return share * total, W.mul_(share)
+
+    def triplets(self, z: Tensor, triples: Triples, refs: Tensor | None = None) -> Tensor:
+        if not self.swap:
+            return super().triplets(z, triples, refs)
+        z = as_embeddings(z, "z")
+        refs = z if refs is None else as_embeddings(refs, "refs").to(z.dtype)
+        a, p, n = triples
+        with torch.autocast(z.device.type, enabled=False):
+            near = torch.minimum(self.pair_distances(z[a], refs[n]), self.pair_distances(refs[p], refs[n]))
+            return self.triplet_loss(self.pair_distances(z[a], refs[p]), near)
 
     def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
         terms = softplus(d_ap - d_an) if self.soft else (d_ap - d_an + self.margin).relu()
         return reduced(terms.sum(), len(terms), (terms > 0).sum(), self.reduction)
 
 
-class Tuplet(TripletForm):
+class Tuplet(TripletForm, SlopeForm):
     """One positive against several negatives, a hinge for each.
 
         mean over (a, p), j of  [d(a, p) − d(a, n_j) + m]_+
@@ -69,6 +105,8 @@ class Tuplet(TripletForm):
     ----------
     K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
     """
+
+    whole = True
 
     def __init__(
         self,
@@ -96,62 +134,88 @@ class Tuplet(TripletForm):
                 neg[:, 1:] &= present
             return self.loss(D, *self.mine(D, pos, neg))
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        total, active = hinge_triplets(D, pos, neg, self.margin)
-        return reduced(total, (pos.sum(1) * neg.sum(1)).sum(), active, self.reduction)
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        return n_triplets(pos, neg)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+        total, active, W = hinge_triplets(D, pos, neg, self.margin)
+        share = reduced(D.new_ones(()), totals, active, self.reduction)
+        return share * total, W.mul_(share)
 
     def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
         terms = (d_ap - d_an + self.margin).relu()
         return reduced(terms.sum(), len(terms), (terms > 0).sum(), self.reduction)
 
 
+def n_triplets(pos: Tensor, neg: Tensor) -> Tensor:
+    """Σ_i |pos(i)| |neg(i)|, the number of triplets of the masks."""
+    return (count_of_row(pos) * count_of_row(neg)).sum()
+
+
 def triplet_counts(pos: Tensor, neg: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """In how many triplets of the masks each positive pair and each negative pair occurs, (B, R) each."""
-    return pos.to(dtype) * neg.sum(1, keepdim=True), neg.to(dtype) * pos.sum(1, keepdim=True)
+    w_pos, w_neg = as_weights(pos, dtype), as_weights(neg, dtype)
+    n_pos, n_neg = w_pos.sum(1, keepdim=True), w_neg.sum(1, keepdim=True)
+    return w_pos.mul_(n_neg), w_neg.mul_(n_pos)
 
 
-def hinge_triplets(D: Tensor, pos: Tensor, neg: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Σ [D_ap − D_an + m]_+ over all triplets, and how many are active; O(B R log K) for K positives a row.
+def hinge_triplets(D: Tensor, pos: Tensor, neg: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ [D_ap − D_an + m]_+ over all triplets, how many are active, and slopes W; O(B R log K) for K positives a row.
 
     The sum is linear in D once it is known which triplets are active: W∘D summed, plus m for each. W counts: the active
     negatives of each positive and, with a minus, the active positives of each negative.
     """
-    W, active = _hinge_counts(D.detach(), pos, neg, margin)
-    return (W * D).sum() + margin * active.to(D.dtype), active
-
-
-@torch.no_grad()
-def _hinge_counts(D: Tensor, pos: Tensor, neg: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     columns, filled = packed(pos)  # (B, K)
     t = (D.gather(1, columns) + margin).masked_fill(~filled, torch.inf)
     t, order = t.sort(1)  # a negative is active for each threshold above it
     columns = columns.gather(1, order)
     below = torch.searchsorted(t, D, right=True)  # (B, R), thresholds not above D
-    per_bin = D.new_zeros(len(D), t.shape[1] + 1).scatter_add_(1, below, neg.to(D.dtype))
+    is_neg = as_weights(neg, D.dtype)
+    per_bin = D.new_zeros(len(D), t.shape[1] + 1).scatter_add_(1, below, is_neg)
     under = per_bin.cumsum(1)[:, :-1].masked_fill(~filled, 0)  # (B, K), negatives under each threshold
-    W = (below - filled.sum(1, keepdim=True)).to(D.dtype).masked_fill_(~neg, 0)
+    W = below.to(D.dtype).sub_(filled.sum(1, keepdim=True)).mul_(is_neg)
     W.scatter_add_(1, columns, under)  # empty cells add 0 to column 0
-    return W, under.sum(dtype=torch.long)
+    active = under.sum(dtype=torch.long)
+    return (W * D).sum() + margin * active.to(D.dtype), active, W
 
 
-class _SoftTriplets(torch.autograd.Function):
-    """Σ log(1 + exp(D_ap − D_an)) over all triplets: one pass over (B, R) for each positive of a row, O(B R) memory."""
+def triplets_by_slot(
+    D: Tensor, D_refs: Tensor | None, pos: Tensor, neg: Tensor, margin: float, soft: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Sum over all triplets, how many are above zero, and the slopes in D (B, R) and in the distances of references.
 
-    @staticmethod
-    def forward(ctx, D, pos, neg):
-        columns, filled = packed(pos)
-        total, W = D.new_zeros(()), torch.zeros_like(D)
-        for column, used in zip(columns.T, filled.T):
-            x = D.gather(1, column[:, None]) - D  # (B, R)
-            kept = neg & used[:, None]
-            total += softplus(x).masked_fill_(~kept, 0).sum()
-            slope = x.sigmoid_().masked_fill_(~kept, 0)
+    A term is [x]_+ or, if soft, log(1 + eˣ), of x = D_ap − D_an + m; given ``D_refs`` (R, R), of
+    x = D_ap − min(D_an, D_pn) + m. One pass over (B, R) for each positive of a row keeps memory at O(B R).
+    """
+    columns, filled = packed(pos)
+    total, active, W = D.new_zeros(()), D.new_zeros((), dtype=torch.long), torch.zeros_like(D)
+    W_refs = None if D_refs is None else torch.zeros_like(D_refs)
+    for p, used in zip(columns.T, filled.T):
+        near = D if D_refs is None else torch.minimum(D, D_refs[p])  # (B, R)
+        x = D.gather(1, p[:, None]) + margin - near
+        kept = as_weights(neg & used[:, None], D.dtype)
+        slope = (x.sigmoid() if soft else (x > 0).to(D.dtype)).mul_(kept)
+        total += (softplus(x) if soft else x.relu_()).mul_(kept).sum()
+        active += slope.count_nonzero()
+        W.scatter_add_(1, p[:, None], slope.sum(1, keepdim=True))
+        if D_refs is None or W_refs is None:
             W -= slope
-            W.scatter_add_(1, column[:, None], slope.sum(1, keepdim=True))
-        ctx.save_for_backward(W)
-        return total
+        else:
+            W.addcmul_(slope, (near == D).to(D.dtype), value=-1)
+            W_refs.index_add_(0, p, slope * (near < D), alpha=-1)
+    return total, active, W, W_refs
+
+
+class _SwappedTriplets(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, D, D_refs, pos, neg, margin, soft):
+        total, active, W, W_refs = triplets_by_slot(D, D_refs, pos, neg, margin, soft)
+        ctx.save_for_backward(W, W_refs)
+        ctx.mark_non_differentiable(active)
+        return total, active
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, g):
-        return g * ctx.saved_tensors[0], None, None
+    def backward(ctx, g, _):
+        W, W_refs = ctx.saved_tensors
+        return g * W, g * W_refs, None, None, None, None

@@ -1,0 +1,195 @@
+"""Augmentation of a batch at once: every sample gets random numbers of its own, none a Python loop.
+
+All transforms draw from torch's global generator, which checkpoints keep: a resumed run sees the same images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from isometry.deep.objective import Objective
+from isometry.deep.wrapper import ObjectiveWrapper
+
+
+class Augmented(ObjectiveWrapper):
+    """An objective that sees augmented samples; only in training, and the network knows nothing of it.
+
+        Trainer(ConvNet((1, 28, 28), 64), Augmented(Triplet(), Augment(Affine(), Noise(0.05))))
+
+    Parameters
+    ----------
+    objective : a loss, or ``(model, batch) → scalar``; its batches are samples, or (samples, labels, …)
+    augment : a module ``(samples, labels or None) → samples``
+    """
+
+    def __init__(self, objective: nn.Module | Objective, augment: nn.Module):
+        super().__init__(objective)
+        self.augment = augment
+
+    def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        if self.training:
+            x, *rest = batch if isinstance(batch, (tuple, list)) else (batch,)
+            x = self.augment(x, rest[0] if rest else None)
+            batch = (x, *rest) if rest else x
+        return self.objective(model, batch)
+
+
+class Augment(nn.Module):
+    """Several transforms, one after another.
+
+    Parameters
+    ----------
+    transforms : modules ``(samples, labels or None) → samples``
+    image_shape : (c, h, w), to treat flat samples (B, c·h·w) as images; others keep the shape they have
+    """
+
+    def __init__(self, *transforms: nn.Module, image_shape: Sequence[int] | None = None):
+        super().__init__()
+        self.transforms = nn.ModuleList(transforms)
+        self.image_shape = None if image_shape is None else tuple(image_shape)
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Samples (B, …) and, for those who need them, labels (B,)."""
+        shape = x.shape
+        if self.image_shape is not None:
+            x = x.reshape(len(x), *self.image_shape)
+        for transform in self.transforms:
+            x = transform(x, y)
+        return x.reshape(shape)
+
+    @classmethod
+    def standard(cls, image_shape: Sequence[int] | None = None) -> Augment:
+        """What rarely hurts: small motions of images, mixing and noise for tables in standard units.
+
+        Images are not mirrored: letters and digits are others then.
+        """
+        return cls(Mix(0.5), Noise(0.1)) if image_shape is None else cls(Affine(), image_shape=image_shape)
+
+
+class Affine(nn.Module):
+    """Turn, zoom and move images, bilinearly; what comes in at the border continues the border.
+
+        u' = R(α) u / s + t        for pixels u of the new image, u' of the old one, from the centre
+
+    Parameters
+    ----------
+    degrees : largest |α|
+    scale : largest |s − 1|
+    shift : largest |t|, as a share of the side
+    """
+
+    def __init__(self, degrees: float = 10.0, scale: float = 0.1, shift: float = 0.07):
+        super().__init__()
+        if not 0 <= scale < 1:
+            raise ValueError(f"scale={scale} is the largest change of size: choose it between 0 and 1")
+        self.degrees, self.scale, self.shift = degrees, scale, shift
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Images (B, c, h, w) or (B, h, w)."""
+        images = x if x.ndim == 4 else x[:, None]
+        grid = F.affine_grid(self.draw(images), list(images.shape), align_corners=False)  # (B, h, w, 2)
+        return F.grid_sample(images, grid, padding_mode="border", align_corners=False).view_as(x)
+
+    def draw(self, x: Tensor) -> Tensor:
+        """Maps (B, 2, 3) in coordinates where the image is [−1, 1]², whatever its aspect."""
+        B, _, h, w = x.shape
+        angle = math.radians(self.degrees) * uniform(x, B)
+        zoom = 1 + self.scale * uniform(x, B)
+        cos, sin = angle.cos() / zoom, angle.sin() / zoom
+        tx, ty = 2 * self.shift * uniform(x, 2, B)
+        return torch.stack([cos, -sin * (h / w), tx, sin * (w / h), cos, ty], 1).view(B, 2, 3)
+
+
+class Shift(nn.Module):
+    """Move images by whole pixels, as a random crop of the padded image does; the border is continued.
+
+    Parameters
+    ----------
+    pixels : largest move along each side
+    """
+
+    def __init__(self, pixels: int = 2):
+        super().__init__()
+        self.pixels = pixels
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Images (B, …, h, w)."""
+        for dim in (-2, -1):
+            move = torch.randint(-self.pixels, self.pixels + 1, (len(x), 1), device=x.device)
+            source = (torch.arange(x.shape[dim], device=x.device) + move).clamp(0, x.shape[dim] - 1)  # (B, side)
+            shape = [len(x)] + [1] * (x.ndim - 1)
+            shape[dim] = x.shape[dim]
+            x = x.gather(dim, source.view(shape).expand_as(x))
+        return x
+
+
+class Flip(nn.Module):
+    """Mirror images left to right, each with probability ``p``."""
+
+    def __init__(self, p: float = 0.5):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Images (B, …, h, w)."""
+        return torch.where(per_sample(torch.rand(len(x), device=x.device) < self.p, x), x.flip(-1), x)
+
+
+class Noise(nn.Module):
+    """Add Gaussian noise of standard deviation ``std``, in the units of the samples."""
+
+    def __init__(self, std: float = 0.1):
+        super().__init__()
+        self.std = std
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Samples (B, …)."""
+        return x + self.std * torch.randn_like(x)
+
+
+class Mix(nn.Module):
+    """Move each sample towards a random one of its class.
+
+        x_i + t (x_j − x_i),    t uniform in [0, most],    y_j = y_i
+
+    Parameters
+    ----------
+    most : largest t
+    """
+
+    def __init__(self, most: float = 0.5):
+        super().__init__()
+        self.most = most
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Samples (B, …) with labels (B,)."""
+        if y is None:
+            raise ValueError("Mix moves a sample towards others of its class: it needs labels")
+        t = self.most * torch.rand(len(x), device=x.device, dtype=x.dtype)
+        return torch.lerp(x, x[partners(y)], per_sample(t, x))
+
+
+def partners(y: Tensor) -> Tensor:
+    """(B,) for each sample one of its class, itself included: a random permutation inside each class."""
+    order, other = (shuffled[y[shuffled].argsort(stable=True)] for shuffled in (_shuffle(y), _shuffle(y)))
+    return torch.empty_like(order).scatter_(0, order, other)  # both orders have the classes at the same places
+
+
+def _shuffle(y: Tensor) -> Tensor:
+    return torch.randperm(len(y), device=y.device)
+
+
+def uniform(x: Tensor, *shape: int) -> Tensor:
+    """Random numbers in [−1, 1], of the type of x."""
+    return 2 * torch.rand(shape, dtype=x.dtype, device=x.device) - 1
+
+
+def per_sample(values: Tensor, x: Tensor) -> Tensor:
+    """Values (B,) shaped so that each meets its sample (B, …)."""
+    return values.view(-1, *[1] * (x.ndim - 1))

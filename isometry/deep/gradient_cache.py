@@ -1,0 +1,57 @@
+"""Exact gradients of batches too large for memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from isometry.deep.objective import Objective
+from isometry.deep.samplers import positive
+from isometry.deep.wrapper import ObjectiveWrapper
+
+
+class GradientCache(ObjectiveWrapper):
+    """A large batch through the network a chunk at a time, with the gradient of the batch as a whole.
+
+        ∂L/∂θ = Σ_chunks (∂L/∂z_chunk) · (∂z_chunk/∂θ)
+
+    The first pass keeps embeddings only; the loss compares all of them; the second pass computes each chunk again, with
+    the same random numbers, when its gradient is due. Activations of one chunk are in memory at a time, for one more
+    forward pass. Accumulating gradients over small batches is no substitute: it compares no pairs across them.
+
+    A network whose output for a sample depends on the others of its batch, such as one with batch norm, sees chunks.
+
+        Trainer(model, GradientCache(NCALoss(), chunk_size=64), classes_per_batch=64, samples_per_class=16)
+
+    Parameters
+    ----------
+    objective : a loss, or an objective that calls the model on samples
+    chunk_size : samples that pass the network with a graph at a time
+
+    References
+    ----------
+    L. Gao, Y. Zhang, J. Han, J. Callan, "Scaling deep contrastive learning batch size under memory limited setup",
+    RepL4NLP 2021.
+    """
+
+    def __init__(self, objective: nn.Module | Objective, chunk_size: int):
+        super().__init__(objective)
+        self.chunk_size = positive("chunk_size", chunk_size)
+
+    def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.objective(InChunks(model, self.chunk_size), batch)
+
+
+class InChunks(nn.Module):
+    """A network that keeps no activations: they are computed again in backward, chunk by chunk."""
+
+    def __init__(self, model: nn.Module, chunk_size: int):
+        super().__init__()
+        self.model, self.chunk_size = model, chunk_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Samples (B, …) to embeddings (B, p)."""
+        return torch.cat([checkpoint(self.model, chunk, use_reentrant=False) for chunk in x.split(self.chunk_size)])

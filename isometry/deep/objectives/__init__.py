@@ -1,0 +1,1 @@
+"""Objectives that are more than a loss of embeddings: (model, batch) → scalar."""

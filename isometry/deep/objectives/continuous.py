@@ -1,0 +1,145 @@
+"""Continuous similarity scores: a network scores pairs, and the labels it learns from are learned too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isometry.deep.functional import paired
+from isometry.deep.gather import gather
+from isometry.deep.models.mlp import MLP
+from isometry.deep.objectives.prototypes import class_means, full_precision
+from isometry.deep.samplers import Episode
+
+
+class ContinuousScores(nn.Module):
+    """Scores s in (0, 1) of pairs, regressed on soft labels y′ that move towards the scores in turn.
+
+        y′ = 1 − (1 − β) d  (similar),   α − α d  (dissimilar),     d = ‖z_i − z_j‖² / its maximum in the batch
+        label step    y′ ← y′ − 2 η λ (y′ − s),  clipped to [β, 1] or [0, α]
+        network step  mean (s − y′)² + μ ([β − s]_+² for similar, [s − α]_+² for dissimilar pairs)
+
+    Embeddings of a pair, one above the other, are convolved to several relation vectors (R), which a perceptron turns
+    into the score (S). An objective; a batch is (x, labels), of which all pairs are taken; or an episode: all pairs of
+    support and query; or pairs (x, partner, similar); or, with ``n_pairs``, (x, partner, similar, id).
+
+    Parameters
+    ----------
+    n_components : int
+        Dimension of the embeddings, whose entries should be about 1 in size: of unit vectors in many dimensions the
+        relations see next to nothing.
+    n_relations : int
+        Relation vectors of a pair.
+    alpha, beta : float
+        α, β: the largest label of a dissimilar, the smallest of a similar pair.
+    lam, eta : float
+        λ, η: weight and step of the labels; their product counts, and 0 keeps the labels as they begin.
+    mu : float
+        μ, of the penalty for scores outside the interval.
+    symmetric : bool
+        Take the mean of the relations of (i, j) and (j, i), so that the score is symmetric.
+    n_pairs : int, optional
+        Number of pairs that recur, with ids 0 … n_pairs − 1: each keeps its label from epoch to epoch. By default
+        labels begin anew in each batch, and move once.
+
+    References
+    ----------
+    After X. Xu, H. Cao, Y. Yang, E. Yang, C. Deng, "Zero-shot metric learning", IJCAI 2019.
+    """
+
+    soft: Tensor
+
+    def __init__(
+        self,
+        n_components: int,
+        n_relations: int = 8,
+        *,
+        alpha: float = 0.2,
+        beta: float = 0.8,
+        lam: float = 0.5,
+        eta: float = 0.1,
+        mu: float = 1.0,
+        symmetric: bool = True,
+        n_pairs: int | None = None,
+    ):
+        super().__init__()
+        if not 0 < alpha < beta < 1:
+            raise ValueError(f"expected 0 < alpha < beta < 1, got alpha={alpha} and beta={beta}")
+        if not 0 <= 2 * eta * lam <= 1 or mu < 0:
+            raise ValueError(f"expected 0 ≤ 2 · eta · lam ≤ 1 and mu ≥ 0, got eta={eta}, lam={lam}, mu={mu}")
+        self.alpha, self.beta, self.lam, self.eta, self.mu, self.symmetric = alpha, beta, lam, eta, mu, symmetric
+        self.relation = nn.Sequential(nn.Conv1d(2, n_relations, 1), nn.ReLU(), nn.Flatten())
+        self.scorer = MLP(n_relations * n_components, 1, hidden=(64,))
+        self.register_buffer("soft", torch.full((n_pairs or 0,), torch.nan))  # y′ by pair, NaN before its first step
+
+    def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        z, other, similar, ids = self._pairs(model, batch)
+        s = self.scores(z, other)
+        y = self.labels(z, other, similar, ids)
+        y = self.label_step(y, s, similar)
+        if ids is not None and self.training:
+            ids, kept = gather(ids, y)  # all processes know the labels of all
+            self.soft[ids] = kept.to(self.soft.dtype)
+        return self.loss(s, y, similar)
+
+    def scores(self, z: Tensor, other: Tensor) -> Tensor:
+        """s (m,) of pairs of embeddings (m, p)."""
+        r = self.relation(torch.stack([z, other], 1))  # (m, n_relations · p)
+        if self.symmetric:
+            r = (r + self.relation(torch.stack([other, z], 1))) / 2
+        return full_precision(self.scorer(r).squeeze(1)).sigmoid()
+
+    def score_pairs(self, model: nn.Module, x: Tensor, other: Tensor) -> Tensor:
+        """s (m,) of each sample and its partner."""
+        return self.scores(model(x), model(other))
+
+    def score(self, model: nn.Module, xs: Tensor, ys: Tensor, xq: Tensor) -> Tensor:
+        """Scores (Q, c) of queries: the mean of those with the support of the class."""
+        i, j = all_combinations(len(xq), len(xs), xs.device)
+        s = self.scores(model(xq)[i], model(xs)[j]).view(len(xq), len(xs))
+        return class_means(s.T, ys).T
+
+    @torch.no_grad()
+    def labels(self, z: Tensor, other: Tensor, similar: Tensor, ids: Tensor | None = None) -> Tensor:
+        """y′ (m,): what was kept for a pair, or else from its distance among those of the batch."""
+        d2 = paired("sqeuclidean", full_precision(z), full_precision(other))
+        # a pair alone would have distance 1 whatever it is: nothing is known, and it begins at the extreme
+        d = d2 / d2.max().clamp_min(torch.finfo(d2.dtype).tiny) if len(d2) > 1 else torch.zeros_like(d2)
+        y = torch.where(similar, 1 - (1 - self.beta) * d, self.alpha - self.alpha * d)
+        if ids is None:
+            return y
+        kept = self.soft[ids].to(y.dtype)
+        return torch.where(kept.isnan(), y, kept)
+
+    @torch.no_grad()
+    def label_step(self, y: Tensor, s: Tensor, similar: Tensor) -> Tensor:
+        """y′ a step nearer to the scores, inside its interval."""
+        y = y - 2 * self.eta * self.lam * (y - s)
+        return torch.where(similar, y.clamp(self.beta, 1), y.clamp(0, self.alpha))
+
+    def loss(self, s: Tensor, y: Tensor, similar: Tensor) -> Tensor:
+        """The network's part of the objective, of scores and soft labels (m,)."""
+        outside = torch.where(similar, self.beta - s, s - self.alpha).relu()
+        return ((s - y).square() + self.mu * outside.square()).sum() / max(1, len(s))
+
+    def _pairs(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Embeddings (m, p) of samples and partners, whether they are similar, and the ids of the pairs."""
+        if isinstance(batch, Episode):
+            i, j = all_combinations(len(batch.xq), len(batch.xs), batch.ys.device)
+            return model(batch.xq)[i], model(batch.xs)[j], batch.yq[i] == batch.ys[j], None
+        if len(batch) == 2:
+            x, y = batch
+            i, j = torch.triu_indices(len(x), len(x), 1, device=y.device)
+            z = model(x)
+            return z[i], z[j], y[i] == y[j], None
+        x, other, similar, *ids = batch
+        if bool(ids) != bool(len(self.soft)):
+            raise ValueError("pairs with ids need n_pairs, their number; pairs without ids must not have it")
+        return model(x), model(other), similar.bool(), ids[0] if ids else None
+
+
+def all_combinations(n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Indices (n · m,) of every first with every second."""
+    return torch.arange(n, device=device).repeat_interleave(m), torch.arange(m, device=device).repeat(n)

@@ -1,0 +1,171 @@
+"""Deep adversarial metric learning: a generator makes negatives that the metric finds hard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from isometry.deep.functional import masks, sqeuclidean, unit
+from isometry.deep.gather import gather
+from isometry.deep.loss import Loss, LossModule
+from isometry.deep.losses.triplet import Triplet
+from isometry.deep.miners import RandomTriplets, TripleMiner, Triples
+from isometry.deep.models.mlp import MLP
+from isometry.deep.objective import on_sphere, own_parameters
+from isometry.deep.objectives.reconstruction import full_precision
+from isometry.deep.objectives.siamese import is_triplet_loss, loss_of_triplets
+
+
+class DAML(nn.Module):
+    """Two players in one scalar: a generator of hard negatives x̃ = G(x, x⁺, x⁻), and the metric f that they train.
+
+        L_gen = mean ‖x̃ − x‖² + λ₁ ‖x̃ − x⁻‖² + λ₂ [‖f(x̃) − f(x)‖² − ‖f(x⁺) − f(x)‖² − α]_+
+        L     = L_gen + λ L_metric(f(x), f(x⁺), f(x̃))
+
+    x are features, the input of the last part of the model, f. The generator is moved by L_gen alone, through an f that
+    it cannot move; features and f are moved by L_metric alone, to which x̃ is a constant. Triplets come from labelled
+    batches: of the loss's miner if it chooses triplets, else one at random for each anchor.
+
+        model = nn.Sequential(MLP(64, 128), nn.ReLU(), nn.Linear(128, 32))
+        Trainer(model, DAML(128)).fit(X, y)
+
+    Parameters
+    ----------
+    generator : int or module
+        G, from (T, 3d') to (T, d'); the number d' of features makes a perceptron with one hidden layer.
+    loss : LossModule, optional
+        L_metric, by default ``Triplet`` on squared distances with margin α. A loss that knows no triplets gets the
+        batch and the synthetic negatives, which bear the label of x⁻.
+    margin : float
+        α, in squared distances.
+    lam1, lam2, lam : float
+        λ₁ keeps x̃ near the real negative, λ₂ makes it violate the margin; λ weighs the metric loss.
+    pretrain_steps : int
+        Batches at the beginning in which the metric learns from real negatives; the generator already learns.
+    joint : bool
+        Let both players descend the sum, after those batches: every part of it moves every weight.
+    unit_features : bool
+        Take the first two distances between features of unit length.
+
+    References
+    ----------
+    Y. Duan, W. Zheng, X. Lin, J. Lu, J. Zhou, "Deep adversarial metric learning", CVPR 2018.
+    """
+
+    steps: Tensor  # training batches seen, saved with the weights
+    lr_mult = 0.1  # learning rate of the generator, in units of the model's
+
+    def __init__(
+        self,
+        generator: int | nn.Module,
+        loss: LossModule | None = None,
+        *,
+        margin: float = 1.0,
+        lam1: float = 1.0,
+        lam2: float = 50.0,
+        lam: float = 1.0,
+        pretrain_steps: int = 100,
+        joint: bool = False,
+        unit_features: bool = False,
+    ):
+        super().__init__()
+        plain = Triplet(margin, distance="sqeuclidean", normalize=False, reduction="mean")
+        self.loss = plain if loss is None else loss
+        if not isinstance(self.loss, LossModule):
+            raise TypeError(f"loss must be a loss of this library, such as Triplet or NPair; got {type(loss).__name__}")
+        self.one_each = RandomTriplets(random_state=0)
+        self.generator = MLP(3 * generator, generator, (generator,)) if isinstance(generator, int) else generator
+        self.margin, self.lam1, self.lam2, self.lam = margin, lam1, lam2, lam
+        self.pretrain_steps, self.joint, self.unit_features = pretrain_steps, joint, unit_features
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        x, y = batch
+        features, head = features_and_head(model)
+        h, y = gather(features(x), y)  # (B, d')
+        z = full_precision(head(h))  # (B, p)
+        a, p, n = triples = self.triples(z, y)
+        pretraining = self.training and bool(self.steps < self.pretrain_steps)
+        self.steps += self.training
+        joint = self.joint and not pretraining
+        u, v, f = (h, z, head) if joint else (h.detach(), z.detach(), Frozen(head))
+        made = self.generator(torch.cat([u[a], u[p], u[n]], 1))  # (T, d')
+        fooled = full_precision(f(made))  # (T, p), here the gradient reaches G through f
+        value = self.generator_loss(made, u, fooled, v, triples)
+        if pretraining:
+            negatives = z[n]
+        elif joint:
+            negatives = fooled
+        else:
+            negatives = full_precision(head(made.detach()))
+        return value + self.lam * self.metric_loss(z, y, triples, negatives, synthetic=not pretraining)
+
+    @torch.no_grad()
+    def triples(self, z: Tensor, y: Tensor) -> Triples:
+        """Anchors, positives and negatives as rows of the batch."""
+        pos, neg = masks(y, self_index=torch.arange(len(y), device=y.device))
+        with torch.autocast(z.device.type, enabled=False):
+            if isinstance(self.loss, Loss) and isinstance(self.loss.miner, TripleMiner):
+                return self.loss.miner.triples(self.loss.distances(z, z), pos, neg)
+            return self.one_each.triples(sqeuclidean(z, z), pos, neg)
+
+    def generator_loss(self, made: Tensor, features: Tensor, fooled: Tensor, z: Tensor, triples: Triples) -> Tensor:
+        """L_gen of synthetic features x̃ (T, d') with embeddings f(x̃) (T, p), among those of the batch."""
+        a, p, n = triples
+        made, features = full_precision(made), full_precision(features)
+        fooled, z = self.on_sphere(fooled), self.on_sphere(z)
+        if self.unit_features:
+            made, features = unit(made), unit(features)
+        hard, real = sq(made, features[a]), sq(made, features[n])  # (T,)
+        adversarial = (sq(fooled, z[a]) - sq(z[p], z[a]) - self.margin).relu()
+        return (hard + self.lam1 * real + self.lam2 * adversarial).sum() / max(len(made), 1)
+
+    def metric_loss(self, z: Tensor, y: Tensor, triples: Triples, negatives: Tensor, synthetic: bool) -> Tensor:
+        """L_metric with ``negatives`` (T, p) in place of the real ones."""
+        a, p, n = triples
+        if is_triplet_loss(self.loss):
+            return loss_of_triplets(self.loss, z[a], z[p], negatives)
+        if synthetic:
+            z, y = torch.cat([z, negatives]), torch.cat([y, y[n]])
+        return self.loss(z, y) if z.isfinite().all() else z.sum()  # not finite: the trainer counts and reports it
+
+    def on_sphere(self, z: Tensor) -> Tensor:
+        """Embeddings as the loss compares them."""
+        return unit(z) if on_sphere(self.loss) else z
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Optimiser groups: the generator learns ten times more slowly than the metric; then the loss."""
+        return own_parameters(self.generator, lr * self.lr_mult) + self.loss.param_groups(lr)
+
+
+class Frozen:
+    """A module whose gradient passes to its input but not to its weights, and whose buffers stay as they are."""
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+        self.state = {name: p.detach() for name, p in module.named_parameters()}
+        self.state |= {name: b.clone() for name, b in module.named_buffers()}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional_call(self.module, self.state, (x,))
+
+
+def features_and_head(model: nn.Module) -> tuple[Any, nn.Module]:
+    """The two parts of a model: samples to features, and features to embeddings."""
+    if isinstance(model, nn.Sequential) and len(model) > 1:
+        return model[:-1], model[-1]
+    features, head = getattr(model, "features", None), getattr(model, "head", None)
+    if callable(features) and isinstance(head, nn.Module):
+        return features, head
+    raise TypeError(
+        f"negatives are made among features, but {type(model).__name__} does not say which these are: give "
+        "nn.Sequential(…, head), or a module with the parts `features` and `head`"
+    )
+
+
+def sq(a: Tensor, b: Tensor) -> Tensor:
+    """‖a_i − b_i‖², (T,)"""
+    return (a - b).square().sum(1)

@@ -1,0 +1,167 @@
+"""Multi-modal metric learning: reconstruct every modality from one code in which similar samples are near."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isometry.deep.functional import masked_mean, masks, sqeuclidean
+from isometry.deep.gather import gather
+from isometry.deep.models.multimodal import MultiModalNet
+from isometry.deep.objectives.reconstruction import MaskingNoise, draw_rows, full_precision, samples_of
+from isometry.deep.trainer import Trainer
+
+
+class MultiModal(nn.Module):
+    """The objective of a ``MultiModalNet``: autoencoders with a shared code, and two margins on its distances.
+
+        Σ_l mean_i ‖x_i^l − x̂_i^l‖² + λ₁ mean_similar [‖f_i − f_j‖² − m₁]_+ + λ₂ mean_dissimilar [m₂ − ‖f_i − f_j‖²]_+
+
+    A missing modality has no reconstruction error. The first term sums over columns: bring the modalities to one scale,
+    e.g. to variance 1 / d_l in each column, or choose λ accordingly.
+
+        net = MultiModalNet([76, 240], 16)
+        pretrain_levels(net, X)
+        Trainer(net, MultiModal()).fit(X, y)
+
+    Parameters
+    ----------
+    lam1, lam2 : float
+        λ₁, λ₂.
+    m1, m2 : float
+        m₁ < m₂, in squared distances: a class may be so wide, and must be so far from others.
+    modality_dropout : float
+        Chance that a modality of a sample is hidden from the encoder, though its decoder must still find it; one is
+        always left. It prepares for modalities that will be missing, and is an addition to the paper.
+
+    References
+    ----------
+    S. M. Roostaiyan, E. Imani, M. S. Baghshah, "Multi-modal deep distance metric learning", Intelligent Data Analysis
+    2017.
+    """
+
+    def __init__(
+        self,
+        lam1: float = 1.0,
+        lam2: float = 1.0,
+        m1: float = 0.5,
+        m2: float = 1.5,
+        modality_dropout: float = 0.0,
+    ):
+        super().__init__()
+        if not 0 <= m1 < m2:
+            raise ValueError(f"margins must satisfy 0 <= m1 < m2, got m1={m1}, m2={m2}")
+        if not 0 <= modality_dropout < 1:
+            raise ValueError(f"modality_dropout is a chance in [0, 1), got {modality_dropout}")
+        self.lam1, self.lam2, self.m1, self.m2, self.modality_dropout = lam1, lam2, m1, m2, modality_dropout
+
+    def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        x, y = batch
+        net = as_multimodal(model)
+        parts, present = net.split(x)
+        code = net.code(parts, self.shown(parts, present))  # (B, p)
+        error = reconstruction(net.decode(code), parts, present)
+        return error + self.pair_terms(*gather(full_precision(code), y))
+
+    def shown(self, parts: Sequence[Tensor], present: Tensor) -> Tensor:
+        """Which of the modalities the encoder gets to see, (B, M)."""
+        if not (self.training and self.modality_dropout):
+            return present
+        kept = present & (draw_rows(torch.rand, parts[0], len(parts)) >= self.modality_dropout)
+        return torch.where(kept.any(1, keepdim=True), kept, present)
+
+    def pair_terms(self, code: Tensor, y: Tensor) -> Tensor:
+        """λ₁ mean_similar [d − m₁]_+ + λ₂ mean_dissimilar [m₂ − d]_+"""
+        pos, neg = masks(y, self_index=torch.arange(len(code), device=code.device))
+        with torch.autocast(code.device.type, enabled=False):
+            D = sqeuclidean(code, code)  # (B, B)
+        pull, push = masked_mean((D - self.m1).relu(), pos), masked_mean((self.m2 - D).relu(), neg)
+        return self.lam1 * pull + self.lam2 * push
+
+
+class DenoisingLevel(nn.Module):
+    """The objective of one layer of the stack: its decoder restores its input from a corrupted copy.
+
+        Σ_l mean_i ‖u_i^l − decode(encode(ũ_i^l))‖²,    ũ: each entry of u zero with probability ``noise``
+
+    u is the output of the layers below, which stay as they are. Modalities have nothing in common until the shared
+    layer, so that the sum trains each as if it were alone.
+
+    References
+    ----------
+    P. Vincent et al., "Stacked denoising autoencoders: learning useful representations in a deep network with a local
+    denoising criterion", JMLR 2010.
+    """
+
+    def __init__(self, level: int, noise: float = 0.2):
+        super().__init__()
+        if not 0 <= noise < 1:
+            raise ValueError(f"noise is the chance of an entry to be zeroed, in [0, 1), got {noise}")
+        self.level, self.noise = level, noise
+
+    def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        net = as_multimodal(model)
+        parts, present = net.split(samples_of(batch))
+        with torch.no_grad():
+            below = net.climb(parts, self.level)
+        corrupted = [MaskingNoise(self.noise)(u)[0] for u in below]
+        if self.level == net.depth:
+            restored = net.unshared(net.shared(net.fuse(corrupted, present))).chunk(len(parts), dim=1)
+        else:
+            pairs = zip(net.encoders, net.decoders, corrupted)
+            restored = [down[self.level](up[self.level](u)) for up, down, u in pairs]  # type: ignore[index]
+        return reconstruction(restored, below, present)
+
+
+def pretrain_levels(net: MultiModalNet, samples: Any, *, noise: float = 0.2, **trainer_params: Any) -> None:
+    """Train a network layer by layer without labels: each layer of all modalities, then the shared layer.
+
+    Fine-tuning is a ``Trainer`` of its own with the objective ``MultiModal``.
+
+    Parameters
+    ----------
+    samples : array (n, Σ d_l), a data set of rows, or a loader
+        NaN where a modality is missing.
+    noise : float
+        Share of the entries zeroed.
+    trainer_params
+        Of each `Trainer`, such as ``max_epochs``, by default 10 for each layer, or ``lr``.
+    """
+    settings: dict[str, Any] = {"max_epochs": 10, "monitor": "loss"} | trainer_params
+    for level in range(net.depth + 1):
+        with only_training(net, net.level(level)):
+            Trainer(net, DenoisingLevel(level, noise), **settings).fit(samples)
+
+
+@contextlib.contextmanager
+def only_training(net: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None]:
+    """A block in which no other parameter of the network needs gradients."""
+    before = {p: p.requires_grad for p in net.parameters()}
+    chosen = {p for module in modules for p in module.parameters()}
+    try:
+        for p, needed in before.items():
+            p.requires_grad_(needed and p in chosen)
+        yield
+    finally:
+        for p, needed in before.items():
+            p.requires_grad_(needed)
+
+
+def reconstruction(restored: Sequence[Tensor], original: Sequence[Tensor], present: Tensor) -> Tensor:
+    """Σ_l mean_i ‖u_i^l − û_i^l‖² over the modalities that are present, of the batches of all processes."""
+    error = torch.stack(
+        [(full_precision(v) - full_precision(u)).square().sum(1) for v, u in zip(restored, original)], 1
+    )  # (B, M)
+    error, there = gather(error, present.to(error.dtype))
+    return ((error * there).sum(0) / there.sum(0).clamp_min(1)).sum()
+
+
+def as_multimodal(model: nn.Module) -> MultiModalNet:
+    """The model itself, or an error that says what is needed."""
+    if not isinstance(model, MultiModalNet):
+        raise TypeError(f"this objective trains a MultiModalNet, got {type(model).__name__}")
+    return model

@@ -1,0 +1,313 @@
+"""Reconstruction by an autoencoder: plain, regularised or denoising. The code is the embedding; labels are not used."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isometry.deep.functional import one_of
+from isometry.deep.gather import gather, is_distributed
+
+FIDELITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # x̂ and x to the error of each feature
+    "sq": partial(F.mse_loss, reduction="none"),
+    "l1": partial(F.l1_loss, reduction="none"),
+    "bce": partial(F.binary_cross_entropy_with_logits, reduction="none"),
+}
+
+
+class Reconstruction(nn.Module):
+    """(1/B) Σ_i δ(x_i, D(E(x̃_i))) + λΩ,     x̃ ∼ q(x̃ | x) in training, x̃ = x otherwise.
+
+        model = mlp_autoencoder(256, 32)
+        Trainer(model, Reconstruction(noise="masking")).fit(X).embed(X_new)
+
+    The target is always the clean x. Labels in a batch are ignored. The model has a ``decode``, as `Autoencoder` has.
+
+    Parameters
+    ----------
+    fidelity : {"sq", "l1", "bce"}
+        δ, a sum over features, so that λ keeps its meaning when their number changes: squares, absolute values, or
+        cross-entropy of samples in [0, 1], for which the decoder gives logits.
+    penalty : str or ``(model, x, z) → scalar``, optional
+        λΩ: "weights_l2", "weights_l1", "code_l1", "code_l2", "code_kl", "contractive", or one of `WeightPenalty`,
+        `CodePenalty`, `SparseCode`, `Contractive` with parameters of its own.
+    noise : str or ``x → (x̃, corrupted)``, optional
+        q: "gaussian", "masking", "salt_pepper", or one of `GaussianNoise`, `MaskingNoise`, `SaltPepperNoise`.
+    emphasis : (α, β), optional
+        Weights of the features that noise has corrupted, and of those it has spared.
+
+    References
+    ----------
+    D. E. Rumelhart, G. E. Hinton, R. J. Williams, "Learning representations by back-propagating errors", Nature 1986.
+    S. Rifai et al., "Contractive auto-encoders: explicit invariance during feature extraction", ICML 2011.
+    P. Vincent et al., "Stacked denoising autoencoders", JMLR 2010.
+    """
+
+    def __init__(
+        self,
+        fidelity: str = "sq",
+        penalty: str | Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None,
+        noise: str | Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+        emphasis: tuple[float, float] | None = None,
+    ):
+        super().__init__()
+        self.fidelity = one_of("fidelity", fidelity, tuple(FIDELITIES))
+        self.penalty = PENALTIES[one_of("penalty", penalty, tuple(PENALTIES))] if isinstance(penalty, str) else penalty
+        self.noise = NOISES[one_of("noise", noise, tuple(NOISES))] if isinstance(noise, str) else noise
+        if emphasis is not None and (self.noise is None or isinstance(self.noise, GaussianNoise)):
+            raise ValueError(
+                "emphasis tells corrupted features from spared ones: give noise='masking' or 'salt_pepper'"
+            )
+        self.emphasis = emphasis
+        self._warned = False
+
+    def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        x = samples_of(batch)
+        seen, corrupted = self.noise(x) if self.noise is not None and self.training else (x, None)
+        if getattr(self.penalty, "needs_input_gradient", False):
+            seen = seen.detach().requires_grad_()
+        z = model(seen)
+        self._warn_of_copies(x, z)
+        errors = feature_errors(self.fidelity, decode(model, z), x)  # (B, D)
+        if self.emphasis is not None and corrupted is not None:
+            alpha, beta = self.emphasis
+            errors = errors * torch.where(corrupted.flatten(1), alpha, beta)
+        value = mean_of_all(errors.sum(1))
+        return value if self.penalty is None else value + self.penalty(model, seen, z)
+
+    def _warn_of_copies(self, x: Tensor, z: Tensor) -> None:
+        p, d = z[0].numel(), x[0].numel()
+        if self._warned or p < d or self.penalty is not None or self.noise is not None:
+            return
+        self._warned = True
+        warnings.warn(
+            f"a code of {p} numbers can copy samples of {d} features and need not learn anything; give a penalty or "
+            "noise, or a smaller code",
+            stacklevel=2,
+        )
+
+
+# -- what the objectives of autoencoders share -------------------------------------------------------------------------
+
+
+def samples_of(batch: Any) -> Tensor:
+    """The samples of a batch, with or without labels."""
+    return batch[0] if isinstance(batch, (tuple, list)) else batch
+
+
+def decode(model: Any, z: Tensor) -> Tensor:
+    """D(z), or an error that says what model is needed."""
+    if not hasattr(model, "decode"):
+        raise TypeError(
+            f"a reconstruction needs a model with decode(z), and {type(model).__name__} has none; build it as "
+            "Autoencoder(encoder, decoder)"
+        )
+    return model.decode(z)
+
+
+def feature_errors(fidelity: str, output: Tensor, x: Tensor) -> Tensor:
+    """δ by feature (B, D), in full precision, of what the decoder gives for samples x (B, …)."""
+    output, target = full_precision(output.flatten(1)), full_precision(x.flatten(1))
+    if output.shape != target.shape:
+        raise ValueError(
+            f"the decoder gave {output.shape[1]} features for {len(output)} samples; {len(target)} samples of "
+            f"{target.shape[1]} were to be reconstructed"
+        )
+    if fidelity == "bce" and not ((target >= 0) & (target <= 1)).all():
+        raise ValueError("cross-entropy is for samples in [0, 1]; bring them there, or take the fidelity 'sq' or 'l1'")
+    with torch.autocast(x.device.type, enabled=False):
+        return FIDELITIES[fidelity](output, target)
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """Half precision raised to float32."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def mean_of_all(terms: Tensor) -> Tensor:
+    """The mean of one term a sample, (B,), over the batches of all processes."""
+    return gather(terms)[0].mean()
+
+
+def draw_rows(sample: Callable[..., Tensor], like: Tensor, *shape: int) -> Tensor:
+    """Random numbers (B, *shape) for the rows of ``like``, from a function such as ``torch.randn``.
+
+    Each process draws those of the whole batch and keeps its own: generators stay equal, no two rows get the same
+    noise, and the number of processes does not matter. The generator is torch's, which `Trainer` seeds and saves.
+    """
+    sizes = [len(like)]
+    if is_distributed():
+        sizes = gather(torch.tensor(sizes, device=like.device))[0].tolist()
+    whole = sample((sum(sizes), *shape), device=like.device, dtype=like.dtype)
+    return whole.split(sizes)[dist.get_rank() if len(sizes) > 1 else 0]
+
+
+# -- penalties ---------------------------------------------------------------------------------------------------------
+
+
+NORMS: dict[str, Callable[[Tensor], Tensor]] = {"l1": torch.abs, "l2": torch.square}
+
+
+class Penalty(ABC):
+    """λΩ of a model, the samples x (B, …) it has seen and their codes z (B, p)."""
+
+    weight: float  # λ
+    needs_input_gradient: ClassVar[bool] = False  # whether z must be differentiable in x
+
+    def __call__(self, model: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+        with torch.autocast(z.device.type, enabled=False):
+            return self.weight * self.omega(model, x, full_precision(z))
+
+    @abstractmethod
+    def omega(self, model: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+        """Ω."""
+
+
+@dataclass(frozen=True)
+class WeightPenalty(Penalty):
+    """½ Σ_l ‖W_l‖_F² for ``norm="l2"``, Σ_l ‖W_l‖₁ for "l1": matrices and kernels, but no biases or norm layers.
+
+    As part of the loss it goes through the optimiser's scaling; the ``weight_decay`` of AdamW does not.
+    """
+
+    norm: str = "l2"
+    weight: float = 1e-4
+
+    def __post_init__(self) -> None:
+        one_of("norm", self.norm, tuple(NORMS))
+
+    def omega(self, model: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+        sizes = [NORMS[self.norm](full_precision(W)).sum() for W in model.parameters() if W.ndim > 1]
+        return torch.stack(sizes).sum() * (0.5 if self.norm == "l2" else 1.0)
+
+
+@dataclass(frozen=True)
+class CodePenalty(Penalty):
+    """(1/B) Σ_i ‖h_i‖₁ for ``norm="l1"``, which makes codes sparse, (1/B) Σ_i ‖h_i‖² for "l2"."""
+
+    norm: str = "l1"
+    weight: float = 1e-3
+
+    def __post_init__(self) -> None:
+        one_of("norm", self.norm, tuple(NORMS))
+
+    def omega(self, model: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+        return mean_of_all(NORMS[self.norm](z).sum(1))
+
+
+@dataclass(frozen=True)
+class SparseCode(Penalty):
+    """Σ_j KL(ρ ‖ ρ̂_j), ρ̂_j = (1/B) Σ_i h_ij: each unit, in (0, 1), is to be on for a share ρ of the samples."""
+
+    rho: float = 0.05
+    weight: float = 1e-3
+    eps: ClassVar[float] = 1e-6
+
+    def omega(self, model: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+        if not ((z >= 0) & (z <= 1)).all():
+            raise ValueError("SparseCode is for codes in (0, 1); build the encoder with code='sigmoid'")
+        rho, seen = self.rho, gather(z)[0].mean(0).clamp(self.eps, 1 - self.eps)  # (p,)
+        return -(rho * (seen / rho).log() + (1 - rho) * ((1 - seen) / (1 - rho)).log()).sum()
+
+
+@dataclass(frozen=True)
+class Contractive(Penalty):
+    """(1/B) Σ_i ‖∂h_i/∂x_i‖_F², the squared Jacobian of the encoder.
+
+    Exact by one vector–Jacobian product for each of the p outputs, memory O(p · B · d); by the formula
+    Σ_j (h_j(1 − h_j))² ‖w_j‖² if the encoder is a single sigmoid layer. With ``probes`` m it is estimated: the mean of
+    ‖vᵀJ‖² over m vectors v ∼ N(0, I). A sample's code must depend on that sample alone: no norms over the batch.
+    """
+
+    weight: float = 1e-4
+    probes: int | None = None
+    needs_input_gradient: ClassVar[bool] = True
+
+    def omega(self, model: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+        W = None if self.probes else _sigmoid_layer(model)
+        if W is not None:
+            return mean_of_all((z * (1 - z)).square() @ full_precision(W).square().sum(1))
+        p = z.shape[1]
+        if self.probes:
+            v = draw_rows(torch.randn, z, self.probes, p).transpose(0, 1)  # (m, B, p)
+        else:
+            v = torch.eye(p, device=z.device, dtype=z.dtype)[:, None].expand(p, len(z), p)
+        return mean_of_all(squared_products(x, z, v).sum(0)) / (self.probes or 1)
+
+
+def squared_products(x: Tensor, z: Tensor, v: Tensor) -> Tensor:
+    """‖v_kiᵀ ∂z_i/∂x_i‖², (m, B), for vectors v (m, B, p)."""
+    (products,) = torch.autograd.grad(z, x, v, create_graph=True, is_grads_batched=True)  # (m, B, …)
+    return full_precision(products).flatten(2).square().sum(2)
+
+
+def _sigmoid_layer(model: nn.Module) -> Tensor | None:
+    """The matrix (p, d) of an encoder that is one sigmoid layer."""
+    match list(getattr(model, "encoder", nn.Identity()).children()):
+        case [nn.Linear() as layer, nn.Sigmoid()]:
+            return layer.weight
+    return None
+
+
+PENALTIES: dict[str, Penalty] = {
+    "weights_l2": WeightPenalty("l2"),
+    "weights_l1": WeightPenalty("l1"),
+    "code_l1": CodePenalty("l1"),
+    "code_l2": CodePenalty("l2"),
+    "code_kl": SparseCode(),
+    "contractive": Contractive(),
+}
+
+
+# -- noise -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """x̃ = x + σε, ε ∼ N(0, I)."""
+
+    sigma: float = 0.1
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + self.sigma * draw_rows(torch.randn, x, *x.shape[1:]), torch.ones_like(x, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class MaskingNoise:
+    """Each feature is set to zero with probability ν."""
+
+    nu: float = 0.25
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        corrupted = draw_rows(torch.rand, x, *x.shape[1:]) < self.nu
+        return x.masked_fill(corrupted, 0), corrupted
+
+
+@dataclass(frozen=True)
+class SaltPepperNoise:
+    """Each feature is set to the lowest or to the highest value, each with probability ν/2."""
+
+    nu: float = 0.25
+    low: float = 0.0
+    high: float = 1.0
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        u = draw_rows(torch.rand, x, *x.shape[1:])
+        x = x.masked_fill(u < self.nu, self.high).masked_fill(u < self.nu / 2, self.low)
+        return x, u < self.nu
+
+
+NOISES: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
+    "gaussian": GaussianNoise(),
+    "masking": MaskingNoise(),
+    "salt_pepper": SaltPepperNoise(),
+}

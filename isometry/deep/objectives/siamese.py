@@ -1,0 +1,193 @@
+"""Siamese and triplet networks: explicit pairs or triplets of samples through one network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from isometry.deep.functional import Distance, packed, reduced
+from isometry.deep.gather import gather
+from isometry.deep.loss import Loss, LossModule, TripletForm
+from isometry.deep.losses.angular import Angular
+from isometry.deep.losses.contrastive import Contrastive
+from isometry.deep.miners import Miner
+
+
+class Siamese(nn.Module):
+    """An objective of given pairs or triplets: all branches are the same network, passed once.
+
+        z = f([x¹; x²; …]),    L(z¹, z², similar)   or   L(z_a, z_p, z_n)
+
+    The gradient of the weights is the sum over the branches. The loss decides what a batch is: (x¹, x², similar), as
+    from a ``PairDataset``, for a loss of pairs; (x_a, x_p, x_n), as from a ``TripletDataset``, for a loss of triplets.
+
+        batches = DataLoader(PairDataset(xs), 64, sampler=PairSampler(labels))
+        Trainer(model, Siamese(SimilarityHead(32))).fit(batches)
+
+    Parameters
+    ----------
+    loss : Loss or SimilarityHead
+        Of pairs: ``Contrastive``, ``GeneralizedContrastive`` (then ``similar`` may be a number in [0, 1]),
+        ``MarginLoss``, ``SimilarityHead``, …; of triplets: ``Triplet``, ``RatioTriplet``, ``Angular``, ….
+    separate_forward : bool
+        Pass the branches one after another, so that batch normalisation sees each by itself. Branches of different
+        shape, such as texts of unequal length, always are.
+
+    References
+    ----------
+    J. Bromley, I. Guyon, Y. LeCun, E. Säckinger, R. Shah, "Signature verification using a Siamese time delay neural
+    network", NIPS 1993.
+    E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
+    """
+
+    def __init__(self, loss: LossModule | None = None, *, separate_forward: bool = False):
+        super().__init__()
+        loss = Contrastive() if loss is None else loss
+        if not isinstance(loss, (Loss, SimilarityHead)):
+            raise TypeError(f"{type(loss).__name__} has no form for pairs or triplets; take Contrastive or Triplet")
+        self.loss, self.separate_forward = loss, separate_forward
+        self.active: Tensor | None = None  # share of the samples that the loss still moves, known after backward
+
+    def forward(self, model: nn.Module, batch: Sequence[Any]) -> Tensor:
+        if len(batch) != 3:
+            raise ValueError(
+                f"a batch must be (x1, x2, similar) or (anchors, positives, negatives), got {len(batch)} parts; "
+                "load it from a PairDataset or a TripletDataset"
+            )
+        triplets = is_triplet_loss(self.loss)
+        branches = self.embed(model, batch if triplets else batch[:2])
+        if triplets:
+            anchors, positives, negatives = gather(*branches)
+            return loss_of_triplets(self.loss, anchors, positives, negatives)
+        return loss_of_pairs(self.loss, *gather(*branches, batch[2]))
+
+    def embed(self, model: nn.Module, samples: Sequence[Any]) -> tuple[Tensor, ...]:
+        """Embeddings (B, p) of each branch."""
+        shapes = {x.shape[1:] if isinstance(x, Tensor) else None for x in samples}
+        if self.separate_forward or shapes == {None} or len(shapes) > 1:
+            z = torch.cat([model(x) for x in samples])
+        else:
+            z = model(torch.cat(list(samples)))  # (2B or 3B, p)
+        if z.requires_grad:
+            z.register_hook(self._watch)
+        return z.chunk(len(samples))
+
+    def _watch(self, gradient: Tensor) -> None:
+        self.active = (gradient != 0).any(1).float().mean()
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Optimiser groups for the parameters of the loss."""
+        return self.loss.param_groups(lr)
+
+
+class SimilarityHead(LossModule):
+    """A learned probability that two samples are of the same kind, trained by cross-entropy.
+
+        P(similar) = σ(Σ_j α_j |z¹_j − z²_j| + b)
+
+    Parameters
+    ----------
+    embedding_size : int
+        Dimension p of the embeddings. The start is α_j = −1/√p, b = 1: near means similar.
+
+    References
+    ----------
+    G. Koch, R. Zemel, R. Salakhutdinov, "Siamese neural networks for one-shot image recognition", ICML workshop 2015.
+    """
+
+    def __init__(self, embedding_size: int):
+        super().__init__()
+        self.alpha = nn.Parameter(torch.full((embedding_size,), -(embedding_size**-0.5)))
+        self.bias = nn.Parameter(torch.ones(()))
+
+    def logits(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """log P / (1 − P) of each pair, (B,), in full precision."""
+        with torch.autocast(z1.device.type, enabled=False):
+            return (z1.to(self.alpha.dtype) - z2.to(self.alpha.dtype)).abs() @ self.alpha + self.bias
+
+    def probability(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """P(similar) of each pair, (B,)."""
+        return self.logits(z1, z2).sigmoid()
+
+    def forward(self, z1: Tensor, z2: Tensor, similar: Tensor) -> Tensor:
+        """The mean cross-entropy of pairs with ``similar`` (B,) in [0, 1]."""
+        logits = self.logits(z1, z2)
+        if not len(logits):
+            return logits.sum()
+        return F.binary_cross_entropy_with_logits(logits, similar.to(logits.dtype))
+
+
+class RatioTriplet(TripletForm):
+    """The squared softmax share of the positive's distance, the loss of the first triplet network.
+
+        mean over triplets of  (e^{d_ap} / (e^{d_ap} + e^{d_an}))² = σ(d_ap − d_an)²
+
+    Without a miner all triplets of the batch take part, in O(B²) memory.
+
+    References
+    ----------
+    E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
+    """
+
+    def __init__(self, *, distance: Distance = "euclidean", miner: Miner | None = None, normalize: bool = False):
+        super().__init__(distance, miner, normalize)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        n_triplets = (pos.sum(1) * neg.sum(1)).sum()
+        return reduced(_SquaredRatios.apply(D, pos, neg), n_triplets, n_triplets, "mean")
+
+    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
+        return reduced((d_ap - d_an).sigmoid().square().sum(), len(d_ap), len(d_ap), "mean")
+
+
+class _SquaredRatios(torch.autograd.Function):
+    """Σ σ(D_ap − D_an)² over all triplets: one pass over (B, R) for each positive of a row."""
+
+    @staticmethod
+    def forward(ctx, D, pos, neg):
+        columns, filled = packed(pos)
+        total, W = D.new_zeros(()), torch.zeros_like(D)
+        for column, used in zip(columns.T, filled.T):
+            s = (D.gather(1, column[:, None]) - D).sigmoid_().masked_fill_(~(neg & used[:, None]), 0)  # (B, R)
+            total += s.square().sum()
+            slope = 2 * s.square() * (1 - s)
+            W -= slope
+            W.scatter_add_(1, column[:, None], slope.sum(1, keepdim=True))
+        ctx.save_for_backward(W)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0], None, None
+
+
+def is_triplet_loss(loss: nn.Module) -> bool:
+    """Whether the loss has a value for a list of triplets."""
+    return isinstance(loss, (TripletForm, Angular))
+
+
+def loss_of_triplets(loss: nn.Module, anchors: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    """The loss of listed triplets, (T, p) each; not finite where an embedding is, for the trainer to count."""
+    z = torch.cat([anchors, positives, negatives])
+    if not z.isfinite().all():
+        return z.sum()
+    if isinstance(loss, Angular):
+        return loss.triplets(anchors, positives, negatives)
+    return loss.triplets(z, torch.arange(len(z), device=z.device).chunk(3))  # type: ignore[operator]
+
+
+def loss_of_pairs(loss: nn.Module, z1: Tensor, z2: Tensor, similar: Tensor) -> Tensor:
+    """The loss of listed pairs, (B, p) each: to each anchor one reference is known, all others are not."""
+    if isinstance(loss, SimilarityHead):
+        return loss(z1, z2, similar)
+    if not (z1.isfinite().all() and z2.isfinite().all()):
+        return z1.sum() + z2.sum()
+    known = torch.full((len(z1), len(z2)), torch.nan, device=z1.device)  # (B, B)
+    known.diagonal().copy_(similar)
+    return loss(z1, known, z2)

@@ -1,0 +1,88 @@
+"""The variational bound of an autoencoder."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isometry.deep.functional import one_of
+from isometry.deep.objectives.reconstruction import (
+    decode,
+    draw_rows,
+    feature_errors,
+    full_precision,
+    mean_of_all,
+    samples_of,
+)
+
+LIKELIHOODS = {"gaussian": "sq", "bernoulli": "bce"}
+
+
+class VariationalReconstruction(nn.Module):
+    """(1/B) Σ_i −E_q log p(x_i | h) + β KL(q(h | x_i) ‖ N(0, I)),     h = μ(x) + σ(x) ⊙ ε,  ε ∼ N(0, I).
+
+        model = mlp_variational(256, 16)
+        Trainer(model, VariationalReconstruction()).fit(X).embed(X_new)  # μ
+        model.decode(torch.randn(10, 16))                                # samples of the prior
+
+    In eval mode h = μ(x). The model has a ``posterior``, as `VariationalAutoencoder` has.
+
+    Parameters
+    ----------
+    likelihood : {"gaussian", "bernoulli"}
+        p(x | h): N(D(h), s²I), or independent bits whose logits are D(h).
+    beta : float
+        β; with 1 the negative of the objective is a lower bound of log p(x).
+    n_samples : int
+        Draws of h for each sample.
+    scale : float
+        s.
+
+    References
+    ----------
+    D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014.
+    """
+
+    def __init__(self, likelihood: str = "gaussian", beta: float = 1.0, n_samples: int = 1, scale: float = 1.0):
+        super().__init__()
+        self.likelihood = one_of("likelihood", likelihood, tuple(LIKELIHOODS))
+        self.beta, self.n_samples, self.scale = beta, n_samples, scale
+
+    def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        x = samples_of(batch)
+        mean, logvar = map(full_precision, posterior(model, x))  # (B, p)
+        h = self._draw(mean, logvar)  # (B, S, p)
+        nll = self.negative_log_likelihood(decode(model, h.flatten(0, 1)), x.repeat_interleave(h.shape[1], dim=0))
+        return mean_of_all(nll.reshape(h.shape[:2]).mean(1) + self.beta * kl_to_standard_normal(mean, logvar))
+
+    def _draw(self, mean: Tensor, logvar: Tensor) -> Tensor:
+        if not self.training:
+            return mean[:, None]
+        noise = draw_rows(torch.randn, mean, self.n_samples, mean.shape[1])
+        return mean[:, None] + (logvar / 2).exp()[:, None] * noise
+
+    def negative_log_likelihood(self, output: Tensor, x: Tensor) -> Tensor:
+        """−log p(x | h), (B,), from what the decoder gives for h."""
+        errors = feature_errors(LIKELIHOODS[self.likelihood], output, x).sum(1)
+        if self.likelihood == "bernoulli":
+            return errors
+        constant = x[0].numel() * math.log(self.scale * math.sqrt(2 * math.pi))
+        return errors / (2 * self.scale**2) + constant
+
+
+def kl_to_standard_normal(mean: Tensor, logvar: Tensor) -> Tensor:
+    """½ Σ_k μ_k² + σ_k² − 1 − log σ_k², (B,)."""
+    return (mean.square() + logvar.exp() - 1 - logvar).sum(1) / 2
+
+
+def posterior(model: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """μ and log σ², or an error that says what model is needed."""
+    if not hasattr(model, "posterior"):
+        raise TypeError(
+            f"the variational bound needs a model with posterior(x), and {type(model).__name__} has none; build it as "
+            "VariationalAutoencoder(encoder, decoder)"
+        )
+    return model.posterior(x)

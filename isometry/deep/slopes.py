@@ -1,0 +1,127 @@
+"""Losses that know their slopes: a scalar of many distances and its gradient, without a graph over matrices (B, R).
+
+For f(D) with slopes C = ∂f/∂D the gradient of the embeddings is a pull, ∂f/∂z_i = Σ_j C_ij (z_i − r_j) / d_ij: two
+matrix products. It is taken at once, block by block of anchors, while the block is in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from isometry.deep.functional import Centred, Distance, get_distance, gram_sqdist, pulled
+
+# (rows, D of those rows) ↦ their share of f, and ∂f/∂D as a matrix of its own; D stays as it is
+Sloped = Callable[[slice, Tensor], tuple[Tensor, Tensor]]
+Triples = tuple[Tensor, Tensor, Tensor]
+EUCLIDEAN = ("euclidean", "sqeuclidean")
+BLOCK, MIN_ROWS = 1 << 19, 64  # numbers in a block; fewer rows would make poor matrix products
+
+
+def of_distances(distance: Distance, z: Tensor, refs: Tensor, f: Sloped, whole: bool = False) -> Tensor:
+    """Σ f over blocks of rows of the distances D (B, R) of embeddings (B, p) to references (R, p).
+
+    ``whole``: one block, for an f that needs to see all of D.
+    """
+    if distance in EUCLIDEAN:
+        return _OfEuclidean.apply(z, refs, distance == "sqeuclidean", f, whole)
+    return of_matrix(get_distance(distance)(z, refs), f)
+
+
+def of_matrix(D: Tensor, f: Sloped) -> Tensor:
+    """f(D) for a matrix that is part of a graph."""
+    return _OfMatrix.apply(D, f)
+
+
+def of_triples(distance: Distance, z: Tensor, refs: Tensor, choose: Callable[[Tensor], Triples]) -> tuple[Tensor, ...]:
+    """Distances d_ap and d_an (T,) of the triplets chosen by looking at D (B, R), and their indices a, p, n."""
+    if distance in EUCLIDEAN:
+        return _ChosenEuclidean.apply(z, refs, distance == "sqeuclidean", choose)
+    D = get_distance(distance)(z, refs)
+    a, p, n = choose(D.detach())
+    return D[a, p], D[a, n], a, p, n
+
+
+def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Consecutive rows of a matrix, as many at a time as stay in a cache."""
+    step = max(MIN_ROWS, BLOCK // max(n_columns, 1))
+    return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
+
+
+class _OfMatrix(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, D, f):
+        value, C = f(slice(0, len(D)), D.detach())
+        ctx.save_for_backward(C)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0], None
+
+
+class _OfEuclidean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z, refs, squared, f, whole):
+        for_z, for_refs = ctx.needs_input_grad[:2]
+        centred = Centred.of(z, refs)
+        a, b = centred.a, centred.b
+        value = z.new_zeros(())
+        dz = torch.empty_like(z) if for_z else None
+        pull, weight = (b.new_zeros(b.shape[::-1]), b.new_zeros(len(b))) if for_refs else (None, None)  # (p, R), (R,)
+        for rows in [slice(0, len(z))] if whole else blocks(len(z), len(refs)):
+            D = gram_sqdist(z, refs, centred, rows)
+            share, W = f(rows, D if squared else D.sqrt_())
+            value += share
+            W.mul_(2 if squared else inverse_(D))
+            if for_z:
+                dz[rows] = pulled(W, a[rows], b)
+            if for_refs:
+                pull.addmm_(a[rows].T, W)
+                weight += W.sum(0)
+        ctx.save_for_backward(dz, torch.addcmul(-pull.T, weight[:, None], b) if for_refs else None)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return *(None if d is None else g * d for d in ctx.saved_tensors), None, None, None
+
+
+class _ChosenEuclidean(torch.autograd.Function):
+    """Only as many slopes as chosen pairs: the pull is a sparse product, O(T p)."""
+
+    @staticmethod
+    def forward(ctx, z, refs, squared, choose):
+        D = gram_sqdist(z, refs, Centred.of(z, refs))
+        a, p, n = choose(D if squared else D.sqrt_())
+        d = D[a, p], D[a, n]
+        ctx.squared = squared
+        ctx.save_for_backward(z, refs, a, p, n, *d)
+        ctx.mark_non_differentiable(a, p, n)
+        return *d, a, p, n
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g_ap, g_an, *_):
+        z, refs, a, p, n, *d = ctx.saved_tensors
+        slopes = torch.cat([g_ap, g_an])  # (2T,)
+        slopes.mul_(2 if ctx.squared else inverse_(torch.cat(d)))
+        W = sparse(torch.cat([a, a]), torch.cat([p, n]), slopes, len(z), len(refs))
+        z, refs, *_ = Centred.of(z, refs)
+        dz = pulled(W, z, refs) if ctx.needs_input_grad[0] else None
+        return dz, pulled(W.t(), refs, z) if ctx.needs_input_grad[1] else None, None, None
+
+
+def sparse(i: Tensor, j: Tensor, values: Tensor, *shape: int) -> Tensor:
+    """The sparse matrix of the values at (i, j); those at the same place add up."""
+    return torch.sparse_coo_tensor(torch.stack([i, j]), values, shape, check_invariants=False)
+
+
+def inverse_(D: Tensor) -> Tensor:
+    """1 / D in place, 0 where two points coincide: there the gradient of a distance is set to zero."""
+    return D.reciprocal_().nan_to_num_(posinf=0.0)

@@ -1,0 +1,40 @@
+"""Objectives around another objective."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from isometry.deep.objective import Objective, as_objective, own_parameters
+
+
+def innermost(objective: Any) -> Any:
+    """The objective inside all wrappers."""
+    while isinstance(objective, ObjectiveWrapper):
+        objective = objective.objective
+    return objective
+
+
+class ObjectiveWrapper(nn.Module):
+    """Abstract: changes what an objective sees; what a trainer asks of it, the objective inside answers.
+
+    Parameters
+    ----------
+    objective : a loss, or ``(model, batch) → scalar``
+    """
+
+    def __init__(self, objective: nn.Module | Objective):
+        super().__init__()
+        self.objective = as_objective(objective)
+
+    @property
+    def active(self) -> Tensor | None:
+        """Share of the samples that the loss still moves, if the objective counts them."""
+        return getattr(self.objective, "active", None)
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Optimiser groups for the parameters of the objective."""
+        if hasattr(self.objective, "param_groups"):
+            return self.objective.param_groups(lr)
+        return own_parameters(self.objective, lr) if isinstance(self.objective, nn.Module) else []
