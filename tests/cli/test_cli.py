@@ -17,7 +17,8 @@ from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
 from isometry import __version__
-from isometry.cli import _parameter_docs, app
+from isometry.cli import app
+from isometry.cli.methods import parameter_docs
 from isometry.io import load, read_table
 from isometry.registry import METHODS, all_methods, get
 
@@ -91,8 +92,8 @@ def test_info_of_every_classical_method(row):
 
 def test_parameter_docs_are_parsed():
     doc = "Head.\n\nParameters\n----------\na, b : first\n    and more\nc : third : part\n\nNotes\n-----\nd : no"
-    assert _parameter_docs(doc) == {"a": "first and more", "b": "first and more", "c": "third : part"}
-    assert _parameter_docs("Nothing here.") == {}
+    assert parameter_docs(doc) == {"a": "first and more", "b": "first and more", "c": "third : part"}
+    assert parameter_docs("Nothing here.") == {}
 
 
 # ------------------------------------------------------------------------------------------------------ compare

@@ -1,0 +1,63 @@
+"""The command itself: its options, and how it ends when something goes wrong."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from isometry.cli.inputs import Usage
+from isometry.cli.outputs import explain, say
+
+
+class Group(TyperGroup):
+    """Turns what goes wrong into one line on stderr and an exit code; ``--debug`` lets the traceback through."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt as stop:
+                say(str(stop) or "interrupted")
+                raise typer.Exit(130) from None
+            except Exception as error:
+                if hasattr(error, "exit_code") or isinstance(error, (typer.Abort, BrokenPipeError)):
+                    raise  # typer's business
+                if ctx.params.get("debug"):
+                    raise
+                say(f"error: {explain(error)}")
+                raise typer.Exit(2 if isinstance(error, Usage) else 1) from None
+
+
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Metric learning: compare learned metrics with Euclidean distance, fit one, transform data with it.",
+)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from isometry import __version__
+
+        typer.echo(f"isometry {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    pass

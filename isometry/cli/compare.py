@@ -1,0 +1,137 @@
+"""`isometry compare`: does a learned metric beat Euclidean distance?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from isometry.cli.app import app
+from isometry.cli.inputs import (
+    EMBEDDED,
+    Drop,
+    Key,
+    Seed,
+    Single,
+    Target,
+    Usage,
+    check_outputs,
+    draw_sample,
+    frame,
+    load_embedded,
+    read_file,
+    usage,
+)
+from isometry.cli.outputs import interval_text, make_table, plain, printer, say
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from isometry.select import Comparison
+
+MARKS = {"better": "[green]better[/]", "worse": "[red]worse[/]", "unclear": "[dim]unclear[/]"}
+WIDE = 100  # columns of a terminal that has room for a fourth digit
+
+
+@app.command()
+def compare(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="csv, tsv, parquet or npz file; or wine, iris, breast_cancer, digits (default: wine)"),
+    ] = None,
+    target: Target = None,
+    methods: Annotated[str, typer.Option(help="names separated by commas, or all, fast, or a family")] = "all",
+    protocol: Annotated[str, typer.Option(help="closed: new points of known classes; open: of new classes")] = "closed",
+    scoring: Annotated[str | None, typer.Option(help="knn, recall@1, map@r, r_precision or pair_auc")] = None,
+    neighbors: Annotated[int, typer.Option("--neighbors", "-k", help="neighbours that vote in scoring `knn`")] = 3,
+    folds: Annotated[int, typer.Option(help="folds of the cross-validation")] = 5,
+    repeats: Annotated[int, typer.Option(help="repeats of it with other folds")] = 1,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="search a small parameter grid inside each training fold")
+    ] = False,
+    scaler: Annotated[str, typer.Option(help="standard, minmax, robust, normalize or none")] = "standard",
+    jobs: Annotated[int, typer.Option(help="processes; -1 for all cores")] = 1,
+    seed: Seed = 0,
+    sample: Annotated[int | None, typer.Option(help="compare on this many rows, drawn evenly from the classes")] = None,
+    drop: Drop = None,
+    key: Key = None,
+    float32: Single = False,
+    report: Annotated[Path | None, typer.Option(help="folder or .html file for the report page")] = None,
+    save: Annotated[Path | None, typer.Option(help="file for the best metric, fitted on all rows")] = None,
+) -> None:
+    """Say, with intervals, whether a learned metric beats Euclidean distance on held-out data."""
+    from isometry.select import compare as run
+
+    if file is not None and target is None and file.is_file() and file.suffix.lower() != ".npz":
+        raise Usage(f"a comparison needs labels: name their column in {file} with --target")
+    embedded = file is None or (str(file) in EMBEDDED and not file.exists())
+    table = (
+        load_embedded(str(file or "wine"), target)
+        if embedded
+        else read_file(cast(Path, file), target, drop, key, float32)
+    )
+    if table.y is None:
+        raise Usage(f"a comparison needs labels: {file} holds no array y; name it with --target")
+    if sample is not None:
+        table = draw_sample(table, sample, seed)
+    check_outputs(save)
+    if report is not None:
+        from isometry.report.html import report_file, write_report
+
+        with usage(OSError):
+            report = report_file(report)
+        check_outputs(report)
+    X, console = frame(table), printer()
+    console.print(
+        f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
+    )
+    with usage(ValueError, TypeError):
+        outcome = run(
+            X,
+            table.y,
+            [name for name in methods.split(",") if name.strip()],
+            protocol=cast(Any, protocol),  # checked by compare itself
+            scoring=scoring,
+            n_neighbors=neighbors,
+            n_splits=folds,
+            n_repeats=repeats,
+            tune="default" if tune else None,
+            scaler=scaler,
+            n_jobs=jobs,
+            random_state=seed,
+            verbose=sys.stderr.isatty(),
+            name=table.name,
+        )
+    console.print(comparison_table(outcome, console.width))
+    failed = [f"{r.name} failed: {r.failures[0]}" for r in outcome.results if r.score is None and r.failures]
+    for note in failed + outcome.notes:
+        console.print(f"note: {plain(note)}", style="dim")
+    console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
+    if report is not None:
+        console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y))}")
+    if save is not None and outcome.best_estimator is None:
+        say("warning: nothing was saved, since no metric was fitted on all rows")
+    elif save is not None:
+        from isometry.io import save as store
+
+        store(outcome.best_estimator, save)
+        console.print(f"saved {plain(type(outcome.best_estimator[-1]).__name__)}, fitted on all rows: {plain(save)}")
+    if outcome.interrupted:
+        raise typer.Exit(130)
+
+
+def comparison_table(outcome: Comparison, width: int) -> RichTable:
+    digits = 4 if width >= WIDE else 3
+    score, gap = f"{outcome.scoring}, {100 * outcome.level:g} % interval", "− Euclidean"
+    table = make_table("metric", score, gap, "verdict", "fit s", right=(score, gap, "fit s"), whole=("verdict",))
+    for r in outcome.results:
+        name = f"[bold]{plain(r.name)}[/]" if r.name == outcome.best else plain(r.name)
+        if r.score is None:
+            table.add_row(name, "", "", "[red]failed[/]" if r.failures else "not run", "")
+            continue
+        verdict = MARKS.get(r.reliable, "") + ("" if r.complete else " …")
+        gap = interval_text(r.difference, f"+.{digits}f") if r.difference else ""
+        table.add_row(name, interval_text(r.score, f".{digits}f"), gap, verdict, f"{r.fit_seconds:.{digits - 1}f}")
+    return table

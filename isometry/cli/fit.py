@@ -1,0 +1,91 @@
+"""`isometry fit` and `isometry transform`: one metric, learned and applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isometry.cli.app import app
+from isometry.cli.inputs import (
+    Drop,
+    File,
+    Key,
+    Seed,
+    Single,
+    Target,
+    Usage,
+    check_outputs,
+    configured,
+    find_method,
+    frame,
+    read_file,
+    usage,
+)
+from isometry.cli.outputs import plain, printer
+
+
+@app.command()
+def fit(
+    method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M11", show_default=False)],
+    file: File,
+    out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
+    target: Target = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="parameter as name=value; may be repeated")] = None,
+    no_scale: Annotated[bool, typer.Option("--no-scale", help="leave the features as they are")] = False,
+    seed: Seed = 0,
+    drop: Drop = None,
+    key: Key = None,
+    float32: Single = False,
+) -> None:
+    """Fit one metric on a whole table and save it, together with the scaling of the features."""
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from isometry.io import save
+
+    row = find_method(method)
+    if row.kind != "estimator":
+        raise Usage(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
+    learner = configured(row, set_ or [], seed)
+    table = read_file(file, target, drop, key, float32)
+    check_outputs(out)
+    model = learner if no_scale else make_pipeline(StandardScaler(), learner)
+    X = frame(table)
+    model.fit(X, table.y)
+    save(model, out)
+    console = printer()
+    console.print(
+        f"{plain(learner)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
+    )
+    if hasattr(learner, "stop_reason_"):
+        console.print(f"{learner.n_iter_} iterations: {plain(learner.stop_reason_)}", style="dim")
+    console.print(f"saved: {plain(out)}")
+
+
+@app.command()
+def transform(
+    model: Annotated[Path, typer.Argument(help="file written by fit or compare --save", show_default=False)],
+    file: File,
+    out: Annotated[Path, typer.Option("--out", "-o", help="csv, tsv, parquet, npy or npz file to write")],
+    target: Annotated[str | None, typer.Option("--target", "-y", help="column to carry along unchanged")] = None,
+    drop: Drop = None,
+    key: Key = None,
+    float32: Single = False,
+) -> None:
+    """Map rows into the space where the learned distance is Euclidean."""
+    from isometry.io import load, write_table
+
+    with usage(FileNotFoundError, IsADirectoryError, ValueError):
+        metric = load(model)
+    known = getattr(metric, "feature_names_in_", None)
+    table = read_file(file, target, drop, key, float32, features=None if known is None else list(known))
+    check_outputs(out, table=True)
+    if table.X.shape[1] != metric.n_features_in_:
+        raise Usage(
+            f"{model} was fitted on {metric.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"
+        )
+    Z = metric.transform(frame(table) if known is not None else table.X)
+    write_table(out, Z, y=table.y, target=table.target_name or "y")
+    printer().print(f"{len(Z)} rows, {Z.shape[1]} dimensions: {plain(out)}")

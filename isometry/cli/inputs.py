@@ -1,0 +1,131 @@
+"""What commands are given: files, embedded data sets, methods and their settings; places to write to."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isometry.cli.outputs import explain
+
+if TYPE_CHECKING:
+    from isometry.io import Table
+    from isometry.registry import Method
+
+EMBEDDED = {"wine": "cultivar", "iris": "species", "breast_cancer": "diagnosis", "digits": "digit"}  # and labels
+
+File = Annotated[Path, typer.Argument(help="csv, tsv, parquet, npy or npz file", show_default=False)]
+Target = Annotated[str | None, typer.Option("--target", "-y", help="column of labels; in npz the array `y` by default")]
+Drop = Annotated[str | None, typer.Option(help="columns to leave out, separated by commas")]
+Key = Annotated[str | None, typer.Option(help="array of features in an npz file, `X` by default")]
+Seed = Annotated[int, typer.Option(help="seed of everything random")]
+Single = Annotated[bool, typer.Option("--float32", help="work in 32 bits: half the memory, for large embeddings")]
+
+
+class Usage(Exception):
+    """The command cannot be carried out as it was given."""
+
+
+@contextlib.contextmanager
+def usage(*kinds: type[Exception]) -> Iterator[None]:
+    """Errors of these kinds, raised inside, are the caller's."""
+    try:
+        yield
+    except kinds as error:
+        raise Usage(explain(error)) from error
+
+
+def find_method(name: str) -> Method:
+    from isometry.registry import get
+
+    with usage(KeyError):
+        return get(name)
+
+
+def read_file(file: Path, target, drop: str | None, key, float32: bool, features: list[str] | None = None) -> Table:
+    from isometry.io import TableError, read_table
+
+    dropped = [c.strip() for c in drop.split(",")] if drop else None
+    with usage(FileNotFoundError, IsADirectoryError, TableError):
+        return read_table(
+            file, target, drop=dropped, features=features, key=key, dtype="float32" if float32 else "float64"
+        )
+
+
+def load_embedded(name: str, target: str | None) -> Table:
+    """A data set that comes with scikit-learn."""
+    from sklearn import datasets
+
+    from isometry.io import Table
+
+    if target is not None:
+        raise Usage(f"--target names a column of a file, but {name} is embedded and knows its labels")
+    data = getattr(datasets, f"load_{name}")()
+    return Table(data.data, data.target_names[data.target], list(data.feature_names), EMBEDDED[name], name)
+
+
+def draw_sample(table: Table, n: int, seed: int) -> Table:
+    """n rows, with the classes in proportion as far as that can be."""
+    from dataclasses import replace
+
+    from sklearn.model_selection import train_test_split
+
+    if not 2 <= n <= len(table.X):
+        raise Usage(f"--sample {n} must be between 2 and the number of rows, {len(table.X)}")
+    if n == len(table.X):
+        return table
+    with usage(ValueError):
+        X, _, y, _ = train_test_split(table.X, table.y, train_size=n, stratify=table.y, random_state=seed)
+    return replace(table, X=X, y=y, name=f"{table.name}, {n} of {len(table.X)} rows")
+
+
+def frame(table: Table) -> Any:
+    """A DataFrame, so that the fitted metric knows the names of its features."""
+    import pandas as pd
+
+    return pd.DataFrame(table.X, columns=table.feature_names)
+
+
+def configured(row: Method, settings: list[str], seed: int) -> Any:
+    """The learner with ``name=value`` settings; values are Python literals, anything else is text."""
+    learner = row.make()
+    known = learner.get_params()
+    params = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or name not in known:
+            raise Usage(f"--set {setting}: expected name=value with a parameter of {row.name}: {', '.join(known)}")
+        params[name] = literal(text)
+    if "random_state" in known and known["random_state"] is None:
+        params.setdefault("random_state", seed)
+    return learner.set_params(**params)
+
+
+def literal(text: str) -> Any:
+    import ast
+
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def check_outputs(path: Path | None, *, table: bool = False) -> None:
+    """Refuse a place that cannot be written before hours are spent on what should go there."""
+    from isometry.io.atomic import replacing
+    from isometry.io.tables import TableError, table_format
+
+    if path is None:
+        return
+    with usage(OSError, TableError), contextlib.suppress(_Rehearsed):
+        if table:
+            table_format(path)
+        with replacing(path):
+            raise _Rehearsed
+
+
+class _Rehearsed(Exception):
+    """Ends a rehearsal of writing a file, so that nothing is replaced."""

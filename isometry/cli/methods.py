@@ -1,0 +1,102 @@
+"""`isometry list` and `isometry info`: the method table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isometry.cli.app import app
+from isometry.cli.inputs import Usage, find_method, usage
+from isometry.cli.outputs import make_table, plain, printer
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from isometry.registry import Method
+
+EVERYWHERE = {  # parameters that mean the same in every method, which docstrings therefore pass over
+    "max_iter": "iterations at most",
+    "tol": "relative change or gradient below which the search ends",
+    "random_state": "seed of what is random",
+    "verbose": "show a progress bar",
+}
+
+
+@app.command("list")
+def list_methods(
+    family: Annotated[str | None, typer.Option(help="spectral, geometric, kernel, probabilistic or deep")] = None,
+    sees: Annotated[str | None, typer.Option(help="kind of supervision: labels, pairs, triplets, none, …")] = None,
+) -> None:
+    """Show the methods there are."""
+    from isometry.registry import METHODS, all_methods
+
+    with usage(ValueError):
+        rows = all_methods(family=family, sees=sees)
+    if not rows:
+        kinds = sorted({s for m in METHODS for s in m.sees.replace(",", " ").split()})
+        raise Usage(f"no method sees {sees!r} in this family; kinds of supervision are {', '.join(kinds)}")
+    table = make_table("key", "name", "family", "sees", "title")
+    for m in rows:
+        table.add_row(*map(plain, (m.key, m.name, m.family, m.sees, m.title)))
+    printer().print(table)
+
+
+@app.command()
+def info(method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M11", show_default=False)]) -> None:
+    """Show a method's equation, parameters, reference, and where it departs from the survey."""
+    from isometry.registry import METHODS
+
+    row = find_method(method)
+    rows = [m for m in METHODS if m.name == row.name] if method.strip().lower() == row.name.lower() else [row]
+    console = printer()
+    for m in rows:
+        console.print(f"[bold]{plain(m.name)}[/] ({m.key})  {plain(m.title)}")
+        console.print(f"{m.family} {m.kind}; learns from {plain(m.sees)}; survey: {plain(m.section)}", style="dim")
+        for head, text in (
+            ("Problem", m.equation),
+            ("Reference", m.cite),
+            ("Departs from the survey", m.deviates or "nowhere"),
+        ):
+            console.print(f"\n[bold]{head}[/]\n{plain(text)}")
+        console.print("\n[bold]Parameters[/]")
+        console.print(parameter_table(m))
+
+
+def parameter_table(row: Method) -> RichTable:
+    import inspect
+
+    target = row.load()
+    texts = parameter_docs(inspect.getdoc(target) or "")
+    table = make_table("name", "default", "meaning")
+    for p in inspect.signature(target).parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            continue
+        default = row.params.get(p.name, p.default)
+        shown = "required" if default is p.empty else repr(default)
+        text = texts.get(p.name, "")
+        text = EVERYWHERE.get(p.name, text) if text in ("", "as everywhere") else text
+        table.add_row(plain(p.name), plain(shown), plain(text))
+    return table
+
+
+def parameter_docs(doc: str) -> dict[str, str]:
+    """Parameter → text, from the section of a docstring whose entries read ``a, b : text`` and go on indented."""
+    lines = iter(doc.splitlines())
+    for line in lines:
+        if line.strip() == "Parameters":
+            next(lines, None)  # the rule below the heading
+            break
+    docs: dict[str, str] = {}
+    names: list[str] = []
+    for line in lines:
+        if not line.strip():
+            break
+        if line.startswith(" "):
+            text = line
+        else:
+            head, _, text = line.partition(" : ")
+            names = [name.strip() for name in head.split(",")]
+        for name in names:
+            docs[name] = f"{docs.get(name, '')} {text.strip()}".strip()
+    return docs

@@ -1,0 +1,55 @@
+"""What commands print: tables, notes, errors."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from isometry.eval import Interval
+
+EXTRAS = {"torch": "deep", "accelerate": "deep", "onnx": "export", "faiss": "index", "dask": "dask"}
+UNBOUNDED = 10_000  # columns: a pipe has no edge at which lines must break
+
+
+def printer() -> Console:
+    """Prints to stdout: in colour and to the width of a terminal, plain and unbroken into a pipe."""
+    return Console(width=None if sys.stdout.isatty() else UNBOUNDED, highlight=False, soft_wrap=False)
+
+
+def say(text: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def explain(error: BaseException) -> str:
+    if isinstance(error, ImportError) and error.name in EXTRAS:
+        return f'{error.name} is not installed: pip install "isometry[{EXTRAS[error.name]}]"'
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return text or type(error).__name__
+
+
+def plain(value: Any) -> str:
+    """Text in which brackets are brackets, not markup."""
+    from rich.markup import escape
+
+    return escape(" ".join(str(value).split()))
+
+
+def make_table(*heads: str, right: tuple[str, ...] = (), whole: tuple[str, ...] = ("key", "name")) -> RichTable:
+    """A table whose ``right`` and ``whole`` columns are never broken; the others fold where the terminal is narrow."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+
+    table = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in heads:
+        justify: Any = "right" if head in right else "left"
+        table.add_column(head, justify=justify, no_wrap=head in right or head in whole, overflow="fold")
+    return table
+
+
+def interval_text(value: Interval, form: str) -> str:
+    return f"{value.mean:{form}} \\[{value.low:{form}}, {value.high:{form}}]"

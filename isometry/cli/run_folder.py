@@ -1,0 +1,87 @@
+"""The folder of a training run: its settings, checkpoints, and what came of it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isometry.cli.inputs import Usage
+from isometry.io.atomic import replacing
+
+SETTINGS = "settings.json"
+
+
+class RunFolder:
+    """``settings.json``, ``checkpoints/``, ``model.safetensors``, ``history.csv``, ``scores.json``, ``report.html``."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.checkpoints, self.model = path / "checkpoints", path / "model.safetensors"
+        self.history, self.scores, self.report = path / "history.csv", path / "scores.json", path / "report.html"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something to continue from."""
+        return (self.checkpoints / "last.safetensors").exists()
+
+    def check(self, settings: dict[str, Any], fresh: bool) -> None:
+        """Refuse a folder that cannot be written, holds something else, or a run with other settings."""
+        if self.path.exists() and not self.path.is_dir():
+            raise Usage(f"--out {self.path} is a file; give the name of a folder")
+        if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / SETTINGS).is_file():
+            raise Usage(f"{self.path} is not empty and holds no training run: give another --out")
+        if fresh or not self.begun:
+            return
+        before, settings = self._read_settings(), json.loads(json.dumps(settings))  # tuples are lists in the file
+        changed = [k for k in sorted(before.keys() | settings.keys()) if before.get(k) != settings.get(k)]
+        if changed:
+            told = ", ".join(f"{k} was {before.get(k)}, here it is {settings.get(k)}" for k in changed)
+            raise Usage(
+                f"{self.path} holds a run with other settings ({told}): give another --out, or --fresh to train anew "
+                "and lose it"
+            )
+
+    def _read_settings(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise Usage(f"{self.path / SETTINGS} is damaged: give another --out, or --fresh to train anew") from error
+
+    def begin(self, settings: dict[str, Any], fresh: bool) -> None:
+        """Make the folder and write down what is run in it; ``fresh`` removes what a run has left there."""
+        if fresh:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+            for file in (self.model, self.history, self.scores, self.report):
+                file.unlink(missing_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._write(self.path / SETTINGS, json.dumps(settings, indent=2, ensure_ascii=False))
+
+    def write_history(self, history: dict[str, list[float]]) -> None:
+        """One line an epoch; empty where something was not measured."""
+        with replacing(self.history) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["epoch", *history])
+            for epoch, row in enumerate(zip(*history.values()), start=1):
+                writer.writerow([epoch, *("" if np.isnan(v) else repr(float(v)) for v in row)])
+
+    def write_scores(self, scores: list[dict[str, Any]]) -> None:
+        """What the report shows of the held-out samples, for programs."""
+        self._write(self.scores, json.dumps(scores, indent=2, ensure_ascii=False))
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        with replacing(path) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def fingerprint(X: np.ndarray, y: np.ndarray) -> str:
+    """Of the samples and labels: the same data, the same text."""
+    digest = hashlib.sha256(np.ascontiguousarray(X).tobytes())
+    digest.update("\n".join(map(str, y)).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,252 @@
+"""`isometry train`: a network for a table or for images, trained, watched, saved, and compared."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isometry.cli.app import app
+from isometry.cli.inputs import Drop, File, Key, Seed, Target, Usage, draw_sample, frame, read_file, usage
+from isometry.cli.outputs import interval_text, make_table, plain, printer
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from isometry.cli.run_folder import RunFolder
+    from isometry.deep import DeepMetric, Trainer
+    from isometry.io import Table
+    from isometry.report.heldout import HeldOutScore
+
+BACKBONES = ("auto", "linear", "mlp", "conv")
+
+
+@app.command()
+def train(
+    file: File,
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder for checkpoints, model, history and report")],
+    target: Target = None,
+    loss: Annotated[str, typer.Option(help="name of a loss; see `isometry list --family deep`")] = "Triplet",
+    miner: Annotated[str | None, typer.Option(help="name of a miner, e.g. BatchSemiHard; by default all pairs")] = None,
+    backbone: Annotated[str, typer.Option(help="auto (conv for images, else mlp), linear, mlp or conv")] = "auto",
+    embedding: Annotated[int, typer.Option(min=1, help="dimension of the embeddings")] = 64,
+    epochs: Annotated[int, typer.Option(min=1, help="passes over the samples, longer where these are few")] = 10,
+    batch: Annotated[str, typer.Option(help="classes x samples of each in a batch")] = "8x8",
+    chunk: Annotated[
+        int | None, typer.Option(min=1, help="samples at a time through the network, for batches beyond memory")
+    ] = None,
+    lr: Annotated[float, typer.Option(help="learning rate")] = 1e-3,
+    validation: Annotated[float, typer.Option(help="share held out to watch and compare on; 0 for none")] = 0.2,
+    protocol: Annotated[str, typer.Option(help="open: whole classes are held out; closed: a share of each")] = "open",
+    patience: Annotated[
+        int | None, typer.Option(min=1, help="stop after so many epochs without a better MAP@R, and keep the best")
+    ] = None,
+    augment: Annotated[
+        bool | None, typer.Option("--augment/--no-augment", help="vary the samples in training; by default images")
+    ] = None,
+    image_shape: Annotated[
+        str | None, typer.Option(help="rows are images of this shape, e.g. 28x28 or 3x32x32; an npz file may say so")
+    ] = None,
+    precision: Annotated[str, typer.Option(help="no, bf16 or fp16: of the network's arithmetic")] = "no",
+    sample: Annotated[int | None, typer.Option(help="use this many rows, drawn evenly from the classes")] = None,
+    seed: Seed = 0,
+    drop: Drop = None,
+    key: Key = None,
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="go on where a run in this folder stopped, or train anew")
+    ] = True,
+) -> None:
+    """Train a network, compare it with classical metrics on held-out classes, and report.
+
+    The same command goes on where it was stopped, whatever stopped it, and ends as if it had not been.
+    """
+    if target is None and file.is_file() and file.suffix.lower() != ".npz":
+        raise Usage(f"training needs labels: name their column in {file} with --target")
+    table = read_file(file, target, drop, key, float32=True)
+    if table.y is None:
+        raise Usage(f"training needs labels: name their column in {file} with --target")
+    if sample is not None:
+        table = draw_sample(table, sample, seed)
+    if backbone not in BACKBONES:
+        raise Usage(f"--backbone {backbone} is unknown: expected {', '.join(BACKBONES)}")
+    if not 0 <= validation < 1:
+        raise Usage(f"--validation {validation:g} is the share held out: choose it between 0 and 1, e.g. 0.2")
+    if patience is not None and not validation:
+        raise Usage("--patience waits for a better MAP@R on held-out samples: give --validation, e.g. 0.2")
+    shape = find_image_shape(file, image_shape, table)
+    P, K = parse_sizes("--batch", batch, (2,))
+    settings = {
+        "loss": loss,
+        "miner": miner,
+        "backbone": backbone,
+        "embedding": embedding,
+        "epochs": epochs,
+        "batch": [P, K],
+        "chunk": chunk,
+        "lr": lr,
+        "validation": validation,
+        "protocol": protocol,
+        "patience": patience,
+        "augment": shape is not None if augment is None else augment,
+        "image_shape": shape,
+        "precision": precision,
+        "seed": seed,
+    }
+    _train(table, settings, out, fresh=not resume)
+
+
+def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> None:
+    import numpy as np
+
+    from isometry.cli.run_folder import RunFolder, fingerprint
+    from isometry.deep.batches import hold_out
+    from isometry.io import save
+
+    X, y = frame(table), np.asarray(table.y)
+    kept, held = np.arange(len(y)), np.arange(0)
+    if settings["validation"]:
+        with usage(ValueError):
+            kept, held = hold_out(y, settings["validation"], settings["protocol"], settings["seed"])
+    settings = {"data": table.name, "rows": len(X), "fingerprint": fingerprint(table.X, y), **settings}
+    folder, console = RunFolder(out), printer()
+    folder.check(settings, fresh)
+    learner = make_learner(settings)
+    going_on = folder.begun and not fresh
+    with usage(OSError):
+        folder.begin(settings, fresh)
+    shown = f"{len(kept)} rows of {len(set(y[kept]))} classes, {len(held)} rows of {len(set(y[held]))} held out"
+    doing = "going on" if going_on else "starting"
+    console.print(f"{plain(table.name)}: {shown}; {doing} in {plain(out)}", style="dim")
+    _note_small_classes(y[kept], settings["batch"][1], console)
+    _fit(learner, X, y, kept, held, folder)
+    if learner.n_iter_ == 0:
+        raise RuntimeError("no epoch was finished, so there is no model to keep; see the warning for what to change")
+    save(learner.set_params(verbose=False), folder.model)
+    history: Any = learner.history_  # a table here, where other methods have a list
+    folder.write_history(history)
+    console.print(f"{learner.n_iter_} epochs: {plain(learner.stop_reason_)}")
+    console.print(f"model: {plain(folder.model)}")
+    _report(table, settings, learner, kept, held, folder)
+    if not learner.converged_:
+        raise typer.Exit(1)
+
+
+def make_learner(settings: dict[str, Any]) -> DeepMetric:
+    """The estimator of these settings, not yet trained."""
+    from isometry.deep import DeepMetric
+
+    miner = {} if settings["miner"] is None else {"miner": settings["miner"]}
+    return DeepMetric(
+        None if settings["backbone"] == "auto" else settings["backbone"],
+        settings["loss"],
+        loss_params=miner or None,
+        n_components=settings["embedding"],
+        lr=settings["lr"],
+        classes_per_batch=settings["batch"][0],
+        samples_per_class=settings["batch"][1],
+        max_epochs=settings["epochs"],
+        patience=settings["patience"],
+        image_shape=None if settings["image_shape"] is None else tuple(settings["image_shape"]),
+        augment=settings["augment"],
+        chunk_size=settings["chunk"],
+        # without patience nothing is chosen on the held-out samples, and the comparison on them is fair
+        trainer_params={
+            "precision": settings["precision"],
+            "monitor": "last" if settings["patience"] is None else "map@r",
+        },
+        random_state=settings["seed"],
+        verbose=sys.stderr.isatty(),
+    )
+
+
+def _fit(learner: DeepMetric, X: Any, y: Any, kept: Any, held: Any, folder: RunFolder) -> None:
+    held_out = (X.iloc[held], y[held]) if len(held) else None
+    callbacks = () if learner.verbose else (_print_epoch,)
+    try:
+        with usage(ValueError):
+            learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
+    except KeyboardInterrupt as stop:
+        done = str(stop).partition(";")[0] or "stopped"
+        raise KeyboardInterrupt(f"{done}; nothing is lost: run the same command again to go on") from None
+
+
+def _print_epoch(trainer: Trainer) -> None:
+    """For a log file; a terminal has a bar."""
+    last = {name: trainer.history[name][-1] for name in ("loss", "active", "recall@1", "map@r")}
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if value == value)  # NaN: not measured
+    print(f"epoch {trainer.run.epoch} of {trainer.max_epochs}: {shown}", flush=True)
+
+
+def _note_small_classes(y: Any, K: int, console: Any) -> None:
+    small = sum(count < K for count in Counter(y.tolist()).values())
+    if small:
+        console.print(
+            f"note: {small} classes have fewer than {K} samples, the number of each class in a batch: theirs come "
+            "several times",
+            style="dim",
+        )
+
+
+def _report(
+    table: Table, settings: dict[str, Any], learner: DeepMetric, kept: Any, held: Any, folder: RunFolder
+) -> None:
+    import numpy as np
+
+    from isometry.report.heldout import score_held_out
+    from isometry.report.training import TrainingReport, write_training_report
+
+    console, scene = printer(), None
+    X, y = table.X, np.asarray(table.y)
+    if len(held):
+        shape = settings["image_shape"]
+        scene = score_held_out(learner, (X[kept], y[kept]), (X[held], y[held]), shape, settings["seed"])
+        folder.write_scores([s.as_dict() for s in scene.scores])
+        console.print(score_table(scene.scores))
+        console.print(f"\n[bold]{plain(scene.verdict)}[/]")
+    history: Any = learner.history_
+    report = TrainingReport(table.name, settings, history, learner.stop_reason_, learner.converged_, scene)
+    console.print(f"report: {plain(write_training_report(report, folder.report))}")
+
+
+def score_table(scores: list[HeldOutScore]) -> RichTable:
+    heads = ("", "map@r, 95 % interval", "recall@1, 95 % interval", "network − this")
+    table = make_table(*heads, right=heads[1:], whole=("",))
+    for s in scores:
+        gain = interval_text(s.gain, "+.4f") if s.gain else ""
+        table.add_row(plain(s.name), interval_text(s.map_at_r, ".4f"), interval_text(s.recall, ".4f"), gain)
+    return table
+
+
+def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, ...] | None:
+    """(c, h, w) from the option or from an array ``image_shape`` in the file; None if the rows are no images."""
+    import math
+
+    import numpy as np
+
+    if given is not None:
+        shape = parse_sizes("--image-shape", given, (2, 3))
+    elif file.suffix.lower() == ".npz":
+        with np.load(file, allow_pickle=False) as arrays:
+            shape = tuple(int(v) for v in arrays["image_shape"]) if "image_shape" in arrays else ()
+    else:
+        shape = ()
+    if not shape:
+        return None
+    shape = (1, *shape)[-3:]
+    if math.prod(shape) != table.X.shape[1]:
+        raise Usage(
+            f"images of shape {'x'.join(map(str, shape))} have {math.prod(shape)} pixels, but {file} has "
+            f"{table.X.shape[1]} features: see --image-shape and --drop"
+        )
+    return shape
+
+
+def parse_sizes(option: str, text: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """``8x8`` as (8, 8)."""
+    if not re.fullmatch(r"[1-9]\d*([x×][1-9]\d*)*", text) or len(re.split("[x×]", text)) not in lengths:
+        raise Usage(f"{option} {text}: expected {' or '.join(map(str, lengths))} numbers, such as 8x8")
+    return tuple(int(v) for v in re.split("[x×]", text))

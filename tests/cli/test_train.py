@@ -1,0 +1,361 @@
+"""`isometry train`: what it writes, how it goes on after any stop, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from typer.testing import CliRunner
+
+pytest.importorskip("torch")
+
+from isometry.cli import app
+from isometry.deep import DeepMetric, MarginLoss
+from isometry.deep.batches import hold_out
+from isometry.eval import retrieval
+from isometry.io import load, read_table
+
+COMMAND = [sys.executable, "-c", "import torch; torch.set_num_threads(1); from isometry.cli import main; main()"]
+SMALL = ("--validation", 0.5, "--batch", "2x4", "--embedding", 3, "--epochs", 2, "--seed", 1, "--loss", "NCALoss")
+LONG = ("--validation", 0.5, "--batch", "2x4", "--embedding", 3, "--epochs", 30, "--augment", "--loss", "ProxyNCA")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    rng = np.random.default_rng(0)
+    y = np.repeat(["ant", "bee", "cow", "dog", "eel", "fox"], 10)
+    X = rng.normal(size=(6, 5))[np.repeat(np.arange(6), 10)] + rng.normal(size=(60, 5))
+    frame = pd.DataFrame(X, columns=list("pqrst")).assign(kind=y)
+    frame.to_csv(folder / "t.csv", index=False)
+    frame[:28].to_csv(folder / "three.csv", index=False)
+    frame[:32].to_csv(folder / "uneven.csv", index=False)
+    pixels = rng.normal(size=(4, 36))[np.repeat(np.arange(4), 15)] + 0.5 * rng.normal(size=(60, 36))
+    pixels = np.clip(128 + 40 * pixels, 0, 255).astype(np.uint8)
+    codes = np.repeat(np.arange(4, dtype=np.int32), 15)
+    np.savez(folder / "i.npz", X=pixels, y=codes, classes=np.array(["ant", "bee", "cow", "dog"]), image_shape=[6, 6])
+    return folder
+
+
+def run(*args, code=0):
+    """Stdout of a command in this process; on failure stderr."""
+    done = CliRunner().invoke(app, ["train", *(str(a) for a in args)])
+    assert done.exit_code == code, done.output
+    return done.stdout if code == 0 else done.stderr
+
+
+def start(*args, **options):
+    command = [*COMMAND, "train", *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def contents(path):
+    return {p.relative_to(path): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+def weights(path):
+    return load(path / "model.safetensors").weights_
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
+
+
+# -- what it writes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def done(folder, tmp_path_factory):
+    """A finished run and what it printed."""
+    out = tmp_path_factory.mktemp("runs") / "new" / "run"
+    return out, run(folder / "t.csv", "-y", "kind", "-o", out, *SMALL)
+
+
+def test_model_history_and_scores(folder, done):
+    out, text = done
+    table = read_table(folder / "t.csv", "kind")
+    kept, held = hold_out(table.y, 0.5, "open", 1)
+    assert "t: 30 rows of 3 classes, 30 rows of 3 held out; starting" in text
+    assert re.search(r"^epoch 1 of 2: loss \d\.\d+, active \d\.\d+, recall@1 \d\.\d+, map@r \d\.\d{4}$", text, re.M)
+    assert "2 epochs: all epochs done" in text
+    model = load(out / "model.safetensors")
+    assert type(model) is DeepMetric and list(model.feature_names_in_) == list("pqrst")
+    assert set(model.classes_) == set(table.y[kept]) and not set(model.classes_) & set(table.y[held])
+    with (out / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [r["epoch"] for r in rows] == ["1", "2"]
+    assert [float(r["loss"]) for r in rows] == model.history_["loss"]
+    X = pd.DataFrame(table.X[held], columns=table.feature_names).astype(np.float32)
+    found = retrieval(model.transform(X), table.y[held], ks=(1,)).mean()
+    assert float(rows[-1]["map@r"]) == pytest.approx(found["map@r"], abs=1e-3)
+    scores = {s["name"]: s for s in json.loads((out / "scores.json").read_text())}
+    assert set(scores) == {"network", "standardised features", "RCA", "DCA", "GMML"}
+    assert_allclose(scores["network"]["map_at_r"]["mean"], found["map@r"], rtol=1e-5)
+    assert_allclose(scores["network"]["recall"]["mean"], found["recall@1"], rtol=1e-5)
+    units = (table.X - table.X[kept].mean(0)) / table.X[kept].std(0)
+    plain = retrieval(units[held], table.y[held], ks=(1,)).mean()
+    raw = scores["standardised features"]
+    assert_allclose(raw["map_at_r"]["mean"], plain["map@r"], rtol=1e-5)
+    assert_allclose(raw["gain"]["mean"], found["map@r"] - plain["map@r"], atol=1e-6)
+    assert scores["network"]["gain"] is None
+    assert f"report: {out / 'report.html'}" in text and (out / "report.html").stat().st_size > 1e6
+
+
+def test_the_same_command_again_changes_nothing(folder, done):
+    out, first = done
+    before = weights(out)
+    text = run(folder / "t.csv", "-y", "kind", "-o", out, *SMALL)
+    assert "going on" in text and "epoch 1 of 2" not in text
+    assert same(weights(out), before)
+    table = [line for line in first.splitlines() if "[" in line]
+    assert table == [line for line in text.splitlines() if "[" in line]
+
+
+def test_other_settings_are_refused_unless_fresh(folder, done, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(done[0], out)
+    before = contents(out)
+    args = (folder / "t.csv", "-y", "kind", "-o", out, *SMALL)
+    assert "other settings (lr was 0.001, here it is 0.01)" in run(*args, "--lr", 0.01, code=2)
+    assert "loss was NCALoss, here it is Lifted" in run(*args, "--loss", "Lifted", code=2)
+    other = run(folder / "uneven.csv", "-y", "kind", "-o", out, *SMALL, "--protocol", "closed", code=2)
+    assert "data was t, here it is uneven" in other and "fingerprint was" in other and "--fresh" in other
+    assert contents(out) == before
+    text = run(*args, "--loss", "Lifted", "--fresh")
+    assert "starting" in text and "epoch 1 of 2" in text and load(out / "model.safetensors").loss == "Lifted"
+    assert not same(weights(out), weights(done[0]))
+
+
+def test_transform_reads_the_model(folder, done, tmp_path):
+    args = ["transform", done[0] / "model.safetensors", folder / "t.csv", "-y", "kind", "-o", tmp_path / "z.npz"]
+    assert CliRunner().invoke(app, list(map(str, args))).exit_code == 0
+    table = read_table(folder / "t.csv", "kind")
+    Z = load(done[0] / "model.safetensors").transform(pd.DataFrame(table.X, columns=table.feature_names))
+    back = read_table(tmp_path / "z.npz")
+    assert np.array_equal(back.X, Z) and np.array_equal(back.y, table.y)
+
+
+def test_images(folder, tmp_path):
+    out = tmp_path / "run"
+    run(folder / "i.npz", "-o", out, *SMALL, "--loss", "Triplet", "--miner", "BatchHard")
+    model = load(out / "model.safetensors")
+    assert model.image_shape == (1, 6, 6) and type(model.network()).__name__ == "ConvNet"
+    assert model.augment and model.loss_params == {"miner": "BatchHard"}
+    assert model.n_features_in_ == 36 and set(model.classes_) <= {"ant", "bee", "cow", "dog"}
+    assert (out / "report.html").read_text().count("<img") == 12 * 2 * 9
+    names = {s["name"] for s in json.loads((out / "scores.json").read_text())}
+    assert names == {"network", "raw pixels", "RCA", "DCA", "GMML"}
+    args = ["transform", out / "model.safetensors", folder / "i.npz", "-o", tmp_path / "z.npz"]
+    assert CliRunner().invoke(app, list(map(str, args))).exit_code == 0
+    assert read_table(tmp_path / "z.npz").X.shape == (60, 3)
+
+
+def test_options_reach_the_network(folder, tmp_path):
+    """MLP on images, no augmentation, another loss with parameters, bf16, part of the rows, a given shape."""
+    out = tmp_path / "run"
+    text = run(
+        *(folder / "i.npz", "-o", out, "--loss", "MarginLoss", "--backbone", "mlp", "--no-augment", "--lr", 0.02),
+        *("--precision", "bf16", "--sample", 48, "--image-shape", "1x6x6", "--protocol", "closed", "--epochs", 1),
+        *("--chunk", 30),
+    )
+    model = load(out / "model.safetensors")
+    assert "48 of 60 rows" in text and model.lr == 0.02 and not model.augment and model.loss == MarginLoss.__name__
+    assert model.chunk_size == 30
+    assert type(model.network()).__name__ == "MLP" and model.trainer_params["precision"] == "bf16"
+    assert set(model.classes_) == {"ant", "bee", "cow", "dog"}  # closed: all of them were learned from
+
+
+def test_without_held_out_samples(folder, tmp_path):
+    out = tmp_path / "run"
+    text = run(folder / "t.csv", "-y", "kind", "-o", out, "--validation", 0, "--epochs", 1, "--batch", "2x4")
+    assert "60 rows of 6 classes, 0 rows of 0 held out" in text and not (out / "scores.json").exists()
+    assert "Nothing was held out" in (out / "report.html").read_text()
+    assert "map@r" not in text
+
+
+def test_patience_keeps_the_best_epoch_and_says_that_it_was_chosen(folder, tmp_path):
+    out = tmp_path / "run"
+    text = run(
+        *(folder / "t.csv", "-y", "kind", "-o", out, "--validation", 0.5, "--batch", "2x4"),
+        *("--epochs", 60, "--patience", 2, "--lr", 0.02, "--loss", "NCALoss"),
+    )
+    assert "map@r has not improved for 2 epochs" in text
+    model = load(out / "model.safetensors")
+    scores = {s["name"]: s["map_at_r"]["mean"] for s in json.loads((out / "scores.json").read_text())}
+    assert model.n_iter_ < 60 and scores["network"] == pytest.approx(max(model.history_["map@r"]), abs=1e-3)
+    assert "chosen by MAP@R on these very samples" in (out / "report.html").read_text()
+
+
+def test_small_classes_are_told(folder, tmp_path):
+    text = run(folder / "uneven.csv", "-y", "kind", "-o", tmp_path / "run", "--protocol", "closed", "--epochs", 1)
+    assert "note: 1 classes have fewer than 8 samples" in text
+
+
+# -- stops -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("long") / "run"
+    run(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    return out
+
+
+@pytest.fixture(scope="module")
+def interrupted(folder, tmp_path_factory):
+    """The folder of a run that Ctrl-C has stopped on its way, and its stderr."""
+    out = tmp_path_factory.mktemp("stopped") / "run"
+    process = start(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    try:
+        for line in process.stdout:
+            if line.startswith("epoch 5 "):
+                break
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 130, error
+    return out, error
+
+
+def test_ctrl_c_keeps_all_and_the_same_command_goes_on(folder, interrupted, uninterrupted, tmp_path):
+    stopped, error = interrupted
+    assert re.fullmatch(r"stopped after step \d+; nothing is lost: run the same command again to go on\n", error)
+    assert not (stopped / "model.safetensors").exists()
+    out = tmp_path / "run"
+    shutil.copytree(stopped, out)
+    text = run(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    assert "going on" in text and "epoch 5 of" not in text and "epoch 30 of 30" in text
+    assert same(weights(out), weights(uninterrupted))
+    assert (out / "history.csv").read_text() == (uninterrupted / "history.csv").read_text()
+
+
+def test_sigkill_and_resume_end_with_the_same_weights(folder, uninterrupted, tmp_path):
+    out = tmp_path / "run"
+    process = start(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    for line in process.stdout:
+        if line.startswith("epoch 3 "):
+            break
+    process.kill()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    run(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    assert same(weights(out), weights(uninterrupted))
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(folder, interrupted, uninterrupted, tmp_path):
+    """No file may grow beyond half a checkpoint: the next one cannot be written."""
+    out = tmp_path / "run"
+    shutil.copytree(interrupted[0], out)
+    before = contents(out / "checkpoints")
+    most = min(map(len, before.values())) // 2
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+    process = start(folder / "t.csv", "-y", "kind", "-o", out, *LONG, preexec_fn=limit)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 1 and "File too large" in error and "Traceback" not in error, error
+    assert contents(out / "checkpoints") == before
+    run(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    assert same(weights(out), weights(uninterrupted))
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_step(folder, tmp_path):
+    out = tmp_path / "run"
+    error = run(folder / "t.csv", "-y", "kind", "-o", out, *SMALL, "--lr", 1e30, code=1)
+    assert re.search(r"warning: training stopped: the loss or its gradient was NaN .* up to step \d+ in epoch 1", error)
+    assert "error: no epoch was finished" in error and not (out / "model.safetensors").exists()
+    run(folder / "t.csv", "-y", "kind", "-o", out, *SMALL)  # nothing was kept that would stand in the way
+
+
+def test_not_finite_later_keeps_the_last_good_epoch(folder):
+    """Exit 1 comes from ``converged_``; the weights are those of the epoch before."""
+    import torch
+
+    table = read_table(folder / "t.csv", "kind")
+    seen = []
+
+    def poison(trainer):
+        seen.append({k: v.clone() for k, v in trainer.model.state_dict().items()})
+        if trainer.run.epoch == 2:
+            with torch.no_grad():
+                next(trainer.model.parameters()).fill_(torch.nan)
+
+    learner = DeepMetric(n_components=3, max_epochs=4, random_state=0, trainer_params={"monitor": "last"})
+    with pytest.warns(UserWarning, match="NaN .* in epoch 3.* keeps the weights of epoch 2"):
+        learner.fit(table.X, table.y, callbacks=[poison])
+    assert not learner.converged_ and learner.n_iter_ == 2
+    assert all(np.array_equal(learner.weights_[k], seen[1][k].numpy()) for k in seen[1])
+
+
+# -- what it refuses ---------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_or_foreign_checkpoint_is_refused_and_nothing_overwritten(folder, done, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(done[0], out)
+    last = out / "checkpoints" / "last.safetensors"
+    whole = last.read_bytes()
+    args = (folder / "t.csv", "-y", "kind", "-o", out, *SMALL)
+    last.write_bytes(whole[: len(whole) // 2])
+    before = contents(out)
+    assert "damaged or cut" in run(*args, code=2)
+    assert contents(out) == before
+    other = tmp_path / "other"
+    run(folder / "t.csv", "-y", "kind", "-o", other, *SMALL, "--embedding", 4)
+    last.write_bytes((other / "checkpoints" / "last.safetensors").read_bytes())
+    before = contents(out)
+    assert "belongs to another model" in run(*args, code=2)
+    assert contents(out) == before
+    (out / "settings.json").write_text("{")
+    assert "settings.json is damaged" in run(*args, code=2)
+
+
+def test_folders_of_others_are_left_alone(folder, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    args = (folder / "t.csv", "-y", "kind", *SMALL)
+    for more in ((), ("--fresh",)):
+        assert "not empty and holds no training run" in run(*args, "-o", tmp_path / "mine", *more, code=2)
+    assert "is a file" in run(*args, "-o", folder / "t.csv", code=2)
+    assert "Not a directory" in run(*args, "-o", folder / "t.csv" / "run", code=2)
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (["t.csv"], "name their column in t.csv with --target"),
+        (["none.csv", "-y", "kind"], "there is no file"),
+        (["t.csv", "-y", "kind", "--loss", "Tripplet"], "no method called 'Tripplet'; did you mean"),
+        (["t.csv", "-y", "kind", "--loss", "LMNN"], "a loss is expected"),
+        (["t.csv", "-y", "kind", "--miner", "Triplet"], "a miner is expected"),
+        (["t.csv", "-y", "kind", "--backbone", "resnet"], "expected auto, linear, mlp, conv"),
+        (["t.csv", "-y", "kind", "--backbone", "conv"], "give image_shape"),
+        (["t.csv", "-y", "kind", "--image-shape", "2x3"], "have 6 pixels, but t.csv has 5 features"),
+        (["t.csv", "-y", "kind", "--image-shape", "5"], "expected 2 or 3 numbers"),
+        (["t.csv", "-y", "kind", "--batch", "8"], "expected 2 numbers, such as 8x8"),
+        (["t.csv", "-y", "kind", "--batch", "0x8"], "expected 2 numbers"),
+        (["t.csv", "-y", "kind", "--validation", "1.5"], "between 0 and 1"),
+        (["t.csv", "-y", "kind", "--protocol", "ajar"], "expected one of 'open', 'closed'"),
+        (["t.csv", "-y", "kind", "--precision", "int4"], "expected one of 'no', 'bf16', 'fp16'"),
+        (["three.csv", "-y", "kind"], "use protocol='closed'"),
+        (["t.csv", "-y", "kind", "--validation", "0", "--patience", "2"], "give --validation"),
+        (["t.csv", "-y", "kind", "--epochs", "0"], "--epochs"),
+    ],
+)
+def test_usage_errors(args, words, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert words in run(*args, "-o", tmp_path / "run", code=2)
+    assert not (tmp_path / "run" / "checkpoints").exists()

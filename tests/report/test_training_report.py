@@ -1,0 +1,258 @@
+"""The page of a training run: what it says, that it is self-contained, and the numbers behind it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import PCA
+
+from isometry.eval import nearest, paired_interval, retrieval
+from isometry.geometric.gmml import GMML
+from isometry.report.heldout import NETWORK, classical_maps, draw_queries, score_held_out
+from isometry.report.training import TrainingReport, write_training_report
+
+pytest.importorskip("plotly")
+
+EVIL = "</script><img src=x onerror=alert(1)>&\"'<!--"
+
+
+class Page(HTMLParser):
+    """The page as a browser sees it: tags with attributes, text outside scripts, figures."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.figures, self._script = [], [], [], None
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._script = dict(attrs).get("type", tag)
+
+    def handle_endtag(self, tag):
+        self._script = None if tag in ("script", "style") else self._script
+
+    def handle_data(self, data):
+        if self._script is None:
+            self.words.append(data)
+        elif self._script == "application/json":
+            self.figures.append(json.loads(data))
+
+    def images(self):
+        return [attrs for tag, attrs in self.tags if tag == "img"]
+
+
+class Radius:
+    """A trained network, as far as the report knows: it has found what tells the classes apart."""
+
+    def transform(self, X):
+        return np.hypot(X[:, :1], X[:, 1:2])
+
+
+class Noise:
+    """One that has found nothing."""
+
+    def transform(self, X):
+        return X[:, 2:]
+
+
+def make_data(d=9, n=120, noise=2.0, seed=0):
+    """Classes are rings in two features, which no linear map tells apart; the last two classes are held out."""
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 6
+    radius, angle = 1 + 2 * codes + 0.3 * rng.normal(size=n), rng.uniform(0, 2 * np.pi, size=n)
+    X = noise * rng.normal(size=(n, d))
+    X[:, :2] = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    y, held = np.array(["ant", "bee", "cow", "dog", "eel", "fox"])[codes], codes > 3
+    return (X[~held], y[~held]), (X[held], y[held])
+
+
+SETTINGS = {"loss": "Triplet", "embedding": 3, "validation": 0.33, "patience": None, "seed": 0, "image_shape": None}
+HISTORY = {
+    "loss": [0.3, 0.2, 0.1],
+    "active": [1.0, 0.5, 0.25],
+    "rank": [2.0, 2.5, 2.25],
+    "recall@1": [0.5, 0.6, 0.7],
+    "map@r": [0.4, 0.5, 0.6],
+    "lr": [1e-3] * 3,
+}
+
+
+def write(tmp_path, scene, **changes):
+    fields = {
+        "name": "beasts",
+        "settings": SETTINGS,
+        "history": HISTORY,
+        "stop_reason": "all epochs done",
+        "converged": True,
+        "scene": scene,
+    }
+    path = write_training_report(TrainingReport(**{**fields, **changes}), tmp_path / "report.html")
+    text = path.read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+# -- the numbers -------------------------------------------------------------------------------------------------------
+
+
+def test_scores_are_those_of_maps_fitted_on_the_training_part():
+    (X, y), held = make_data()
+    scene = score_held_out(Radius(), (X, y), held)
+    assert {s.name for s in scene.scores} == {NETWORK, "standardised features", "RCA", "DCA", "GMML"}
+    means = [s.map_at_r.mean for s in scene.scores]
+    assert means == sorted(means, reverse=True) and scene.scores[0].name == NETWORK
+    ours = retrieval(Radius().transform(held[0]), held[1], ks=(1,))
+    assert_allclose(scene[NETWORK].map_at_r.mean, ours.mean()["map@r"])
+    assert_allclose(scene[NETWORK].recall.mean, ours.mean()["recall@1"])
+    mean, std = X.mean(0), X.std(0)
+    metric = GMML().fit((X - mean) / std, y)
+    theirs = retrieval(metric.transform((held[0] - mean) / std), held[1], ks=(1,))
+    assert_allclose(scene["GMML"].map_at_r.mean, theirs.mean()["map@r"])
+    assert_allclose(scene["GMML"].gain, paired_interval(ours.map_at_r, theirs.map_at_r))
+    assert scene[NETWORK].gain is None and all(0 <= s.recall.low <= s.recall.high <= 1 for s in scene.scores)
+    assert scene.better and scene.new_classes
+
+
+def test_images_are_compared_as_they_are_and_many_features_on_principal_components():
+    train, held = make_data(d=100)
+    scene = score_held_out(Radius(), train, held, image_shape=(1, 10, 10))
+    assert {s.name for s in scene.scores} == {
+        *(NETWORK, "raw pixels", "PCA(32)", "PCA(32) + RCA", "PCA(32) + DCA", "PCA(32) + GMML")
+    }
+    assert_array_equal(scene.before, held[0])
+    pca = PCA(32, random_state=0).fit(train[0])
+    found = retrieval(pca.transform(held[0]), held[1]).mean()["map@r"]
+    assert_allclose(scene["PCA(32)"].map_at_r.mean, found, rtol=1e-6)
+    assert list(classical_maps("raw", (20, 100), True)) == [
+        *("raw", "PCA(20)", "PCA(20) + RCA", "PCA(20) + DCA", "PCA(20) + GMML")
+    ]
+
+
+def test_the_verdict_says_what_came_out():
+    train, held = make_data()
+    better = score_held_out(Radius(), train, held).verdict
+    assert better.startswith(
+        "The network is reliably better than every other map on 40 samples of 2 classes it never saw"
+    )
+    worse = score_held_out(Noise(), train, held)
+    assert not worse.better and worse.verdict.startswith("The network is not reliably better than ")
+    assert "standardised features" in worse.verdict and "Recall@1 is higher for" in worse.verdict
+    seen = score_held_out(Radius(), train, (train[0][::2], train[1][::2]))
+    assert not seen.new_classes and "never saw" not in seen.verdict
+
+
+def test_queries_come_evenly_from_the_classes_and_at_random():
+    y = np.array(["a"] * 30 + ["b"] * 5 + ["c"] * 2)
+    rows = draw_queries(y, 0)
+    assert len(set(rows.tolist())) == 12
+    assert dict(zip(*np.unique(y[rows], return_counts=True))) == {"a": 5, "b": 5, "c": 2}
+    assert sorted(y[draw_queries(y, 3, count=3)]) == ["a", "b", "c"]
+    assert not np.array_equal(draw_queries(y, 1), rows) and np.array_equal(draw_queries(y, 0), rows)
+
+
+def test_neighbours_leave_out_the_query_itself_even_among_duplicates():
+    train, (X, y) = make_data()
+    X[1] = X[0]
+    scene = score_held_out(Radius(), train, (X, y))
+    for name, Z in (("before", scene.before), ("after", scene.after)):
+        every = nearest(Z, 8)[0]  # never a row itself
+        for q, rows in zip(scene.queries, scene.neighbors[name], strict=True):
+            assert q not in rows and len(rows) == 8
+            assert_allclose(np.linalg.norm(Z[rows] - Z[q], axis=1), np.linalg.norm(Z[every[q]] - Z[q], axis=1))
+    few = score_held_out(Radius(), train, (X[:6], y[:6]))
+    assert few.neighbors["after"].shape == (6, 5)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_gets_curves_scores_and_planes(tmp_path):
+    train, held = make_data()
+    scene = score_held_out(Radius(), train, held)
+    text, page = write(tmp_path, scene)
+    titles = re.findall(r"<h2>(.*?)</h2>", text)
+    assert titles == ["Does the network help?", "Learning curves", "The space before and after", "How it was measured"]
+    assert scene.verdict in page.text and 'class="verdict good"' in text
+    curves = [f for f in page.figures if f["layout"].get("xaxis", {}).get("title", {}).get("text") == "epoch"]
+    assert [f["data"][0]["y"] for f in curves] == [HISTORY[k] for k in ("loss", "map@r", "recall@1", "active", "rank")]
+    level = curves[1]["data"][1]["y"]
+    assert_allclose(level, [scene["standardised features"].map_at_r.mean] * 2, rtol=1e-4)
+    dots = page.figures[0]["data"]
+    assert [d["y"][0] for d in dots] == [s.name for s in scene.scores]
+    assert_allclose([d["x"][0] for d in dots], [s.map_at_r.mean for s in scene.scores], rtol=1e-4)
+    for s in scene.scores:
+        assert f"{s.map_at_r.mean:.4f}" in page.text and f"{s.recall.mean:.4f}" in page.text
+    planes = [f for f in page.figures if f["layout"].get("yaxis", {}).get("scaleanchor") == "x"]
+    assert [len(f["data"][0]["x"]) for f in planes] == [40, 40]
+    assert not page.images() and "Nothing was chosen on the held-out samples" in page.text
+
+
+def test_images_get_retrieval_examples(tmp_path):
+    train, held = make_data(d=100)
+    scene = score_held_out(Radius(), train, held, image_shape=(1, 10, 10))
+    _, page = write(tmp_path, scene)
+    images = page.images()
+    assert len(images) == 12 * 2 * 9
+    kinds = [attrs["class"] for attrs in images]
+    rows = np.concatenate([[scene.neighbors["before"][k], scene.neighbors["after"][k]] for k in range(12)])
+    queries = np.repeat(scene.queries, 2)
+    expected = []
+    for q, found in zip(queries, rows):
+        expected += ["", *("right" if scene.y[r] == scene.y[q] else "wrong" for r in found)]
+    assert kinds == expected and {"right", "wrong"} <= set(kinds)
+    share = np.mean(scene.y[scene.neighbors["after"]] == scene.y[scene.queries][:, None])
+    assert f"and {share:.0%} after" in page.text
+    first = _pixels(images[0]["src"])
+    low, high = scene.X.min(), scene.X.max()
+    assert_allclose(first, (scene.X[scene.queries[0]].reshape(10, 10) - low) / (high - low), atol=2 / 255)
+    assert images[1]["alt"].endswith(f": {scene.y[rows[0][0]]}")
+
+
+def _pixels(source):
+    import io
+
+    from matplotlib.image import imread
+
+    assert source.startswith("data:image/png;base64,")
+    return imread(io.BytesIO(base64.b64decode(source.partition(",")[2])), format="png")[:, :, 0]
+
+
+def test_colour_images(tmp_path):
+    train, held = make_data(d=48)
+    scene = score_held_out(Radius(), train, held, image_shape=(3, 4, 4))
+    _, page = write(tmp_path, scene)
+    low, high = scene.X.min(), scene.X.max()
+    red = (scene.X[scene.queries[0]].reshape(3, 4, 4)[0] - low) / (high - low)
+    assert_allclose(_pixels(page.images()[0]["src"]), red, atol=2 / 255)
+
+
+def test_self_contained_and_safe_with_hostile_names(tmp_path):
+    train, (X, y) = make_data(d=100)
+    y = np.where(y == "eel", EVIL, y)
+    scene = score_held_out(Radius(), train, (X, y), image_shape=(1, 10, 10))
+    _, page = write(tmp_path, scene, name=EVIL, stop_reason=EVIL)
+    urls = [v for _, attrs in page.tags for k, v in attrs.items() if k in ("src", "href")]
+    assert urls and all(u.startswith("data:") for u in urls)
+    assert not any("onerror" in attrs for _, attrs in page.tags)
+    assert all(attrs["src"].startswith("data:image/png") for attrs in page.images())
+
+
+def test_nothing_held_out_and_a_failed_run(tmp_path):
+    history = {**HISTORY, "map@r": [np.nan] * 3, "recall@1": [np.nan] * 3}
+    text, page = write(tmp_path, None, history=history, converged=False, stop_reason="collapse: rank 0")
+    assert "Training stopped early: collapse: rank 0. Nothing was held out to judge by." in page.text
+    assert re.findall(r"<h2>(.*?)</h2>", text) == ["Learning curves", "How it was measured"]
+    assert "MAP@R" not in page.text and 'class="verdict plain"' in text
+
+
+def test_an_epoch_that_was_chosen_is_told(tmp_path):
+    train, held = make_data()
+    _, page = write(tmp_path, score_held_out(Radius(), train, held), settings={**SETTINGS, "patience": 3})
+    assert "chosen by MAP@R on these very samples" in page.text and "Nothing was chosen" not in page.text
