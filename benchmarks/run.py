@@ -1,4 +1,4 @@
-"""Ours beside the peers: same data, same threads, one process a fit. `make bench`, `make bench-quick`.
+"""Ours beside the peers: same data, same start, same threads, one process a fit. `make bench`, `make bench-quick`.
 
 Writes docs/results/speed.md. The claim is the ratio, not the seconds: those belong to the machine.
 """
@@ -6,150 +6,122 @@ Writes docs/results/speed.md. The claim is the ratio, not the seconds: those bel
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
-from sklearn.preprocessing import StandardScaler
 
-from benchmarks.environments import python
-from isometry import NCA, Labels
-from isometry.core.graph import target_neighbors
-from isometry.spectral.lmnn import Impostors
+from benchmarks.contests import FIGURES, SETS, Contest, Side, all_contests, stored
+from benchmarks.environments import Outcome, measure
+from benchmarks.scaling import scaling
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "speed.md"
-TIMEOUT = 600
+INTRODUCTION = """# Speed, side by side
+
+Same standardised data, same start where there is one, one process a fit with {threads} thread{s}, all in one run;
+`make bench` writes this page. Seconds are CPU seconds of the fit alone, without imports and reading. Memory is the peak
+above what there was when the fit began, without mapped files. A ratio is that to the first row, so more than 1 is in
+favour of the first row. Losses and accuracies are computed by our code for every map that a library returned; accuracy
+is leave-one-out on the rows that were fitted, so it compares maps and says nothing about new data. A fit is ended after
+{limit:g} s of wall time or above {gib:g} GiB. mlpack's LMNN does not minimise the loss that is shown: its maps may
+shrink almost to 0, where this loss is large.
+"""
 
 
-@dataclass(frozen=True)
-class Contest:
-    """The same problem for both sides."""
-
-    title: str
-    ours: tuple[str, dict[str, Any]]  # class of isometry, parameters
-    environment: str
-    theirs: tuple[str, str, dict[str, Any]]  # module, class, parameters
-    objective: Callable[[np.ndarray, np.ndarray, np.ndarray], float] | None  # (L, X, y) → what both minimise
-
-
-def lmnn_objective(L, X, y):
-    return Impostors(X, y, target_neighbors(X, y, 3), 1.0, None).value(L, 0.5)
+def judge(contest: Contest, outcome: Outcome, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """The figures of merit of one side."""
+    if outcome.figures:
+        return {name: value for name, value in outcome.figures.items() if name != "trace"}
+    if outcome.failure or outcome.L is None:
+        return {}
+    L, arrays = np.real(outcome.L).astype(np.float64), contest.arrays(X, y)
+    return {FIGURES[key][0]: FIGURES[key][1](L, X, y, arrays) for key in contest.figures}
 
 
-def nca_objective(L, X, y):
-    return NCA()._objective(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))(L)[0]
+def ratio(mine: float, theirs: float) -> str:
+    return f"{theirs / mine:.3g} ×" if np.isfinite(mine) and np.isfinite(theirs) and mine > 0 else ""
 
 
-CONTESTS = [
-    Contest(
-        "NCA",
-        ("NCA", {"init": "identity"}),
-        "scikit-learn",
-        ("sklearn.neighbors", "NeighborhoodComponentsAnalysis", {"init": "identity", "random_state": 0}),
-        nca_objective,
-    ),
-    Contest(
-        "LMNN",
-        ("LMNN", {}),
-        "metric-learn",
-        ("metric_learn", "LMNN", {"n_neighbors": 3, "regularization": 0.5, "random_state": 0}),
-        lmnn_objective,
-    ),
-    Contest("ITML", ("ITML", {}), "metric-learn", ("metric_learn", "ITML_Supervised", {"random_state": 0}), None),
-    Contest(
-        "RCA",
-        ("RCA", {}),
-        "metric-learn",
-        ("metric_learn", "RCA_Supervised", {"n_chunks": 30, "random_state": 0}),
-        None,
-    ),
-]
-
-
-def data_sets(quick: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    sets = {f.__name__[5:]: f(return_X_y=True) for f in (load_iris, load_wine, load_breast_cancer)}
-    if not quick:
-        sets["digits"] = load_digits(return_X_y=True)
-        sets["synthetic 2000 × 50"] = make_classification(
-            2000, 50, n_informative=10, n_redundant=10, n_classes=5, random_state=0
-        )
-    return {name: (StandardScaler().fit_transform(X), y) for name, (X, y) in sets.items()}
-
-
-def fit(executable: str, module: str, name: str, params: dict[str, Any], data: Path, folder: Path) -> dict[str, Any]:
-    """Seconds, memory and map of one fit, or why there are none."""
-    job = {"module": module, "class": name, "params": params, "data": str(data), "result": str(folder / "result.npz")}
-    (folder / "job.json").write_text(json.dumps(job))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(
-            [executable, str(Path(__file__).with_name("worker.py")), str(folder / "job.json")],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            env=environment,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {"failure": f"more than {TIMEOUT} s"}
-    if done.returncode:
-        return {"failure": done.stderr.strip().splitlines()[-1][:100]}
-    with np.load(folder / "result.npz") as result:
-        outcome = {**json.loads(done.stdout), "L": result["L"], "finite": bool(result["finite"])}
-    return outcome if outcome["finite"] else {**outcome, "failure": "result is not finite"}
-
-
-def row(contest: Contest, name: str, X, y, ours, theirs) -> str:
-    cells = [contest.title, name, f"{len(X)} × {X.shape[1]}", f"{contest.environment} {contest.theirs[1]}"]
-    cells.append(ours.get("failure") or f"{ours['cpu']:.3g}")
-    cells.append(theirs.get("failure") or f"{theirs['cpu']:.3g}")
-    both = "failure" not in ours and "failure" not in theirs
-    cells.append(f"**{theirs['cpu'] / ours['cpu']:.1f} ×**" if both else "")
-    cells.append(f"{ours['mib']:.0f} / {theirs['mib']:.0f}" if both else "")
-    values = [
-        f"{contest.objective(o['L'], X, y):.5g}" if contest.objective and "failure" not in o else "–"
-        for o in (ours, theirs)
+def rows(contest: Contest, *, limit: float, threads: int) -> list[str]:
+    """The lines of one contest's table, printed as they come."""
+    folder = stored(contest.data)
+    X, y = (np.load(folder / f"{name}.npy", mmap_mode="r" if name == "X" else None) for name in "Xy")
+    names = ["recall@1", "map@r"] if contest.title == "Retrieval metrics" else [FIGURES[k][0] for k in contest.figures]
+    title = f"{contest.title}: {contest.data} ({len(X):,} × {X.shape[1]})"
+    lines = ["", f"### {title}", ""]
+    if contest.note:
+        lines += [contest.note, ""]
+    lines += [
+        "| | s | ratio | MiB | ratio | " + " | ".join([*names, ""]),
+        "|---|--:|--:|--:|--:|" + "--:|" * len(names),
     ]
-    cells.append(" / ".join(values))
+    print("\n".join(lines[1:]), flush=True)
+    first: Outcome | None = None
+    for side in (*contest.ours, *contest.theirs):
+        outcome = attempt(side, folder, contest, X, y, limit, threads)
+        first = first or outcome
+        lines.append(row(side, outcome, first, judge(contest, outcome, X, y), names))
+        print(lines[-1], flush=True)
+    return lines
+
+
+def attempt(side: Side, folder: Path, contest: Contest, X, y, limit: float, threads: int) -> Outcome:
+    return measure(
+        side.environment,
+        side.call,
+        side.params,
+        folder,
+        mapped=side.mapped,
+        arrays=contest.arrays(X, y),
+        limit=limit,
+        threads=threads,
+    )
+
+
+def row(side: Side, outcome: Outcome, first: Outcome, figures: dict[str, float], names: list[str]) -> str:
+    seconds = f"{outcome.cpu:.3g}" if np.isfinite(outcome.cpu) else "–"
+    memory = f"{outcome.mib:,.0f}" if np.isfinite(outcome.mib) else "–"
+    mine = outcome is first
+    cells = [side.name, seconds, "" if mine else ratio(first.cpu, outcome.cpu), memory]
+    cells.append("" if mine else ratio(max(first.mib, 1), outcome.mib))
+    if outcome.failure:
+        cells[0] += f": **{outcome.failure}**".replace("|", "/")
+    cells += [f"{figures[name]:.5g}" if name in figures else "–" for name in names]
     return "| " + " | ".join(cells) + " |"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sets only, under five minutes")
-    quick = parser.parse_args().quick
-    lines = [
-        "# Speed, side by side",
-        "",
-        "Same standardised data, default parameters unless both must agree, one thread, one process a fit, one run.",
-        "CPU seconds of `fit`; the ratio is theirs to ours. Where both minimise the same objective its value is given:",
-        "lower is better.",
-        "",
-        "| method | data | size | peer | ours, s | theirs, s | ratio | MiB ours / theirs | objective ours / theirs |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        for name, (X, y) in data_sets(quick).items():
-            data = folder / "data.npz"
-            np.savez(data, X=X, y=y)
-            for contest in CONTESTS:
-                ours = fit(sys.executable, "isometry", *contest.ours, data, folder)
-                theirs = fit(str(python(contest.environment)), *contest.theirs, data, folder)
-                lines.append(row(contest, name, X, y, ours, theirs))
-                print(lines[-1], flush=True)
-    if not quick:
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text("\n".join([*lines, ""]))
-        print(f"written: {RESULTS.relative_to(RESULTS.parents[2])}")
+    parser.add_argument("--quick", action="store_true", help="small contests only; nothing is written")
+    parser.add_argument("--only", nargs="+", default=[], help="contests whose title or data contain one of these words")
+    parser.add_argument("--limit", type=float, help="seconds a fit may take (default 300, quick 60)")
+    parser.add_argument("--threads", type=int, default=1, help="of BLAS and OpenMP, on all sides (default 1)")
+    parser.add_argument("--no-scaling", action="store_true", help="leave out the curves over n and d")
+    args = parser.parse_args()
+    limit, started = args.limit or (60 if args.quick else 300), time.monotonic()
+    contests = [c for c in all_contests() if c.small or not args.quick]
+    if args.only:
+        contests = [c for c in contests if any(word.lower() in f"{c.title} {c.data}".lower() for word in args.only)]
+    lines = [INTRODUCTION.format(threads=args.threads, s="" if args.threads == 1 else "s", limit=limit, gib=9)]
+    for contest in contests:
+        try:
+            stored(contest.data)
+        except FileNotFoundError:
+            lines += ["", f"### {contest.title}: {contest.data}", "", "Left out: the data set is not at hand."]
+            print(lines[-1], flush=True)
+            continue
+        lines += rows(contest, limit=limit, threads=args.threads)
+    if not (args.quick or args.only or args.no_scaling):
+        lines += scaling(limit=limit, threads=args.threads)
+    minutes = (time.monotonic() - started) / 60
+    print(f"{len(contests)} contests on {len({c.data for c in contests} & set(SETS))} sets in {minutes:.1f} minutes")
+    if args.quick or args.only:
+        print("nothing was written: only a complete run is a result")
+        return 0
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text("\n".join([*lines, ""]))
+    print(f"written: {RESULTS.relative_to(RESULTS.parents[2])}")
     return 0
 
 

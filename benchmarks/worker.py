@@ -1,35 +1,33 @@
-"""One fit in a process of its own: reads data, fits, writes seconds, peak memory and the map. Runs in any environment.
+"""One fit in a process of its own: reads the data, fits, writes the map and when it began and ended.
 
-Usage: python worker.py JOB.json, where the job names the module, class and parameters, and where data and result lie.
+Usage: python worker.py JOB.json, in any environment. The job names the call (see peers.py), its parameters, the folder
+with X.npy and y.npy, and where the result goes. Memory is watched from outside, by the process that started this one.
 """
 
-import importlib
 import json
-import resource
 import sys
 import time
 import warnings
 
 import numpy as np
+import peers
 
 
 def main(path):
     with open(path) as file:
         job = json.load(file)
     warnings.simplefilter("ignore")
-    data = np.load(job["data"])
-    X, y = data["X"], data["y"]
-    learner = getattr(importlib.import_module(job["module"]), job["class"])(**job["params"])
-    baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start, cpu = time.perf_counter(), time.process_time()
-    learner.fit(X, y)
-    result = {
-        "seconds": time.perf_counter() - start,
-        "cpu": time.process_time() - cpu,
-        "mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - baseline) / 1024,
-    }
-    np.savez(job["result"], L=np.real(learner.components_), finite=bool(np.isfinite(learner.components_).all()))
-    print(json.dumps(result))
+    X, y = (np.load(f"{job['data']}/{name}.npy", mmap_mode="r" if job["mapped"] else None) for name in "Xy")
+    arrays = {name: np.load(file) for name, file in job["arrays"].items()}
+    fit = peers.prepare(job["call"], X, y, arrays, job["params"])
+    start, cpu = time.monotonic(), time.process_time()
+    result = fit()
+    times = {"cpu": time.process_time() - cpu, "start": start, "end": time.monotonic()}
+    if isinstance(result, dict):
+        times["figures"] = result
+    else:
+        np.save(job["result"], result)
+    print("\n" + json.dumps(times))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,13 @@
-"""Few labels, many samples: LLERegularizedML also keeps the geometry of the unlabelled ones. 1-NN to labelled rows.
+"""Few labels, many samples: LLERegularizedML learns the noise from the unlabelled ones. 1-NN to the labelled rows.
 
-It and TraceRatioML beat Euclidean on isolet by ten points and more. What the unlabelled rows add
-over TraceRatioML, which does not see them, is small: nothing on isolet, one to three points on usps, inside the
-intervals. With ten labels of a class FisherML, which may stretch directions too, is better on isolet.
+What the neighbours of a sample cannot rebuild of it is mostly noise, and no label is needed to see it. A few labels say
+little about the scatter within classes: with two or three, the same method without the unlabelled rows falls behind by
+three points and more. On usps it beats all others from three labels on, if only by one or two points, and from ten on
+not clearly. On isolet, where FisherML with a ridge does well, it ends level or up to two points below that.
+
+The settings (algorithm "gevp", 30 components, reg=1, which is the default, and FisherML's ridge) were chosen on two
+other sets, optdigits and mnist, but not blindly: four other settings had been run on isolet and usps before, and these
+gave the idea to weigh samples against pairs. Features are not standardised: they share a unit.
 
 Run with: python -m examples.few_labels
 """
@@ -14,33 +19,32 @@ from typing import Any
 
 import numpy as np
 from sklearn.decomposition import PCA
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from examples.contest import Split, contest, draw_curves, panels, report, save, splits
+from examples.contest import Scores, Split, contest, draw_curves, panels, report, save, splits
 from examples.data import load
 from isometry import Euclidean, FisherML, LLERegularizedML, TraceRatioML
 from isometry.core.linalg import SingularMatrixWarning
 from isometry.eval import knn_hits
 
-N_DIMS, N_COMPONENTS = 50, 30  # of PCA; of the trace ratios, where c − 1 directions are too few with so few labels
+N_DIMS, N_COMPONENTS = 50, 30  # of PCA; of the metric: c − 1 directions are too few with so few labels
+SPECIAL, NOT_DRAWN = "LLERegularizedML, all rows", "TraceRatioML, labelled rows"
 LEARNERS = {  # and whether it takes unlabelled rows
     "Euclidean": (Euclidean, False),
-    "FisherML, labelled rows only": (FisherML, False),
-    "TraceRatioML, labelled rows only": (lambda: TraceRatioML(N_COMPONENTS), False),
-    "LLERegularizedML, all rows": (lambda: LLERegularizedML(N_COMPONENTS, reg=1.0), True),
+    "FisherML(reg=0.1), labelled rows": (lambda: FisherML(reg=0.1), False),
+    NOT_DRAWN: (lambda: TraceRatioML(N_COMPONENTS), False),
+    "LLERegularizedML, labelled rows": (lambda: LLERegularizedML(N_COMPONENTS, algorithm="gevp"), False),
+    SPECIAL: (lambda: LLERegularizedML(N_COMPONENTS, algorithm="gevp"), True),
 }
-SETS = {"isolet": 26, "usps": 10}  # classes
-N_TRAIN, N_TEST = 800, 600
+SETS, SIZES = {"isolet": 26, "usps": 10}, [2, 3, 5, 10]  # classes; labels of each
+N_SPLITS, N_TRAIN, N_TEST = 10, 1000, 500
 
 
-def score(learner: Any, X: np.ndarray, y: np.ndarray, split: Split, per_class: int, semi: bool) -> float:
+def score(learner: Any, Z: np.ndarray, y: np.ndarray, split: Split, per_class: int, semi: bool) -> float:
     """Learn from ``per_class`` labels of each class; the other training rows have the label −1, or are left out."""
     train, test = split
     order = np.random.default_rng(0).permutation(train)
     labelled = np.concatenate([order[y[order] == c][:per_class] for c in np.unique(y)])
-    prepare = make_pipeline(StandardScaler(), PCA(N_DIMS, random_state=0)).fit(X[train])
-    Z, known = prepare.transform(X), np.full(len(y), -1)
+    Z, known = PCA(N_DIMS, random_state=0).fit(Z[train]).transform(Z), np.full(len(y), -1)
     known[labelled] = y[labelled]
     rows = train if semi else labelled
     learner.fit(Z[rows], known[rows])
@@ -53,21 +57,17 @@ def main() -> None:
     figure, *axes = panels(len(SETS), 3.8)
     for ax, (name, n_classes) in zip(axes, SETS.items(), strict=True):
         X, y = load(name)
-        plan, sizes = splits(y, 6, N_TRAIN, N_TEST), [2, 3, 5, 10]
-        curves = {learner: [] for learner in LEARNERS}
-        for size in sizes:
-            scores = {}
+        plan = splits(y, N_SPLITS, N_TRAIN, N_TEST)
+        curves: dict[str, list[list[float]]] = {learner: [] for learner in LEARNERS}
+        for size in SIZES:
+            scores: Scores = {}
             for learner, (make, semi) in LEARNERS.items():
                 task = lambda m, s, semi=semi, size=size, X=X, y=y: score(m, X, y, s, size, semi)  # noqa: E731
                 scores |= contest({learner: make}, plan, task)
                 curves[learner].append(scores[learner])
-            report(
-                f"{name}, {n_classes} classes, {size} labels of each: accuracy of 1-NN",
-                scores,
-                {"LLERegularizedML, all rows"},
-            )
-        title = f"{name}: {N_TRAIN} rows, few of them labelled"
-        draw_curves(ax, sizes, curves, "LLERegularizedML, all rows", title)
+            report(f"{name}, {n_classes} classes, {size} labels of each: accuracy of 1-NN", scores, {SPECIAL})
+        del curves[NOT_DRAWN]
+        draw_curves(ax, SIZES, curves, SPECIAL, f"{name}: {N_TRAIN} rows, few of them labelled")
         ax.set(xlabel="labels of each class", ylabel="accuracy of 1-NN")
     save(figure, "few_labels")
 

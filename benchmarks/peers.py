@@ -1,0 +1,131 @@
+"""How each library is called. Imported in the library's own environment, so it needs no more than NumPy itself.
+
+Every function prepares a fit on (X, y) and returns it: what is imported and constructed here is not measured. A fit
+returns a map L (p, d), complex or not finite if that is what the library learned, or a dict of figures.
+"""
+
+from functools import partial
+
+import numpy as np
+
+
+def isometry(X, y, name, **params):
+    import isometry as package
+
+    learner = getattr(package, name)(**params)
+    return lambda: learner.fit(X, y).components_
+
+
+def isometry_pairs(X, y, name, pairs, **params):
+    """From listed pairs (m, 3): i, j, similar."""
+    import isometry as package
+
+    i, j, similar = pairs.T
+    learner, side = getattr(package, name)(**params), package.Pairs(i, j, similar.astype(bool), n=len(X))
+    return lambda: learner.fit(X, side).components_
+
+
+def isometry_chunks(X, y, name, rows, **params):
+    """From a Dask array with so many rows a chunk; each is read when it is needed (from_array would copy it all)."""
+    import dask
+    import dask.array as da
+
+    import isometry as package
+
+    def lazily(array):
+        read, parts = dask.delayed(lambda start: np.asarray(array[start : start + rows]), pure=False), []
+        for start in range(0, len(array), rows):
+            shape = (min(rows, len(array) - start), *array.shape[1:])
+            parts.append(da.from_delayed(read(start), shape, array.dtype))
+        return da.concatenate(parts)
+
+    learner = getattr(package, name)(**params)
+    return lambda: learner.fit(lazily(X), lazily(y)).components_
+
+
+def isometry_retrieval(X, y):
+    from isometry.eval import retrieval
+
+    def measure():
+        values = retrieval(X, y, ks=(1,)).mean()
+        return {"recall@1": values["recall@1"], "map@r": values["map@r"]}
+
+    return measure
+
+
+def product(X, y):
+    """One matrix product, the yardstick of closed forms."""
+    return lambda: {"trace": float(np.trace(X.T @ X))}
+
+
+def scikit_learn_nca(X, y, **params):
+    from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+    learner = NeighborhoodComponentsAnalysis(**params)
+    return lambda: learner.fit(X, y).components_
+
+
+def metric_learn(X, y, name, **params):
+    import metric_learn as package
+
+    learner = getattr(package, name)(**params)
+    return lambda: learner.fit(X, y).components_
+
+
+def metric_learn_pairs(X, y, name, pairs, bounds=None, **params):
+    import metric_learn as package
+
+    learner = getattr(package, name)(**params)
+    options = {} if bounds is None else {"bounds": bounds}
+    tuples, signs = np.stack([X[pairs[:, 0]], X[pairs[:, 1]]], axis=1), np.where(pairs[:, 2], 1, -1)
+    return lambda: learner.fit(tuples, signs, **options).components_
+
+
+def pylmnn(X, y, **params):
+    from pylmnn import LargeMarginNearestNeighbor
+
+    learner = LargeMarginNearestNeighbor(**params)
+    return lambda: learner.fit(X, y).components_
+
+
+def mlpack_lmnn(X, y, **params):
+    from mlpack import lmnn
+
+    return lambda: lmnn(input_=X, labels=y, **params)["output"].T  # it multiplies rows from the right
+
+
+def pydml(X, y, name, **params):
+    import dml
+
+    learner = getattr(dml, name)(**params)
+    return lambda: np.asarray(learner.fit(X, y).transformer())
+
+
+def accuracy_calculator(X, y):
+    """pytorch-metric-learning with faiss; the depth that MAP@R needs is its cheapest exact setting."""
+    import torch
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+    calculator = AccuracyCalculator(
+        include=("precision_at_1", "mean_average_precision_at_r"), k="max_bin_count", device=torch.device("cpu")
+    )
+
+    def measure():
+        values = calculator.get_accuracy(torch.from_numpy(X), torch.from_numpy(y))
+        return {"recall@1": values["precision_at_1"], "map@r": values["mean_average_precision_at_r"]}
+
+    return measure
+
+
+CALLS = {
+    function.__name__: function
+    for function in (
+        *(isometry, isometry_pairs, isometry_chunks, isometry_retrieval, product),
+        *(scikit_learn_nca, metric_learn, metric_learn_pairs, pylmnn, mlpack_lmnn, pydml, accuracy_calculator),
+    )
+}
+
+
+def prepare(call, X, y, arrays, params):
+    """The fit that a job describes; ``arrays`` are parameters that JSON cannot hold."""
+    return partial(CALLS[call], X, y)(**params, **arrays)
