@@ -14,6 +14,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from isometry.base import LinearMetric
+from isometry.core.linalg import fix_signs, row_range
 from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
 from isometry.supervision import Chunklets, Labels, Pairs, as_supervision
 
@@ -101,7 +102,24 @@ class MomentsMetric(LinearMetric):
         X = X.rechunk({1: -1})
         return X.map_blocks(self._transform, dtype=X.dtype, chunks=(X.chunks[0], (len(self.components_),)))
 
+    @property
+    def _in_row_space(self) -> bool:
+        """Whether the metric is blind to directions without variance: n < d samples are solved in n − 1 of them."""
+        return False
+
+    def _room_for_components(self, r: int) -> int | None:
+        """``n_components``, if given, but no more than the r dimensions that the rows were reduced to."""
+        p = self._check_n_components(self.n_features_in_)
+        return None if p is None else min(p, r)
+
     def _fit(self, X, side):
+        if X.shape[1] <= len(X) or not self._in_row_space:
+            return self._fit_rows(X, side)
+        Q = row_range(X).astype(X.dtype)  # (d, r)
+        self._fit_rows((X - X.mean(axis=0)) @ Q, side)
+        self._set_components(fix_signs(self.components_ @ Q.T), X.dtype)
+
+    def _fit_rows(self, X, side):
         if isinstance(side, Pairs):
             moments = ListedMoments(X, side.similar, side.dissimilar)
         else:

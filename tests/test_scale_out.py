@@ -16,6 +16,7 @@ from isometry import (
     GMML,
     IGML,
     RCA,
+    Chunklets,
     Covariance,
     FisherML,
     Labels,
@@ -425,3 +426,21 @@ def test_compare_on_a_cluster_is_compare(client, data):
     for a, b in zip(here.results, there.results, strict=True):
         assert not b.failures
         assert_allclose(b.values, a.values, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [RCA(), RCA(3), DCA(), DCA(algorithm="hoi"), FisherML(), FisherML(2, constraint="trace"), Covariance(), GMML()],
+    ids=str,
+)
+def test_fewer_samples_than_features_are_solved_among_their_own_dimensions(learner):
+    """The same metric as in all dimensions."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((24, 40)), np.arange(24) % 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        reduced = clone(learner).fit(X, y)
+        whole = clone(learner)
+        whole.n_features_in_ = 40
+        whole._fit_rows(X, Labels(y).to(Chunklets) if Chunklets in learner._sees else Labels(y))
+    assert_allclose(reduced.mahalanobis_, whole.mahalanobis_, atol=1e-6 * np.abs(whole.mahalanobis_).max())

@@ -46,13 +46,17 @@ class GMML(MomentsMetric):
         self.reg = reg
         self.prior = prior
 
+    @property
+    def _in_row_space(self):
+        return self.reg == 0  # else the prior acts everywhere
+
     def _fit_moments(self, moments):
         if not 0 <= self.t <= 1:
             raise ValueError(f"t={self.t} must lie in [0, 1]")
         if self.reg < 0:
             raise ValueError(f"reg={self.reg} must not be negative")
         S, D = moments.mean_pair_scatters()
-        p = self._check_n_components(len(S))
+        p = self._room_for_components(len(S))
         if self.reg > 0:
             W0 = self._prior(moments, len(S))
             L = inverse_geodesic_factor(S + self.reg * sla.inv(W0), D + self.reg * W0, self.t)

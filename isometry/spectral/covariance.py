@@ -50,6 +50,10 @@ class Covariance(MomentsMetric):
         self.shrinkage = shrinkage
         self.tol = tol
 
+    @property
+    def _in_row_space(self):
+        return self.shrinkage is None
+
     def _groups(self, side, n):
         if self.covariance not in ("total", "within"):
             raise ValueError(f"covariance={self.covariance!r} must be 'total' or 'within'")
@@ -68,7 +72,7 @@ class Covariance(MomentsMetric):
     def _fit_moments(self, moments):
         S = moments.pooled() / (moments.counts.sum() - moments.n_classes)
         d = len(S)
-        p = self._check_n_components(d)
+        p = self._room_for_components(d)
         if self.shrinkage is not None:
             s = _ledoit_wolf(moments) if self.shrinkage == "ledoit_wolf" else self.shrinkage
             S = (1 - s) * S + s * np.trace(S) / d * np.eye(d)

@@ -32,6 +32,7 @@ class DCA(MomentsMetric):
 
     _sees = (Chunklets,)
     _needs = ("similar", "dissimilar")
+    _in_row_space = True
 
     def __init__(self, n_components=None, *, algorithm="gevp", within="chunklet_mean", reg=1e-8):
         self.n_components = n_components
@@ -53,7 +54,7 @@ class DCA(MomentsMetric):
         weights = several / (n * several.sum()) if self.within == "chunklet_mean" else np.full(len(n), 1 / n.sum())
         (C_w,) = moments.within(weights)
         C_b = scatter(moments.means, moments.differ.astype(float)) / moments.differ.sum()
-        p = self._check_n_components(len(C_w))
+        p = self._room_for_components(len(C_w))
         V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, self.reg)
         self._set_components(fix_signs(V[:, :p].T), moments.dtype)
 

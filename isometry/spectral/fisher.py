@@ -47,6 +47,7 @@ class FisherML(MomentsMetric):
 
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
+    _in_row_space = True
 
     def __init__(self, n_components="auto", *, constraint="scatter", reg=1e-6, solver="eigen"):
         self.n_components = n_components
@@ -61,7 +62,7 @@ class FisherML(MomentsMetric):
             raise ValueError(f"solver={self.solver!r} is unknown; expected 'eigen', or 'sdp' with constraint='trace'")
         M_S, M_D = moments.mean_pair_scatters()
         d = len(M_S)
-        p = self._check_n_components(d)
+        p = self._room_for_components(d)
         if self.constraint == "scatter":
             values, V = top_eigenvectors(M_D, M_S, reg=self.reg)
             separating = values > 1  # dissimilar pairs spread more than similar ones

@@ -30,6 +30,7 @@ class RCA(MomentsMetric):
 
     _sees = (Chunklets,)
     _needs = ("similar",)
+    _in_row_space = True
     _pooled = True
 
     def __init__(self, n_components=None, *, reduction="pca", reg=0.0):
@@ -41,7 +42,7 @@ class RCA(MomentsMetric):
         if self.reduction not in REDUCTIONS:
             raise ValueError(f"reduction={self.reduction!r} is unknown; expected 'pca' or 'fisher'")
         within = moments.pooled()
-        p = self._check_n_components(len(within))
+        p = self._room_for_components(len(within))
         C, T = within / moments.counts.sum(), moments.covariance(within)
         if p is not None and self.reduction == "pca":
             Q = top_eigenvectors(T, p=p)[1]  # (d, p)

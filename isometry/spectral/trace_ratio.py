@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from isometry.core.linalg import column_range, fix_signs, row_range, top_eigenvectors
+from isometry.core.linalg import column_range, fix_signs, top_eigenvectors
 from isometry.core.solve import Solution, trace_ratio
 from isometry.moments import MomentsMetric
 from isometry.supervision import Labels, Pairs
@@ -38,6 +38,7 @@ class TraceRatioML(MomentsMetric):
 
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
+    _in_row_space = True
 
     def __init__(self, n_components="auto", *, lam="auto", max_iter=50, tol=1e-10):
         self.n_components = n_components
@@ -45,18 +46,11 @@ class TraceRatioML(MomentsMetric):
         self.max_iter = max_iter
         self.tol = tol
 
-    def _fit(self, X, side):
-        if X.shape[1] <= len(X):
-            return super()._fit(X, side)
-        Q = row_range(X)  # n < d: work where the samples are
-        super()._fit((X - X.mean(axis=0)) @ Q, side)
-        self._set_components(fix_signs(self.components_ @ Q.T), X.dtype)
-
     def _fit_moments(self, moments):
         if isinstance(self.lam, str) and self.lam != "auto":
             raise ValueError(f"lam={self.lam!r} is unknown; expected 'auto' or a number")
         M_S, M_D = moments.mean_pair_scatters()
-        p = self._check_n_components(self.n_features_in_)
+        p = self._room_for_components(len(M_S))
         few = 2 if moments.n_classes is None else moments.n_classes - 1
         U, self.ratio_, solution = ratio_directions(
             M_D, M_S, p, few=few, lam=self.lam, max_iter=self.max_iter, tol=self.tol

@@ -596,6 +596,7 @@ def test_D27_equals_the_loop(gamma):
     loss = with_centers(SoftTriple(4, 4, 3, gamma=gamma), centers)
     close(loss(z, y), expected, 1e-10)
     close(loss(z, F.one_hot(y, 4).double()), expected, 1e-10)
+    assert_close(gradient(loss, z, F.one_hot(y, 4).double()), gradient(loss, z, y), rtol=1e-9, atol=1e-12)
 
 
 def test_D27b_one_centre_is_a_cosine_softmax_with_margin():

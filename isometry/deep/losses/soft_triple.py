@@ -53,10 +53,22 @@ class SoftTriple(ProxyForm, SlopeForm):
         return self.centers
 
     def compute(self, z, y, refs, ref_y, self_index):
-        pos, neg = masks(y, ref_y)  # (B, C)
-        totals = self.totals(pos, neg)
-        f = lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals)  # noqa: E731
+        if y.ndim == 1:
+            f = lambda rows, D: self.cross_entropy(D, y[rows], len(z))  # noqa: E731
+        else:
+            pos, neg = masks(y, ref_y)  # (B, C)
+            totals = self.totals(pos, neg)
+            f = lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals)  # noqa: E731
         return _SoftTriple.apply(unit(z), refs, self.gamma, self.tau, f)
+
+    def cross_entropy(self, D: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """``slopes`` for one class an anchor, n of them in the batch: the same in fewer steps."""
+        own = y[:, None]
+        s = D.mul(-self.la).scatter_add_(1, own, D.new_full(own.shape, -self.la * self.margin))
+        log_p = s.log_softmax(1)
+        value = log_p.gather(1, own).sum() / -n
+        C = log_p.exp_().scatter_add_(1, own, D.new_full(own.shape, -1.0))
+        return value, C.mul_(-self.la / n)
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
         return n_anchors(pos)
