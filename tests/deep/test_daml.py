@@ -12,7 +12,19 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.testing import assert_close
 
-from isometry.deep import DAML, MLP, BatchHard, DeepMetric, LinearMap, NCALoss, NPair, ProxyNCA, Trainer, Triplet
+from isometry.deep import (
+    DAML,
+    MLP,
+    BatchHard,
+    DeepMetric,
+    EasyPositive,
+    LinearMap,
+    NCALoss,
+    NPair,
+    ProxyNCA,
+    Trainer,
+    Triplet,
+)
 from isometry.deep.objectives.daml import Frozen
 from isometry.eval import retrieval
 from tests.deep.batches import batch
@@ -344,3 +356,12 @@ def test_digits_keep_their_order_under_attack():
         scores.append(retrieval(trainer.embed(test - train.mean(0)).numpy(), y_test, ks=(1,)).mean())
     assert np.mean([s["recall@1"] for s in scores]) >= 0.95
     assert np.mean([s["map@r"] for s in scores]) > 0.6
+
+
+def test_a_miner_that_gives_no_triplets_leaves_the_choice_to_chance():
+    objective = DAML(6, Triplet(1.0, miner=EasyPositive("all"), distance="sqeuclidean", normalize=False))
+    torch.manual_seed(0)
+    z, y = torch.randn(12, 3), torch.arange(12) % 3
+    plain = DAML(6)
+    for mine, random in zip(objective.triples(z, y), plain.triples(z, y), strict=True):
+        assert torch.equal(mine, random)

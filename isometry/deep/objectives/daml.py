@@ -108,8 +108,9 @@ class DAML(nn.Module):
         """Anchors, positives and negatives as rows of the batch."""
         pos, neg = masks(y, self_index=torch.arange(len(y), device=y.device))
         with torch.autocast(z.device.type, enabled=False):
-            if isinstance(self.loss, Loss) and isinstance(self.loss.miner, TripleMiner):
-                return self.loss.miner.triples(self.loss.distances(z, z), pos, neg)
+            miner = self.loss.miner if isinstance(self.loss, Loss) else None
+            if isinstance(self.loss, Loss) and isinstance(miner, TripleMiner) and miner.gives_triples:
+                return miner.triples(self.loss.distances(z, z), pos, neg)
             return self.one_each.triples(sqeuclidean(z, z), pos, neg)
 
     def generator_loss(self, made: Tensor, features: Tensor, fooled: Tensor, z: Tensor, triples: Triples) -> Tensor:
