@@ -13,6 +13,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from isometry.core.files import taking_place
 
 FORMAT = "isometry checkpoint 1"
 
@@ -97,26 +100,9 @@ class Checkpoints:
         save_checkpoint(self.path("last"), {**state, "settings": self.settings, "has_best": best is not None})
 
 
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> AbstractContextManager[Path]:
     """A temporary file that takes the place of ``path`` if the block succeeds; if not, the old file stays."""
-    temporary = path.with_name(f".{path.name}.part")  # one name: what a killed run has left is written over
-    try:
-        yield temporary
-        _flush(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if os.name == "posix":
-        _flush(path.parent)  # the new name must survive a crash as well as the bytes do
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    return taking_place(path.with_name(f".{path.name}.part"), path)  # one name: a killed run's is written over
 
 
 def _pack(value: Any, tensors: dict[str, Tensor], where: str) -> Any:

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from isometry.core.files import taking_place
+
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[Path]:
@@ -27,23 +29,9 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         raise OSError(error.errno, f"cannot write into this folder ({error.strerror})", str(path.parent)) from error
     os.close(handle)
     temporary = Path(name)
-    try:
+    with taking_place(temporary, path):
         yield temporary
-        _flush(temporary)
         temporary.chmod(_mode(path))
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if os.name == "posix":
-        _flush(path.parent)  # the new name must survive a crash as well as the bytes do
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _mode(path: Path) -> int:

@@ -44,7 +44,7 @@ from isometry.deep import (
 from isometry.deep.objectives.reconstruction import PENALTIES, draw_rows, squared_products
 from isometry.deep.objectives.variational import kl_to_standard_normal
 from isometry.registry import get
-from tests.deep.test_trainer import start_two
+from tests.deep.processes import results_of_two
 
 torch.set_num_threads(1)
 
@@ -788,19 +788,7 @@ def distributed_main(folder):
 
 def test_two_processes_equal_one(tmp_path):
     """The same noise, the same statistics of the code, and the same weights, though the batch is cut unevenly."""
-    script = tmp_path / "main.py"
-    script.write_text(
-        f"from tests.deep.test_autoencoders import distributed_main\ndistributed_main({str(tmp_path)!r})\n"
-    )
-    processes = start_two("by hand", script)
-    try:
-        for process in processes:
-            _, said = process.communicate(timeout=120)
-            assert process.returncode == 0, said
-    finally:
-        for process in processes:
-            process.kill()
-    ranks = [torch.load(tmp_path / f"rank{r}.pt", weights_only=True) for r in range(2)]
+    ranks = results_of_two("tests.deep.test_autoencoders", tmp_path)
     for key in RUNS:
         history, weights = trained(key, epochs=2)
         for found, parts in (rank[key] for rank in ranks):

@@ -35,7 +35,7 @@ from isometry.deep import (
 from isometry.deep.functional import get_distance
 from isometry.deep.objectives.prototypes import class_means
 from isometry.eval import few_shot
-from tests.deep.test_trainer import start_two
+from tests.deep.processes import results_of_two
 
 torch.set_num_threads(1)
 MODES = ("maml", "fomaml", "sequential")
@@ -781,17 +781,7 @@ def distributed_main(folder):
 
 def test_two_processes_share_the_tasks(tmp_path):
     """Each process has episodes of its own; a step takes the mean gradient over them all, and weights stay equal."""
-    script = tmp_path / "main.py"
-    script.write_text(f"from tests.deep.test_few_shot import distributed_main\ndistributed_main({str(tmp_path)!r})\n")
-    processes = start_two("by hand", script)
-    try:
-        for process in processes:
-            _, said = process.communicate(timeout=120)
-            assert process.returncode == 0, said
-    finally:
-        for process in processes:
-            process.kill()
-    ranks = [torch.load(tmp_path / f"rank{r}.pt", weights_only=True) for r in range(2)]
+    ranks = results_of_two("tests.deep.test_few_shot", tmp_path)
     X, y = labelled_samples()
     table = Table(X, y)
     plans = [EpisodeSampler(y, 3, 1, 2, 3, rank=rank, world_size=2) for rank in (0, 1)]

@@ -29,7 +29,7 @@ from isometry.deep.engine import make_accelerator
 from isometry.deep.objectives.multimodal import DenoisingLevel
 from isometry.deep.samplers import current_place
 from tests.deep.batches import A, Y, batch, mean, ordered_pairs, sq
-from tests.deep.test_trainer import start_two
+from tests.deep.processes import results_of_two
 
 torch.set_num_threads(1)
 SIZES = (3, 2, 4)
@@ -424,17 +424,7 @@ KEYS = ("multimodal", "daml", "siamese")
 
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path):
-    script = tmp_path / "main.py"
-    script.write_text(f"from tests.deep.test_multimodal import distributed_main\ndistributed_main({str(tmp_path)!r})\n")
-    processes = start_two("by hand", script)
-    try:
-        for process in processes:
-            _, said = process.communicate(timeout=120)
-            assert process.returncode == 0, said
-    finally:
-        for process in processes:
-            process.kill()
-    ranks = [torch.load(tmp_path / f"rank{r}.pt", weights_only=True) for r in range(2)]
+    ranks = results_of_two("tests.deep.test_multimodal", tmp_path)
     for key in KEYS:
         losses, weights = trained(key)
         assert losses[0] != losses[1]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import socket
-import subprocess
-import sys
 from itertools import chain
 
 import numpy as np
@@ -37,6 +34,7 @@ from isometry.deep import (
 from isometry.deep.batches import hold_out
 from isometry.deep.objective import on_sphere
 from isometry.eval import retrieval
+from tests.deep.processes import results_of_two
 
 torch.set_num_threads(1)
 SMALL = {"classes_per_batch": 4, "samples_per_class": 3}
@@ -520,43 +518,9 @@ def distributed_main(folder):
     torch.save({key: trained(key) for key in DISTRIBUTED}, f"{folder}/rank{os.environ['RANK']}.pt")
 
 
-def start_two(launcher, script):
-    """The two processes, or the launcher that starts them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.getcwd()}
-    if launcher == "torchrun":
-        command = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node",
-            "2",
-            "--master-port",
-            port,
-            script,
-        ]
-        return [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)]
-    env |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    places = ({"RANK": rank, "LOCAL_RANK": rank} for rank in "01")
-    command = [sys.executable, script]
-    return [subprocess.Popen(command, env=env | place, stderr=subprocess.PIPE, text=True) for place in places]
-
-
 @pytest.mark.parametrize("launcher", ["by hand", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_two_processes_equal_one(tmp_path, launcher):
-    script = tmp_path / "main.py"
-    script.write_text(f"from tests.deep.test_trainer import distributed_main\ndistributed_main({str(tmp_path)!r})\n")
-    processes = start_two(launcher, script)
-    try:
-        for process in processes:
-            _, said = process.communicate(timeout=120)
-            assert process.returncode == 0, said
-    finally:
-        for process in processes:
-            process.kill()
-    ranks = [torch.load(tmp_path / f"rank{r}.pt", weights_only=True) for r in range(2)]
+    ranks = results_of_two("tests.deep.test_trainer", tmp_path, launcher)
     for key in DISTRIBUTED:
         history, weights = trained(key)
         assert history["loss"][0] != history["loss"][1]

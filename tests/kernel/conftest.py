@@ -3,22 +3,13 @@
 import numpy as np
 import pytest
 
+from tests.differences import central_differences
+
 
 def kernel_by_loops(k, X, Y=None):
     """(n, m) k(x_i, y_j), one by one."""
     Y = X if Y is None else Y
     return np.array([[k(x, y) for y in Y] for x in X])
-
-
-def central_differences(f, x, h=1e-6):
-    """∂f/∂x for an array x of any shape."""
-    x = np.asarray(x, dtype=np.float64)
-    g = np.empty(x.shape)
-    for index in np.ndindex(x.shape):
-        e = np.zeros(x.shape)
-        e[index] = h
-        g[index] = (f(x + e) - f(x - e)) / (2 * h)
-    return g
 
 
 @pytest.fixture

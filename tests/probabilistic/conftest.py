@@ -3,16 +3,7 @@
 import numpy as np
 import pytest
 
-
-def central_differences(f, x, h=1e-6):
-    """∂f/∂x for an array x of any shape."""
-    x = np.asarray(x, dtype=np.float64)
-    g = np.empty(x.shape)
-    for k in np.ndindex(x.shape):
-        e = np.zeros(x.shape)
-        e[k] = h
-        g[k] = (f(x + e) - f(x - e)) / (2 * h)
-    return g
+from tests.differences import central_differences
 
 
 @pytest.fixture
