@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric, MetricLearner
 from isometry.core.kernels import KernelMap, fit_kernel_map
+from isometry.parameters import KW_ONLY, Seed, parameters
 
 __all__ = ["KernelMetric", "Kernelized"]
 
@@ -67,6 +68,7 @@ class KernelMetric(MetricLearner):
         return tags
 
 
+@parameters
 class Kernelized(KernelMetric):
     """Run a learner in the feature space of a kernel: φ(x) = K^{-1/2} k(X, x), then the linear method.
 
@@ -93,30 +95,17 @@ class Kernelized(KernelMetric):
     landmarks_, kernel_means_ : (m, d), (m,); None for a precomputed kernel, or one that is not centred
     """
 
-    def __init__(
-        self,
-        learner: Any,
-        kernel: Any = "rbf",
-        *,
-        gamma=None,
-        degree=3,
-        coef0=1.0,
-        landmarks=None,
-        center=False,
-        variance=1.0,
-        max_rank=None,
-        random_state=None,
-    ):
-        self.learner = learner
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.landmarks = landmarks
-        self.center = center
-        self.variance = variance
-        self.max_rank = max_rank
-        self.random_state = random_state
+    learner: Any
+    kernel: Any = "rbf"
+    _: KW_ONLY
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1.0
+    landmarks: Any = None
+    center: bool = False
+    variance: float = 1.0
+    max_rank: int | None = None
+    random_state: Seed = None
 
     @property
     def _needs(self):

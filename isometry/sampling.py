@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 
 from isometry.core.edges import Edges, ListedEdges, Loss, TriangleEdges
 from isometry.core.graph import nearest_allowed, target_neighbors
+from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Supervision, Triplets
 
 __all__ = ["AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"]
@@ -35,15 +36,16 @@ class AllPairs(Sampler):
         return labels
 
 
+@parameters
 class RandomPairs(Sampler):
     """``n`` similar and ``n`` dissimilar pairs, uniform over pairs, without replacement.
 
     ``balanced=True`` draws the class of a similar pair uniformly instead, so that small classes count as much as large.
     """
 
-    def __init__(self, n: int = 100_000, *, balanced: bool = False):
-        self.n = n
-        self.balanced = balanced
+    n: int = 100_000
+    _: KW_ONLY
+    balanced: bool = False
 
     def draw(self, X, labels, rng):
         n_c, n = labels.counts.astype(float), float(labels.counts.sum())
@@ -63,11 +65,11 @@ class RandomPairs(Sampler):
         return Pairs.from_edges(similar, dissimilar, len(labels))
 
 
+@parameters
 class NeighborPairs(Sampler):
     """Each sample with its k nearest samples of the same label and its k nearest of other labels."""
 
-    def __init__(self, k: int = 3):
-        self.k = k
+    k: int = 3
 
     def draw(self, X, labels, rng):
         codes = labels.codes
@@ -78,11 +80,11 @@ class NeighborPairs(Sampler):
         return Pairs.from_edges(EdgeList.make(*_unique(si, sj)), EdgeList.make(*_unique(di, dj)), len(X))
 
 
+@parameters
 class NeighborTriplets(Sampler):
     """Each sample with its k nearest of the same label, against its k nearest of other labels: k² triplets a sample."""
 
-    def __init__(self, k: int = 3):
-        self.k = k
+    k: int = 3
 
     def draw(self, X, labels, rng):
         codes = labels.codes
@@ -95,12 +97,13 @@ class NeighborTriplets(Sampler):
         return Triplets(a[keep], p[keep], n[keep], n_samples=len(X))
 
 
+@parameters
 class RandomChunklets(Sampler):
     """Random groups of ``size`` samples within each class; ``n`` groups in all (None: as many as there are)."""
 
-    def __init__(self, n: int | None = None, *, size: int = 2):
-        self.n = n
-        self.size = size
+    n: int | None = None
+    _: KW_ONLY
+    size: int = 2
 
     def draw(self, X, labels, rng):
         codes = labels.codes

@@ -16,6 +16,7 @@ ROOT = Path(isometry.__file__).parent
 # each layer may import itself and the layers before it
 LAYERS = [
     {"core"},
+    {"parameters"},
     {"supervision"},
     {"sampling"},
     {"eval"},

@@ -11,9 +11,11 @@ from isometry.core.solve import Progress, Solution, alternate, lbfgs
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.core.start import mean_sqdist
 from isometry.moments import mean_pair_scatters
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.supervision import Labels, Pairs
 
 
+@parameters
 class AML(LinearMetric):
     """GMML that must also hold on adversarial pairs: each pair moved so as to confuse the metric, at a price.
 
@@ -44,20 +46,19 @@ class AML(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(self, *, alpha=1.0, beta=1.0, solver="bilevel", reg=1e-6, max_iter=200, tol=1e-8, verbose=False):
-        self.alpha = alpha
-        self.beta = beta
-        self.solver = solver
-        self.reg = reg
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
+    _: KW_ONLY
+    alpha: float = 1.0
+    beta: float = 1.0
+    solver: str = "bilevel"
+    reg: float = 1e-6
+    max_iter: int = 200
+    tol: float = 1e-8
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if self.alpha < 0 or not self.beta > 0:
             raise ValueError(f"alpha={self.alpha} must not be negative and beta={self.beta} must be positive")
-        if self.solver not in ("bilevel", "alternating"):
-            raise ValueError(f"solver={self.solver!r} is unknown; expected 'bilevel' or 'alternating'")
+        check_choices(self, solver=("bilevel", "alternating"))
         S, D = (M / mean_sqdist(X) for M in mean_pair_scatters(X, side))  # the minimiser has no unit, tolerances have
         Q, A, B = definite_pair(S, D, self.reg)
         with Progress(self.verbose, "AML", self.max_iter) as progress:

@@ -13,13 +13,15 @@ from isometry.core.curves import Curves
 from isometry.core.linalg import factor
 from isometry.core.solve import Progress, adam
 from isometry.geometric.gmml import GMML
-from isometry.sampling import AllPairs, SignedEdges, choose_pairs, signed_edges
+from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.sampling import AllPairs, Sampler, SignedEdges, choose_pairs, signed_edges
 from isometry.supervision import Labels, Pairs
 
 NOISE = 1e-2  # size of the higher coefficients at the start
 QUANTILE_ROWS = 600  # samples whose distances set the default margins
 
 
+@parameters
 class CDML(MetricLearner):
     """Distances along learned curves: each point is projected to p polynomial curves, and arc lengths are compared.
 
@@ -59,32 +61,18 @@ class CDML(MetricLearner):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        degree=3,
-        reg=1e-3,
-        margins=None,
-        pairs="auto",
-        n_quad=32,
-        n_epochs=50,
-        batch_size=256,
-        learning_rate=1e-2,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.degree = degree
-        self.reg = reg
-        self.margins = margins
-        self.pairs = pairs
-        self.n_quad = n_quad
-        self.n_epochs = n_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    degree: int = 3
+    reg: float = 1e-3
+    margins: tuple[float, float] | None = None
+    pairs: str | Sampler = "auto"
+    n_quad: int = 32
+    n_epochs: int = 50
+    batch_size: int = 256
+    learning_rate: float = 1e-2
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         self._check_params(X.shape[1])

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from isometry.geometric.matrices import validate_matrices
+from isometry.parameters import KW_ONLY, parameters
 
 
 class _Descriptor(TransformerMixin, BaseEstimator):
@@ -34,6 +35,7 @@ class _Descriptor(TransformerMixin, BaseEstimator):
         return tags
 
 
+@parameters
 class CovarianceDescriptor(_Descriptor):
     """The covariance of the channels of each sample: (n, channels, times) → (n, channels, channels), SPD.
 
@@ -44,8 +46,8 @@ class CovarianceDescriptor(_Descriptor):
     reg : relative ridge, which makes C_i definite where channels depend on one another or T ≤ c
     """
 
-    def __init__(self, *, reg=1e-4):
-        self.reg = reg
+    _: KW_ONLY
+    reg: float = 1e-4
 
     def _describe(self, X):
         if not self.reg > 0:
@@ -57,6 +59,7 @@ class CovarianceDescriptor(_Descriptor):
         return C + self.reg * np.where(size > 0, size, 1.0) * np.eye(c)  # a sample without variance becomes reg · I
 
 
+@parameters
 class SubspaceDescriptor(_Descriptor):
     """The leading subspace of the channels of each sample: (n, channels, times) → (n, channels, k), orthonormal.
 
@@ -66,9 +69,9 @@ class SubspaceDescriptor(_Descriptor):
     center : subtract the mean of each channel first
     """
 
-    def __init__(self, n_components=2, *, center=True):
-        self.n_components = n_components
-        self.center = center
+    n_components: int = 2
+    _: KW_ONLY
+    center: bool = True
 
     def _describe(self, X):
         if not 1 <= self.n_components <= min(X.shape[1:]):

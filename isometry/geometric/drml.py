@@ -9,10 +9,12 @@ from isometry.core.objective import Objective, Penalty
 from isometry.core.priors import prior_matrix
 from isometry.core.probability import softplus
 from isometry.core.start import mean_sqdist
-from isometry.sampling import signed_edges
+from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
 
+@parameters
 class DRML(ObjectiveMetric):
     """A subspace V and a metric Λ within it, learned together: W = VΛVᵀ, VᵀV = I, Λ ≻ 0.
 
@@ -48,28 +50,16 @@ class DRML(ObjectiveMetric):
     def _start_sqdist(Z, rng):
         return mean_sqdist(Z)
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        reg=0.1,
-        prior="identity",
-        pairs="auto",
-        init="pca",
-        max_iter=200,
-        tol=1e-6,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.reg = reg
-        self.prior = prior
-        self.pairs = pairs
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    reg: float = 0.1
+    prior: str | np.ndarray = "identity"
+    pairs: str | Sampler = "auto"
+    init: str | np.ndarray = "pca"
+    max_iter: int = 200
+    tol: float = 1e-6
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _objective(self, X, side, rng):
         if not self.reg > 0:

@@ -9,9 +9,11 @@ from isometry.core.linalg import RANK_TOL, definite, joint_range, symmetrize
 from isometry.core.priors import prior_matrix
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.moments import MomentsMetric
+from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Labels, Pairs
 
 
+@parameters
 class GMML(MomentsMetric):
     """The point at fraction t of the geodesic from the inverse similar scatter to the dissimilar scatter.
 
@@ -40,11 +42,11 @@ class GMML(MomentsMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(self, n_components=None, *, t=0.5, reg=0.0, prior="identity"):
-        self.n_components = n_components
-        self.t = t
-        self.reg = reg
-        self.prior = prior
+    n_components: int | None = None
+    _: KW_ONLY
+    t: float = 0.5
+    reg: float = 0.0
+    prior: str | np.ndarray = "identity"
 
     @property
     def _in_row_space(self):

@@ -7,8 +7,10 @@ import numpy as np
 from isometry.core.solve import Solution
 from isometry.core.spd import geodesic, shifted_mean_factor
 from isometry.geometric.matrices import MatrixMetric, one_sided_scatters
+from isometry.parameters import KW_ONLY, parameters
 
 
+@parameters
 class GrassmannGMML(MatrixMetric):
     """GMML where each sample is a subspace, given by a basis (d, k).
 
@@ -24,15 +26,11 @@ class GrassmannGMML(MatrixMetric):
     max_iter : 1: one pass, in closed form; more: passes towards the fixed point V = W
     tol : relative change of W at which the passes end
 
-    Attributes
-    ----------
-    inner_ : V (d, d)
-
     Notes
     -----
     X is an array (n, d, k) of bases, which need not be orthonormal; `descriptors.SubspaceDescriptor` makes one of raw
-    data. The survey leaves V free ("any matrix"); it is the factor of W, so that the closed form is one step of a fixed
-    point iteration. That point does not minimise the objective as a function of W.
+    data. V is left in ``inner_``. The survey leaves it free ("any matrix"); it is the factor of W, so that the closed
+    form is one step of a fixed point iteration. That point does not minimise the objective as a function of W.
 
     References
     ----------
@@ -42,11 +40,11 @@ class GrassmannGMML(MatrixMetric):
 
     _columns = "d, k"
 
-    def __init__(self, *, t=0.5, reg=1e-2, max_iter=1, tol=1e-5):
-        self.t = t
-        self.reg = reg
-        self.max_iter = max_iter
-        self.tol = tol
+    _: KW_ONLY
+    t: float = 0.5
+    reg: float = 1e-2
+    max_iter: int = 1
+    tol: float = 1e-5
 
     def _validate_samples(self, X, *, reset):
         X = super()._validate_samples(X, reset=reset)

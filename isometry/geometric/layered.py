@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
 from isometry.base import MetricLearner
 from isometry.core.spd import shifted_mean_factor
 from isometry.moments import mean_pair_scatters
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.supervision import Labels, Pairs
 
 
+@parameters
 class LayeredGMML(MetricLearner):
     """A network whose layers are GMML's maps, fitted one after another in closed form, with a gentle tanh between them.
 
@@ -49,16 +52,14 @@ class LayeredGMML(MetricLearner):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self, *, n_layers=2, dims=None, t=0.5, reg=1e-3, activation="tanh", activation_scale=3.0, damping=None
-    ):
-        self.n_layers = n_layers
-        self.dims = dims
-        self.t = t
-        self.reg = reg
-        self.activation = activation
-        self.activation_scale = activation_scale
-        self.damping = damping
+    _: KW_ONLY
+    n_layers: int = 2
+    dims: Any = None
+    t: float = 0.5
+    reg: float = 1e-3
+    activation: str = "tanh"
+    activation_scale: float = 3.0
+    damping: float | None = None
 
     def _fit(self, X, side):
         widths = self._check_params(X.shape[1])
@@ -82,8 +83,7 @@ class LayeredGMML(MetricLearner):
             raise ValueError("n_layers and activation_scale must be positive, and reg not negative")
         if not 0 <= self.t <= 1:
             raise ValueError(f"t={self.t} must lie in [0, 1]")
-        if self.activation not in ("tanh", None):
-            raise ValueError(f"activation={self.activation!r} is unknown; expected 'tanh' or None")
+        check_choices(self, activation=("tanh", None))
         widths = [d] * self.n_layers if self.dims is None else [int(width) for width in self.dims]
         if len(widths) != self.n_layers or not all(1 <= b <= a for a, b in zip([d, *widths], widths, strict=False)):
             raise ValueError(f"dims={self.dims} must name {self.n_layers} widths that never grow, from {d} features on")

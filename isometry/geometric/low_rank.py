@@ -13,6 +13,7 @@ from isometry.core.linalg import symmetrize, top_eigenvectors
 from isometry.core.solve import Solution, riemannian
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.moments import mean_pair_scatters
+from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.supervision import Labels, Pairs
 
 # f(U) = Σ φ(log m_i): φ and φ' as functions of m
@@ -22,6 +23,7 @@ OBJECTIVES: dict[str, tuple[Callable, Callable]] = {
 }
 
 
+@parameters
 class LowRankGMML(LinearMetric):
     """A p-dimensional subspace and the geometric mean metric within it: W = U B Uᵀ, UᵀU = I.
 
@@ -60,32 +62,18 @@ class LowRankGMML(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components="auto",
-        *,
-        t=0.5,
-        objective="geodesic",
-        subspace="optimise",
-        scale="auto",
-        init="gmml",
-        n_init=1,
-        reg=1e-6,
-        max_iter=250,
-        tol=1e-6,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.t = t
-        self.objective = objective
-        self.subspace = subspace
-        self.scale = scale
-        self.init = init
-        self.n_init = n_init
-        self.reg = reg
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    t: float = 0.5
+    objective: str = "geodesic"
+    subspace: str = "optimise"
+    scale: float | str = "auto"
+    init: str | np.ndarray = "gmml"
+    n_init: int = 1
+    reg: float = 1e-6
+    max_iter: int = 250
+    tol: float = 1e-6
+    random_state: Seed = None
 
     def _fit(self, X, side):
         self._check_params()
@@ -105,16 +93,14 @@ class LowRankGMML(LinearMetric):
             raise ValueError(f"t={self.t} must lie in [0, 1]")
         if self.n_init < 1:
             raise ValueError(f"n_init={self.n_init} must be at least 1")
-        if not (isinstance(self.scale, str) and self.scale == "auto") and not self.scale > 0:
+        if self.scale != "auto" if isinstance(self.scale, str) else not self.scale > 0:
             raise ValueError(f"scale={self.scale!r} must be 'auto' or a positive number")
-        choices = {
-            "objective": tuple(OBJECTIVES),
-            "subspace": ("optimise", "discriminant"),
-            "init": ("gmml", "discriminant", "random"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; expected one of {', '.join(allowed)}")
+        check_choices(
+            self,
+            objective=OBJECTIVES,
+            subspace=("optimise", "discriminant"),
+            init=("gmml", "discriminant", "random"),
+        )
 
     def _find_subspace(self, S: np.ndarray, D: np.ndarray, p: int) -> Solution:
         """U (r, p), best over the starts."""

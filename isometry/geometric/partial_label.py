@@ -17,9 +17,11 @@ from isometry.core.linalg import ridge
 from isometry.core.nnls import nonnegative_minimum
 from isometry.core.scatter import scatter
 from isometry.core.spd import inverse_geodesic_factor
+from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Candidates
 
 
+@parameters
 class PartialLabelGMML(LinearMetric):
     """GMML where each sample has a set of candidate labels, one of which is right.
 
@@ -49,12 +51,12 @@ class PartialLabelGMML(LinearMetric):
 
     _sees = (Candidates,)
 
-    def __init__(self, *, n_neighbors=10, weight_reg=0.1, reconstruction=0.1, t=0.5, reg=1e-4):
-        self.n_neighbors = n_neighbors
-        self.weight_reg = weight_reg
-        self.reconstruction = reconstruction
-        self.t = t
-        self.reg = reg
+    _: KW_ONLY
+    n_neighbors: int = 10
+    weight_reg: float = 0.1
+    reconstruction: float = 0.1
+    t: float = 0.5
+    reg: float = 1e-4
 
     def _fit(self, X, side):
         if not 0 <= self.t <= 1:

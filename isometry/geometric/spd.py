@@ -8,8 +8,10 @@ from isometry.core.priors import prior_matrix
 from isometry.core.spd import shifted_mean_factor, spd_log
 from isometry.geometric.matrices import MatrixMetric, one_sided_scatters
 from isometry.moments import mean_pair_scatters
+from isometry.parameters import KW_ONLY, check_choices, parameters
 
 
+@parameters
 class SPDGMML(MatrixMetric):
     """GMML where each sample is a symmetric positive definite matrix, such as a covariance, compared by its logarithm.
 
@@ -37,12 +39,12 @@ class SPDGMML(MatrixMetric):
     manifold", IJCAI 2018.
     """
 
-    def __init__(self, *, t=0.5, reg=1e-2, prior="identity", eps=1e-10, form="sided"):
-        self.t = t
-        self.reg = reg
-        self.prior = prior
-        self.eps = eps
-        self.form = form
+    _: KW_ONLY
+    t: float = 0.5
+    reg: float = 1e-2
+    prior: str | np.ndarray = "identity"
+    eps: float = 1e-10
+    form: str = "sided"
 
     def _validate_samples(self, X, *, reset):
         X = super()._validate_samples(X, reset=reset)
@@ -55,8 +57,7 @@ class SPDGMML(MatrixMetric):
 
     def _fit(self, X, side):
         self._check_t_reg()
-        if self.form not in ("sided", "flat"):
-            raise ValueError(f"form={self.form!r} is unknown; expected 'sided' or 'flat'")
+        check_choices(self, form=("sided", "flat"))
         T = self._image(X)
         S, D = (mean_pair_scatters if self.form == "flat" else one_sided_scatters)(T, side)
         W0 = prior_matrix(self.prior, T.reshape(-1, T.shape[-1]))

@@ -17,7 +17,8 @@ from isometry.core.graph import nearest_allowed
 from isometry.core.linalg import fix_signs
 from isometry.core.scatter import laplacian
 from isometry.core.solve import Progress, Solution, lbfgs
-from isometry.sampling import RandomPairs, choose_pairs
+from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.sampling import RandomPairs, Sampler, choose_pairs
 from isometry.supervision import EdgeList, Labels, Pairs
 
 N_DISSIMILAR = 200  # pairs that "auto" draws: each is a constraint with a multiplier of its own
@@ -26,6 +27,7 @@ DENSE = 500  # up to this size a dense eigenproblem is quicker
 COINCIDE = 1e-6  # a neighbour this much nearer than the last one is the sample itself
 
 
+@parameters
 class LaplacianKernelML(MetricLearner):
     """Positions of the samples themselves: similar ones near, neighbours near, dissimilar ones at least √c apart.
 
@@ -70,28 +72,16 @@ class LaplacianKernelML(MetricLearner):
     _needs = ("similar", "dissimilar")
     _uses_unlabelled = True
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        n_neighbors=10,
-        reg=1.0,
-        margin=1.0,
-        pairs="auto",
-        max_iter=50,
-        tol=1e-4,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.reg = reg
-        self.margin = margin
-        self.pairs = pairs
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: int = 10
+    reg: float = 1.0
+    margin: float = 1.0
+    pairs: str | Sampler = "auto"
+    max_iter: int = 50
+    tol: float = 1e-4
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if self.n_neighbors < 1 or not (self.reg > 0 and self.margin > 0):

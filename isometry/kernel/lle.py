@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.linalg as sla
 
@@ -10,12 +12,14 @@ from isometry.core.linalg import RANK_TOL, fix_signs, ridge
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.kernelized import KernelMetric
 from isometry.moments import mean_pair_scatters
+from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.spectral.trace_ratio import ratio_directions
 from isometry.supervision import Labels, Pairs
 
 CHOICES = {"geometry": ("input", "kernel"), "constraint": ("rkhs", "coef"), "basis": ("all", "constrained")}
 
 
+@parameters
 class KernelLLE(KernelMetric):
     """Dissimilar images far, similar images near, and every image still the same combination of its neighbours.
 
@@ -58,51 +62,28 @@ class KernelLLE(KernelMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components="auto",
-        *,
-        n_neighbors=10,
-        reg=0.1,
-        lle_reg=1e-3,
-        geometry="input",
-        ridge=1e-3,
-        constraint="rkhs",
-        basis="all",
-        kernel="rbf",
-        gamma=None,
-        degree=3,
-        coef0=1.0,
-        landmarks=None,
-        variance=0.95,
-        max_rank=500,
-        max_iter=50,
-        tol=1e-10,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.reg = reg
-        self.lle_reg = lle_reg
-        self.geometry = geometry
-        self.ridge = ridge
-        self.constraint = constraint
-        self.basis = basis
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.landmarks = landmarks
-        self.variance = variance
-        self.max_rank = max_rank
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    n_neighbors: int = 10
+    reg: float = 0.1
+    lle_reg: float = 1e-3
+    geometry: str = "input"
+    ridge: float = 1e-3
+    constraint: str = "rkhs"
+    basis: str = "all"
+    kernel: Any = "rbf"
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1.0
+    landmarks: Any = None
+    variance: float = 0.95
+    max_rank: int | None = 500
+    max_iter: int = 50
+    tol: float = 1e-10
+    random_state: Seed = None
 
     def _fit(self, X, side):
-        for name, (one, other) in CHOICES.items():
-            if (value := getattr(self, name)) not in (one, other):
-                raise ValueError(f"{name}={value!r} is unknown; expected {one!r} or {other!r}")
+        check_choices(self, **CHOICES)
         if self.n_neighbors < 1 or self.reg < 0 or self.ridge < 0:
             raise ValueError("n_neighbors must be at least 1, reg and ridge not negative")
         p = None if isinstance(self.n_components, str) else self.n_components

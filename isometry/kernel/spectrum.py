@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from isometry.kernelized import KernelMetric
 from isometry.moments import mean_pair_scatters
+from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.supervision import Labels, Pairs, as_supervision
 
 
+@parameters
 class KernelSpectrum(KernelMetric):
     """Keep the eigenvectors of a kernel and choose new eigenvalues, so that similar samples come near.
 
@@ -44,30 +48,17 @@ class KernelSpectrum(KernelMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar",)
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        reg=1e-3,
-        scale="trace",
-        kernel="rbf",
-        gamma=None,
-        degree=3,
-        coef0=1.0,
-        landmarks=None,
-        variance=0.95,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.reg = reg
-        self.scale = scale
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.landmarks = landmarks
-        self.variance = variance
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    reg: float = 1e-3
+    scale: float | str = "trace"
+    kernel: Any = "rbf"
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1.0
+    landmarks: Any = None
+    variance: float = 0.95
+    random_state: Seed = None
 
     def _supervise(self, y, n):
         return super()._supervise(as_supervision(y, n), n)  # −1 is a label like any other

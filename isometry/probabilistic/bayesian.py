@@ -15,14 +15,16 @@ from isometry.core.basis import EigenBasis, eigenbasis, pair_features
 from isometry.core.distance import row_blocks
 from isometry.core.probability import binary_entropy, jaakkola_jordan, jaakkola_jordan_constant
 from isometry.core.solve import Progress, alternate
+from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.probabilistic.posterior import MetricPosterior
-from isometry.sampling import AllPairs, RandomPairs, choose_pairs
+from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
 
 ALL_PAIRS_UP_TO = 200_000
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)  # ∫ f(z) N(z; 0, 1) dz = Σ weight f(node)/√(2π)
 
 
+@parameters
 class BayesianML(MetricPosterior, LinearMetric):
     """A posterior over metrics: weights of principal directions and a threshold, from a logistic likelihood of pairs.
 
@@ -61,28 +63,16 @@ class BayesianML(MetricPosterior, LinearMetric):
 
     _sees = (Labels, Pairs)
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        prior_mean=1.0,
-        prior_threshold=1.0,
-        prior_precision=1.0,
-        pairs="auto",
-        max_iter=100,
-        tol=1e-6,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.prior_mean = prior_mean
-        self.prior_threshold = prior_threshold
-        self.prior_precision = prior_precision
-        self.pairs = pairs
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    prior_mean: float = 1.0
+    prior_threshold: float = 1.0
+    prior_precision: float = 1.0
+    pairs: str | Sampler = "auto"
+    max_iter: int = 100
+    tol: float = 1e-6
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if not self.prior_precision > 0:

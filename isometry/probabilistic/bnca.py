@@ -17,6 +17,7 @@ from isometry.core.distance import pair_sqdist, row_blocks
 from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.probability import neighbor_softmax, softmax_curvature
 from isometry.core.solve import Progress, alternate, lbfgs
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.supervision import Labels
 
@@ -29,6 +30,7 @@ CHOICES = {
 }
 
 
+@parameters
 class BNCA(MetricPosterior, LinearMetric):
     """A posterior over metrics from the likelihood that neighbours are drawn from one's own class.
 
@@ -69,39 +71,21 @@ class BNCA(MetricPosterior, LinearMetric):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        n_neighbors=10,
-        candidates="knn",
-        likelihood="product",
-        covariance="bohning",
-        prior_mean=1.0,
-        prior_precision=1.0,
-        solver="lbfgs",
-        max_iter=500,
-        tol=1e-7,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.candidates = candidates
-        self.likelihood = likelihood
-        self.covariance = covariance
-        self.prior_mean = prior_mean
-        self.prior_precision = prior_precision
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: int = 10
+    candidates: str = "knn"
+    likelihood: str = "product"
+    covariance: str = "bohning"
+    prior_mean: float = 1.0
+    prior_precision: float = 1.0
+    solver: str = "lbfgs"
+    max_iter: int = 500
+    tol: float = 1e-7
+    verbose: bool | int = False
 
     def _fit(self, X, side):
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is unknown; expected {' or '.join(map(repr, choices))}"
-                )
+        check_choices(self, **CHOICES)
         if self.n_neighbors < 1 or not self.prior_precision > 0:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} must be at least 1 and prior_precision={self.prior_precision} positive"

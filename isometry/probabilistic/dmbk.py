@@ -14,13 +14,15 @@ from isometry.core.linalg import ridge, row_range, sym_fn, top_eigenvectors
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.core.solve import Progress, lbfgs
 from isometry.moments import MomentsMetric, label_moments
-from isometry.sampling import signed_edges
+from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels
 
 DIVERGENCES = {"normalised": (1.0, 0.0), "plain": (0.0, 1.0), "both": (1.0, 1.0)}  # weights of log e and of log KL
 SMOOTHING = 1e-12  # under the root of a distance, whose slope is infinite at 0
 
 
+@parameters
 class DMBK(MomentsMetric):
     """A subspace in which the divergences between all classes, small ones too, are large and balanced.
 
@@ -58,34 +60,19 @@ class DMBK(MomentsMetric):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        divergence="normalised",
-        reg=1.0,
-        whiten=True,
-        kl_constant=True,
-        shrinkage=1e-3,
-        pairs="auto",
-        n_init=3,
-        max_iter=500,
-        tol=1e-5,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.divergence = divergence
-        self.reg = reg
-        self.whiten = whiten
-        self.kl_constant = kl_constant
-        self.shrinkage = shrinkage
-        self.pairs = pairs
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    divergence: str = "normalised"
+    reg: float = 1.0
+    whiten: bool = True
+    kl_constant: bool = True
+    shrinkage: float = 1e-3
+    pairs: str | Sampler = "auto"
+    n_init: int = 3
+    max_iter: int = 500
+    tol: float = 1e-5
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         self._check_parameters()
@@ -115,8 +102,7 @@ class DMBK(MomentsMetric):
         self._set_components(U.T, moments.dtype)
 
     def _check_parameters(self):
-        if self.divergence not in DIVERGENCES:
-            raise ValueError(f"divergence={self.divergence!r} is unknown; expected one of {', '.join(DIVERGENCES)}")
+        check_choices(self, divergence=DIVERGENCES)
         if self.reg < 0 or self.shrinkage < 0 or self.n_init < 1:
             raise ValueError(
                 f"reg={self.reg} and shrinkage={self.shrinkage} must not be negative, n_init={self.n_init} at least 1"

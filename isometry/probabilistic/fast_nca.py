@@ -12,10 +12,12 @@ from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.objective import Objective
 from isometry.core.solve import lbfgs
 from isometry.core.start import neighbor_sqdist
+from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.probabilistic.nca import penalty_weight, ridge_penalty, sum_loss
 from isometry.supervision import Labels
 
 
+@parameters
 class FastNCA(ObjectiveMetric):
     """NCA among the nearest neighbours only: a stochastic neighbour is drawn from k hits and k misses.
 
@@ -47,28 +49,16 @@ class FastNCA(ObjectiveMetric):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        n_neighbors=10,
-        n_updates=0,
-        reg="auto",
-        init="auto",
-        max_iter=500,
-        tol=1e-5,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.n_updates = n_updates
-        self.reg = reg
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: int = 10
+    n_updates: int = 0
+    reg: float | str = "auto"
+    init: str | np.ndarray = "auto"
+    max_iter: int = 500
+    tol: float = 1e-5
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _start_sqdist(self, Z, rng):
         return neighbor_sqdist(Z, rng)  # a saturated softmax has no gradient

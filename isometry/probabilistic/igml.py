@@ -8,9 +8,11 @@ import scipy.linalg as sla
 from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
 from isometry.core.moments import between_scatter
 from isometry.moments import MomentsMetric
+from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Labels
 
 
+@parameters
 class IGML(MomentsMetric):
     """The metric whose kernel X W Xᵀ is nearest, as the covariance of a Gaussian, to the kernel of the labels.
 
@@ -38,10 +40,10 @@ class IGML(MomentsMetric):
     _sees = (Labels,)
     _pooled = True
 
-    def __init__(self, n_components=None, *, label_reg=1e-2, reg=1e-8):
-        self.n_components = n_components
-        self.label_reg = label_reg
-        self.reg = reg
+    n_components: int | None = None
+    _: KW_ONLY
+    label_reg: float = 1e-2
+    reg: float = 1e-8
 
     def _fit_moments(self, moments):
         lam = self.label_reg

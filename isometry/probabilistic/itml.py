@@ -13,10 +13,12 @@ from isometry.core.linalg import factor, row_range
 from isometry.core.objective import Objective
 from isometry.core.priors import prior_matrix
 from isometry.core.solve import Progress, Solution, lbfgs
-from isometry.sampling import SignedEdges, choose_pairs, signed_edges
+from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.sampling import Sampler, SignedEdges, choose_pairs, signed_edges
 from isometry.supervision import Labels, Pairs
 
 
+@parameters
 class ITML(LinearMetric):
     """The metric nearest to a prior, in the LogDet divergence, that keeps similar pairs near and dissimilar ones far.
 
@@ -52,38 +54,23 @@ class ITML(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        *,
-        gamma=1.0,
-        bounds=None,
-        prior="identity",
-        pairs="auto",
-        solver="lbfgs",
-        online="loss",
-        eta=0.1,
-        max_iter=200,
-        tol=1e-8,
-        random_state=None,
-        verbose=False,
-    ):
-        self.gamma = gamma
-        self.bounds = bounds
-        self.prior = prior
-        self.pairs = pairs
-        self.solver = solver
-        self.online = online
-        self.eta = eta
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    gamma: float = 1.0
+    bounds: tuple[float, float] | None = None
+    prior: str | np.ndarray = "identity"
+    pairs: str | Sampler = "auto"
+    solver: str = "lbfgs"
+    online: str = "loss"
+    eta: float = 0.1
+    max_iter: int = 200
+    tol: float = 1e-8
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if not self.gamma > 0:
             raise ValueError(f"gamma={self.gamma} must be positive")
-        if self.solver not in ("lbfgs", "bregman"):
-            raise ValueError(f"solver={self.solver!r} is unknown; expected 'lbfgs' or 'bregman'")
+        check_choices(self, solver=("lbfgs", "bregman"))
         if np.isinf(self.gamma) and self.solver != "bregman":
             raise ValueError("gamma=inf (hard bounds) needs solver='bregman'")
         rng = check_random_state(self.random_state)
@@ -215,8 +202,7 @@ class ITML(LinearMetric):
         """Update the metric with the pairs of a new batch: `Pairs` over its rows, or labels (all its pairs)."""
         first = not hasattr(self, "components_")
         X = validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2, reset=first)
-        if self.online not in ("loss", "projection", "slack"):
-            raise ValueError(f"online={self.online!r} is unknown; expected 'loss', 'projection' or 'slack'")
+        check_choices(self, online=("loss", "projection", "slack"))
         side = self._stream_side(y, len(X))
         if first:
             B = sla.cholesky(prior_matrix(self.prior, X))

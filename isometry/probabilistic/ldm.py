@@ -12,12 +12,14 @@ from isometry.core.edges import DenseEdges, Edges, Loss, NeighborEdges
 from isometry.core.graph import nearest_misses, pair_neighbors, target_neighbors
 from isometry.core.probability import neighbor_softmax
 from isometry.core.solve import Progress, alternate, lbfgs
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.probabilistic.nca import is_alone, log_loss, same_class
 from isometry.supervision import Labels, Pairs
 
 ALL_PAIRS_UP_TO, NEIGHBORS_BEYOND = 2000, 10  # samples; neighbours of each kind
 
 
+@parameters
 class LDM(LinearMetric):
     """Weigh the principal directions so that a similar sample outweighs the dissimilar ones around each anchor.
 
@@ -50,22 +52,19 @@ class LDM(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self, n_components=None, *, n_neighbors=None, reg=1e-4, solver="lbfgs", max_iter=200, tol=1e-6, verbose=False
-    ):
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.reg = reg
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: int | None = None
+    reg: float = 1e-4
+    solver: str = "lbfgs"
+    max_iter: int = 200
+    tol: float = 1e-6
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if self.reg < 0:
             raise ValueError(f"reg={self.reg} must not be negative")
-        if self.solver not in ("lbfgs", "mm"):
-            raise ValueError(f"solver={self.solver!r} is unknown; expected 'lbfgs' or 'mm'")
+        check_choices(self, solver=("lbfgs", "mm"))
         basis = eigenbasis(X, self._check_n_components(X.shape[1]) or min(X.shape[1], 30))
         start, Y = np.ones(len(basis.map)), basis(X)
         with Progress(self.verbose, "LDM", self.max_iter) as progress:

@@ -14,10 +14,12 @@ from isometry.core.logistic import ThresholdObjective, minimize_threshold
 from isometry.core.probability import pair_logistic
 from isometry.core.solve import Progress
 from isometry.core.start import mean_sqdist
-from isometry.sampling import signed_edges
+from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
 
+@parameters
 class LDML(LinearMetric):
     """Logistic regression of "same or not" on the learned squared distance.
 
@@ -49,26 +51,15 @@ class LDML(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        reg=0.0,
-        fit_bias=True,
-        pairs="auto",
-        max_iter=200,
-        tol=1e-6,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.reg = reg
-        self.fit_bias = fit_bias
-        self.pairs = pairs
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    reg: float = 0.0
+    fit_bias: bool = True
+    pairs: str | Sampler = "auto"
+    max_iter: int = 200
+    tol: float = 1e-6
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if self.reg < 0:

@@ -10,9 +10,11 @@ from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
 from isometry.core.start import neighbor_sqdist
 from isometry.moments import label_moments
+from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.supervision import Labels
 
 
+@parameters
 class MCML(ObjectiveMetric):
     """Collapse every class to a point: neighbour probabilities as near as can be to "uniform over one's own class".
 
@@ -36,33 +38,21 @@ class MCML(ObjectiveMetric):
     _needs = ("similar", "dissimilar")
     _convex = True
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        penalty="trace",
-        reg=0.0,
-        init="identity",
-        max_iter=200,
-        tol=1e-5,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.penalty = penalty
-        self.reg = reg
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    penalty: str = "trace"
+    reg: float = 0.0
+    init: str | np.ndarray = "identity"
+    max_iter: int = 200
+    tol: float = 1e-5
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _start_sqdist(self, Z, rng):
         return neighbor_sqdist(Z, rng)  # a saturated softmax has no gradient
 
     def _objective(self, X, side, rng):
-        if self.penalty not in ("trace", "frobenius"):
-            raise ValueError(f"penalty={self.penalty!r} is unknown; expected 'trace' or 'frobenius'")
+        check_choices(self, penalty=("trace", "frobenius"))
         n_c, d = side.counts.astype(np.float64), X.shape[1]
         anchors = n_c[side.codes] > 1  # a class of one has no target distribution
         m = int(anchors.sum())

@@ -15,11 +15,13 @@ from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
 from isometry.core.solve import lbfgs
 from isometry.core.start import neighbor_sqdist
+from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.supervision import Labels
 
 HEATS = (0.03, 0.01, 0.003, 0.001)  # squared distances of nearest neighbours from which a frozen map starts again
 
 
+@parameters
 class NCA(ObjectiveMetric):
     """Maximise the expected leave-one-out accuracy of a stochastic nearest neighbour.
 
@@ -46,33 +48,21 @@ class NCA(ObjectiveMetric):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        objective="sum",
-        reg=0.0,
-        init="auto",
-        max_iter=100,
-        tol=1e-5,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.objective = objective
-        self.reg = reg
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    objective: str = "sum"
+    reg: float | str = 0.0
+    init: str | np.ndarray = "auto"
+    max_iter: int = 100
+    tol: float = 1e-5
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _start_sqdist(self, Z, rng):
         return neighbor_sqdist(Z, rng)  # a saturated softmax has no gradient
 
     def _objective(self, X, side, rng):
-        if self.objective not in ("sum", "log"):
-            raise ValueError(f"objective={self.objective!r} is unknown; expected 'sum' or 'log'")
+        check_choices(self, objective=("sum", "log"))
         edges, accuracy = SoftmaxEdges(side.codes), sum_loss(same_class(side), len(X))
         self.reg_ = penalty_weight(self.reg, Objective(X, edges, accuracy))
         loss = accuracy if self.objective == "sum" else log_loss(same_class(side), is_alone(side))

@@ -8,10 +8,12 @@ from isometry.base import ObjectiveMetric
 from isometry.core.objective import Objective
 from isometry.core.probability import softplus
 from isometry.core.start import mean_sqdist
-from isometry.sampling import signed_edges
+from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
 
+@parameters
 class PCCA(ObjectiveMetric):
     """A low-dimensional map from a sparse list of pairs, by a logistic loss on each.
 
@@ -33,28 +35,16 @@ class PCCA(ObjectiveMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        beta=3.0,
-        margin=1.0,
-        reg=0.0,
-        pairs="auto",
-        max_iter=200,
-        tol=1e-6,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.beta = beta
-        self.margin = margin
-        self.reg = reg
-        self.pairs = pairs
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    beta: float = 3.0
+    margin: float = 1.0
+    reg: float = 0.0
+    pairs: str | Sampler = "auto"
+    max_iter: int = 200
+    tol: float = 1e-6
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _start_size(self, d, side):
         return self._check_n_components(d) or min(d, 40)

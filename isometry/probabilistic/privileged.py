@@ -15,10 +15,12 @@ from isometry.core.logistic import ThresholdObjective, minimize_threshold
 from isometry.core.probability import pair_logistic
 from isometry.core.solve import Progress
 from isometry.core.start import mean_sqdist
-from isometry.sampling import SignedEdges, signed_edges
+from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.sampling import Sampler, SignedEdges, signed_edges
 from isometry.supervision import Labels, Pairs
 
 
+@parameters
 class PrivilegedML(LinearMetric):
     """Learn with features that only the training samples have: their distance is the threshold for each pair.
 
@@ -54,28 +56,16 @@ class PrivilegedML(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        reg=1e-3,
-        reg_privileged=1e-3,
-        fit_bias=True,
-        pairs="auto",
-        max_iter=300,
-        tol=1e-6,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.reg = reg
-        self.reg_privileged = reg_privileged
-        self.fit_bias = fit_bias
-        self.pairs = pairs
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    reg: float = 1e-3
+    reg_privileged: float = 1e-3
+    fit_bias: bool = True
+    pairs: str | Sampler = "auto"
+    max_iter: int = 300
+    tol: float = 1e-6
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def fit(self, X: Any, y: Any = None, *, privileged: Any = None) -> PrivilegedML:
         """Learn the metric of X; ``privileged`` (n, q) holds the features that exist at training only."""

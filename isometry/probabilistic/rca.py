@@ -6,9 +6,11 @@ import numpy as np
 
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.moments import MomentsMetric
+from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Chunklets
 
 
+@parameters
 class ProbabilisticRCA(MomentsMetric):
     """Keep as much information about x as can be while chunklets stay tight.
 
@@ -39,10 +41,10 @@ class ProbabilisticRCA(MomentsMetric):
     _needs = ("similar",)
     _pooled = True
 
-    def __init__(self, n_components=None, *, margin=None, reg=1e-6):
-        self.n_components = n_components
-        self.margin = margin
-        self.reg = reg
+    n_components: int | None = None
+    _: KW_ONLY
+    margin: float | None = None
+    reg: float = 1e-6
 
     def _fit_moments(self, moments):
         if self.margin is not None and not self.margin > 0:

@@ -94,7 +94,7 @@ ROWS: tuple[Method, ...] = (
             "Printed as a trace ratio; the eigenproblem maximises the determinant ratio. Class means run over the members of a class. K_w "
             "is always singular: it has a ridge in feature space, K_w + εK."
         ),
-        target="isometry.kernel.discriminant:KDCA",
+        target="isometry.kernel.dca:KDCA",
         traits=frozenset({"rotation"}),
     ),
     Method(
@@ -111,7 +111,7 @@ ROWS: tuple[Method, ...] = (
             "The objective lacks a bracket. TᵀKT = I kernelises the orthonormal problem, not the one with TᵀΣ_ST = I of the section "
             "it refers to: that one is constraint='similar'."
         ),
-        target="isometry.kernel.discriminant:KernelFisherML",
+        target="isometry.kernel.fisher:KernelFisherML",
         test_params={"n_components": 2},
         traits=frozenset({"rotation"}),
         below_euclidean="Directions of largest difference of mean scatters are not whitened; some 0.03 below on iris.",
@@ -127,7 +127,7 @@ ROWS: tuple[Method, ...] = (
         cite="I. W. Tsang, J. T. Kwok 2003, Distance metric learning with kernels, ICANN",
         section="Relevant to Kernel Support Vector Machine",
         deviates=_SPAN + "The printed dual has a stray Tᵀ and leaves out W ⪰ 0, which psd=False gives.",
-        target="isometry.kernel.pairwise:KernelMarginSVM",
+        target="isometry.kernel.margin_svm:KernelMarginSVM",
         test_params={"C_D": 1.0},
         traits=frozenset({"rotation", "iterative"}),
     ),
@@ -143,7 +143,7 @@ ROWS: tuple[Method, ...] = (
         section="Metric Learning on Stiefel and SPD Manifolds",
         deviates=_SPAN
         + "The survey only says that a kernel version exists. The kernel is truncated to its leading components.",
-        target="isometry.kernel.pairwise:KernelDRML",
+        target="isometry.kernel.drml:KernelDRML",
         traits=frozenset({"rotation", "iterative"}),
     ),
     Method(
@@ -160,7 +160,7 @@ ROWS: tuple[Method, ...] = (
             "The gradient is right for targets p⁰ normalised over each row only. The penalty left open is the norm of the metric in feature "
             "space, tr(RK) or |·|_F² = tr(RKRK), which does not depend on the basis as tr(R) does; without it there is no minimiser."
         ),
-        target="isometry.kernel.neighbors:KernelMCML",
+        target="isometry.kernel.mcml:KernelMCML",
         test_params={"reg": 1e-3, "tol": 1e-4},
         traits=frozenset({"rotation", "iterative"}),
     ),
@@ -178,7 +178,7 @@ ROWS: tuple[Method, ...] = (
             "Hits and misses are swapped in the survey, the exponent lacks its square and the gradient a factor 2, as in the linear "
             "method. The printed gradient of the penalty, 2 reg T, belongs to |T|²; the norm of the map has 2 reg KT."
         ),
-        target="isometry.kernel.neighbors:KernelFastNCA",
+        target="isometry.kernel.fast_nca:KernelFastNCA",
         test_params={"n_components": 4},
         traits=frozenset({"rotation", "iterative"}),
     ),
@@ -193,7 +193,7 @@ ROWS: tuple[Method, ...] = (
         cite=_FNCA,
         section="Kernel Fast NCA",
         deviates=_SPAN + "A penalty is needed: with a kernel of full rank p_i → 1 comes for free.",
-        target="isometry.kernel.neighbors:KernelNCA",
+        target="isometry.kernel.nca:KernelNCA",
         test_params={"n_components": 4},
         traits=frozenset({"rotation", "iterative"}),
     ),
@@ -228,7 +228,7 @@ ROWS: tuple[Method, ...] = (
             "The logistic weight has the wrong sign in the exponent, as in the linear method. The step of the paper, AK Lap, is the "
             "gradient in coordinates of the feature space, which L-BFGS follows here."
         ),
-        target="isometry.kernel.pairwise:KernelPCCA",
+        target="isometry.kernel.pcca:KernelPCCA",
         test_params={"n_components": 4},
         traits=frozenset({"rotation", "iterative"}),
     ),

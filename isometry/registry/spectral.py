@@ -18,7 +18,7 @@ ROWS: tuple[Method, ...] = (
         cite="—",
         section="Distance Metric",
         deviates="",
-        target="isometry.spectral.covariance:Euclidean",
+        target="isometry.spectral.euclidean:Euclidean",
         traits=frozenset({"rotation"}),
     ),
     Method(
@@ -56,7 +56,7 @@ ROWS: tuple[Method, ...] = (
             "classes, so the default takes the p = c − 1 lowest (the Fantope form). The paper's target distances are "
             "TraceSDP(target_distances=True) on Pairs(i, j, target=e, n=n)."
         ),
-        target="isometry.spectral.fisher:TraceSDP",
+        target="isometry.spectral.trace_sdp:TraceSDP",
         traits=frozenset({"rotation"}),
         below_euclidean="The criterion is a difference of variances, not scale-free, and keeps c − 1 directions only.",
     ),
@@ -201,7 +201,7 @@ ROWS: tuple[Method, ...] = (
             "In the lemma the sums run over u_i, whose index is missing, and the other eigenvectors vanish only if the leading "
             "eigenvalue is simple; with a multiple one any PSD matrix on its eigenspace is optimal, and we return a rank-one one."
         ),
-        target="isometry.spectral.mmc:RankOneMMC",
+        target="isometry.spectral.rank_one_mmc:RankOneMMC",
         traits=frozenset({"rotation", "affine"}),
         below_euclidean="One direction by construction, which is too few for several classes.",
     ),
@@ -365,7 +365,7 @@ ROWS: tuple[Method, ...] = (
         cite="Z. Zhang, J. T. Kwok, D.-Y. Yeung 2003, Parametric distance metric learning with label information, IJCAI",
         section="Relevant to Multidimensional Scaling",
         deviates="The non-linear map of the paper, which the survey leaves out; targets as in ParametricMDS. The small ridge is ours.",
-        target="isometry.spectral.parametric_mds:RBFParametricMDS",
+        target="isometry.spectral.rbf_parametric_mds:RBFParametricMDS",
         traits=frozenset({"iterative"}),
     ),
     Method(

@@ -1,4 +1,4 @@
-"""The two baselines every learned metric has to beat."""
+"""The Mahalanobis distance of the sample."""
 
 from __future__ import annotations
 
@@ -6,22 +6,14 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs
 from isometry.core.moments import ArrayMoments
 from isometry.moments import MomentsMetric
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.supervision import Labels
 
 
-class Euclidean(LinearMetric):
-    """The Euclidean distance: W = I. Nothing is learned; it is the measure of all the others."""
-
-    _sees = ()
-
-    def _fit(self, X, side):
-        self._set_components(np.eye(X.shape[1]), X.dtype)
-
-
+@parameters
 class Covariance(MomentsMetric):
     """Mahalanobis distance of the sample: W = Σ⁻¹.
 
@@ -44,19 +36,18 @@ class Covariance(MomentsMetric):
     _needs_y = False
     _pooled = True
 
-    def __init__(self, n_components=None, *, covariance="total", shrinkage=None, tol=1e-10):
-        self.n_components = n_components
-        self.covariance = covariance
-        self.shrinkage = shrinkage
-        self.tol = tol
+    n_components: int | None = None
+    _: KW_ONLY
+    covariance: str = "total"
+    shrinkage: float | str | None = None
+    tol: float = 1e-10
 
     @property
     def _in_row_space(self):
         return self.shrinkage is None
 
     def _groups(self, side, n):
-        if self.covariance not in ("total", "within"):
-            raise ValueError(f"covariance={self.covariance!r} must be 'total' or 'within'")
+        check_choices(self, covariance=("total", "within"))
         if self.covariance == "total":
             return np.zeros(n, dtype=np.intp), np.zeros(1, dtype=np.intp)
         if side is None:

@@ -8,9 +8,11 @@ import scipy.linalg as sla
 from isometry.core.linalg import RANK_TOL, fix_signs, symmetrize, top_eigenvectors
 from isometry.core.scatter import scatter
 from isometry.moments import MomentsMetric
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.supervision import Chunklets
 
 
+@parameters
 class DCA(MomentsMetric):
     """Chunklets known to differ far apart, variation within chunklets small: max_A det(AᵀC_bA) / det(AᵀC_wA).
 
@@ -34,21 +36,18 @@ class DCA(MomentsMetric):
     _needs = ("similar", "dissimilar")
     _in_row_space = True
 
-    def __init__(self, n_components=None, *, algorithm="gevp", within="chunklet_mean", reg=1e-8):
-        self.n_components = n_components
-        self.algorithm = algorithm
-        self.within = within
-        self.reg = reg
+    n_components: int | None = None
+    _: KW_ONLY
+    algorithm: str = "gevp"
+    within: str = "chunklet_mean"
+    reg: float = 1e-8
 
     @property
     def _pooled(self):
         return self.within == "pooled"
 
     def _fit_moments(self, moments):
-        if self.algorithm not in ("gevp", "hoi"):
-            raise ValueError(f"algorithm={self.algorithm!r} is unknown; expected 'gevp' or 'hoi'")
-        if self.within not in ("chunklet_mean", "pooled"):
-            raise ValueError(f"within={self.within!r} is unknown; expected 'chunklet_mean' or 'pooled'")
+        check_choices(self, algorithm=("gevp", "hoi"), within=("chunklet_mean", "pooled"))
         n = moments.counts
         several = n >= 2
         weights = several / (n * several.sum()) if self.within == "chunklet_mean" else np.full(len(n), 1 / n.sum())

@@ -9,12 +9,13 @@ import numpy as np
 from isometry.core.linalg import factor, fix_signs, top_eigenvectors
 from isometry.core.moments import between_scatter
 from isometry.moments import MomentsMetric
-from isometry.spectral.parametric_mds import ParametricMDS
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.supervision import Labels, Pairs
 
 CONSTRAINTS = ("trace", "orthonormal", "scatter")
 
 
+@parameters
 class FisherML(MomentsMetric):
     """Similar pairs near, dissimilar pairs far, on average, under one of three constraints.
 
@@ -49,17 +50,16 @@ class FisherML(MomentsMetric):
     _needs = ("similar", "dissimilar")
     _in_row_space = True
 
-    def __init__(self, n_components="auto", *, constraint="scatter", reg=1e-6, solver="eigen"):
-        self.n_components = n_components
-        self.constraint = constraint
-        self.reg = reg
-        self.solver = solver
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    constraint: str = "scatter"
+    reg: float = 1e-6
+    solver: str = "eigen"
 
     def _fit_moments(self, moments):
-        if self.constraint not in CONSTRAINTS:
-            raise ValueError(f"constraint={self.constraint!r} is unknown; expected one of {', '.join(CONSTRAINTS)}")
-        if self.solver not in (("eigen", "sdp") if self.constraint == "trace" else ("eigen",)):
-            raise ValueError(f"solver={self.solver!r} is unknown; expected 'eigen', or 'sdp' with constraint='trace'")
+        check_choices(self, constraint=CONSTRAINTS, solver=("eigen", "sdp"))
+        if self.solver == "sdp" and self.constraint != "trace":
+            raise ValueError(f"solver='sdp' is for constraint='trace', not {self.constraint!r}; use solver='eigen'")
         M_S, M_D = moments.mean_pair_scatters()
         d = len(M_S)
         p = self._room_for_components(d)
@@ -104,15 +104,3 @@ def fantope_minimum(A: np.ndarray, p: int) -> np.ndarray:
     limits = [cp.trace(W) == 1, np.eye(len(A)) / p - W >> 0]
     cp.Problem(cp.Minimize(cp.trace(W @ (A / unit))), limits).solve(solver="CLARABEL")
     return factor(np.asarray(W.value), p)
-
-
-def TraceSDP(n_components="auto", *, solver="eigen", target_distances=False) -> FisherML | ParametricMDS:
-    """The trace-normalised semidefinite programme: FisherML(constraint="trace").
-
-    With ``target_distances`` the second form of side information in the paper, a distance e_ij that pairs should have:
-    min_{W ⪰ 0} mean (|x_i − x_j|²_W − e_ij²)², which is `ParametricMDS` with loss="sstress". Fit it to
-    ``Pairs(i, j, target=e, n=n)``.
-    """
-    if target_distances:
-        return ParametricMDS(None if isinstance(n_components, str) else n_components, loss="sstress")
-    return FisherML(n_components, constraint="trace", solver=solver)

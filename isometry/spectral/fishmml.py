@@ -13,9 +13,11 @@ from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import between_scatter, total_scatter
 from isometry.core.solve import Progress, alternate
 from isometry.moments import label_moments
+from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Labels
 
 
+@parameters
 class FishMML(LinearMetric):
     """A projection for each view of the data that separates the classes and agrees with the other views.
 
@@ -45,26 +47,15 @@ class FishMML(LinearMetric):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components="auto",
-        *,
-        views=None,
-        lambda1=1.0,
-        lambda2=1.0,
-        scale_views=True,
-        max_iter=50,
-        tol=1e-6,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.views = views
-        self.lambda1 = lambda1
-        self.lambda2 = lambda2
-        self.scale_views = scale_views
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    views: Any = None
+    lambda1: float = 1.0
+    lambda2: float = 1.0
+    scale_views: bool = True
+    max_iter: int = 50
+    tol: float = 1e-6
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         n, d = X.shape

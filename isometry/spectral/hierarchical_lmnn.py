@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, row_range, sym_fn
 from isometry.core.solve import Progress, Solution
+from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.spectral.impostors import ListedTriplets
 from isometry.spectral.lmnn import descend
 from isometry.spectral.mining import MINERS, mine
@@ -21,6 +22,7 @@ RADIUS, RADIUS_GROWTH = 0.1, 0.3  # of the spread of the data; a round
 FEWER_BALLS, SMALLER_SAMPLE, SMALLEST_SAMPLE = 0.8, 0.05, 0.2
 
 
+@parameters
 class HierarchicalLMNN(LinearMetric):
     """Many small large-margin problems instead of one: in balls that grow from round to round.
 
@@ -59,38 +61,24 @@ class HierarchicalLMNN(LinearMetric):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        *,
-        n_neighbors=3,
-        mu=0.5,
-        margin=1.0,
-        mining="semi_hard",
-        n_rounds=10,
-        sample_portion=1.0,
-        max_iter=200,
-        tol=1e-3,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_neighbors = n_neighbors
-        self.mu = mu
-        self.margin = margin
-        self.mining = mining
-        self.n_rounds = n_rounds
-        self.sample_portion = sample_portion
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    n_neighbors: int = 3
+    mu: float = 0.5
+    margin: float = 1.0
+    mining: str = "semi_hard"
+    n_rounds: int = 10
+    sample_portion: float = 1.0
+    max_iter: int = 200
+    tol: float = 1e-3
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if not 0 <= self.mu <= 1 or not 0 < self.sample_portion <= 1:
             raise ValueError(f"mu={self.mu} must lie in [0, 1] and sample_portion={self.sample_portion} in (0, 1]")
         if min(self.n_neighbors, self.n_rounds) < 1 or self.margin <= 0:
             raise ValueError("n_neighbors and n_rounds must be at least 1 and margin positive")
-        if self.mining not in MINERS:
-            raise ValueError(f"mining={self.mining!r} is unknown; expected one of {', '.join(MINERS)}")
+        check_choices(self, mining=MINERS)
         dtype, X = X.dtype, (X - X.mean(axis=0)).astype(np.float64)
         Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
         L, solutions = Q.T, []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -15,12 +16,14 @@ from isometry.core.linalg import fix_signs
 from isometry.core.objective import Objective, minimize_psd
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.core.start import initial_map
+from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.supervision import Labels
 
 POOL = 4  # strangers kept in sight for each one that counts
 EARLY_TOL = 1e-4  # of the solves with a rounder hinge, which only lead to the last one
 
 
+@parameters
 class IML(LinearMetric):
     """Neighbours of one class near, neighbours of different classes far, every class with equal weight.
 
@@ -53,32 +56,18 @@ class IML(LinearMetric):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        n_neighbors=3,
-        a=0.5,
-        margin=1.0,
-        reg=0.01,
-        init="identity",
-        n_refresh=10,
-        max_iter=1000,
-        tol=1e-5,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.a = a
-        self.margin = margin
-        self.reg = reg
-        self.init = init
-        self.n_refresh = n_refresh
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: int = 3
+    a: float = 0.5
+    margin: float = 1.0
+    reg: float = 0.01
+    init: str | np.ndarray = "identity"
+    n_refresh: int = 10
+    max_iter: int = 1000
+    tol: float = 1e-5
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if not 0 <= self.a <= 1:
@@ -102,7 +91,7 @@ class IML(LinearMetric):
         history: list[float] = []
         for tau in SMOOTHING:
             last, value = tau == SMOOTHING[-1], 0.0
-            options = {"max_iter": self.max_iter, "tol": self.tol if last else max(self.tol, EARLY_TOL)}
+            options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol if last else max(self.tol, EARLY_TOL)}
             for _ in range(self.n_refresh):
                 f = iml_objective(X, codes, similar, pool, k, self.a, self.margin, self.reg, tau * self.margin)
                 if last and len(L) == X.shape[1]:

@@ -9,12 +9,14 @@ from isometry.core.linalg import column_range, fix_signs, row_range, top_eigenve
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
 from isometry.moments import mean_pair_scatters
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.spectral.trace_ratio import ratio_directions
 from isometry.supervision import Labels, Pairs
 
 ALGORITHMS, WEIGHTINGS = ("trace_ratio", "gevp"), ("sum", "mean")
 
 
+@parameters
 class LLERegularizedML(LinearMetric):
     """Dissimilar pairs far, similar pairs near, and every sample still the same combination of its neighbours.
 
@@ -47,32 +49,18 @@ class LLERegularizedML(LinearMetric):
     _needs = ("similar", "dissimilar")
     _uses_unlabelled = True
 
-    def __init__(
-        self,
-        n_components="auto",
-        *,
-        n_neighbors=10,
-        reg=1.0,
-        weighting="sum",
-        lle_reg=1e-3,
-        algorithm="trace_ratio",
-        max_iter=50,
-        tol=1e-10,
-    ):
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.reg = reg
-        self.weighting = weighting
-        self.lle_reg = lle_reg
-        self.algorithm = algorithm
-        self.max_iter = max_iter
-        self.tol = tol
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    n_neighbors: int = 10
+    reg: float = 1.0
+    weighting: str = "sum"
+    lle_reg: float = 1e-3
+    algorithm: str = "trace_ratio"
+    max_iter: int = 50
+    tol: float = 1e-10
 
     def _fit(self, X, side):
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm={self.algorithm!r} is unknown; expected 'trace_ratio' or 'gevp'")
-        if self.weighting not in WEIGHTINGS:
-            raise ValueError(f"weighting={self.weighting!r} is unknown; expected 'sum' or 'mean'")
+        check_choices(self, algorithm=ALGORITHMS, weighting=WEIGHTINGS)
         if self.n_neighbors < 1 or self.reg < 0:
             raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1 and reg={self.reg} not negative")
         p, dtype = self._check_n_components(X.shape[1]), X.dtype

@@ -14,10 +14,12 @@ from isometry.base import MetricLearner
 from isometry.core.distance import pair_sqdist, sqdist
 from isometry.core.edges import ListedEdges
 from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.sampling import NeighborPairs, Sampler
 from isometry.supervision import EdgeList, Labels, Pairs
 
 
+@parameters
 class LLMA(MetricLearner):
     """Move the samples a little so that similar ones come together and local distances stay.
 
@@ -51,32 +53,18 @@ class LLMA(MetricLearner):
     _needs = ("similar",)
     _uses_unlabelled = True
 
-    def __init__(
-        self,
-        *,
-        reg=1.0,
-        width=None,
-        sigma=None,
-        ridge=0.01,
-        n_neighbors=10,
-        pairs="auto",
-        max_centers=500,
-        max_iter=300,
-        tol=1e-6,
-        random_state=None,
-        verbose=False,
-    ):
-        self.reg = reg
-        self.width = width
-        self.sigma = sigma
-        self.ridge = ridge
-        self.n_neighbors = n_neighbors
-        self.pairs = pairs
-        self.max_centers = max_centers
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    reg: float = 1.0
+    width: float | None = None
+    sigma: float | None = None
+    ridge: float = 0.01
+    n_neighbors: int = 10
+    pairs: str | Sampler = "auto"
+    max_centers: int = 500
+    max_iter: int = 300
+    tol: float = 1e-6
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if min(self.reg, self.ridge) < 0 or min(self.n_neighbors, self.max_centers) < 1:

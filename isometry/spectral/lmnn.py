@@ -14,12 +14,14 @@ from isometry.core.hinge import SMOOTHING
 from isometry.core.linalg import fix_signs, row_range
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.core.start import initial_map
+from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.spectral.energy import energies
 from isometry.spectral.impostors import Impostors, ListedTriplets
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
 
 
+@parameters
 class LMNN(LinearMetric):
     """Pull target neighbours near and push differently labelled impostors a margin away.
 
@@ -57,49 +59,29 @@ class LMNN(LinearMetric):
     _sees = (Labels, Triplets)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        n_neighbors=3,
-        mu=0.5,
-        margin=1.0,
-        init="pca",
-        mining="batch_all",
-        n_mining=1,
-        max_impostors=None,
-        solver="lbfgs",
-        max_iter=200,
-        tol=1e-3,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.mu = mu
-        self.margin = margin
-        self.init = init
-        self.mining = mining
-        self.n_mining = n_mining
-        self.max_impostors = max_impostors
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: int = 3
+    mu: float = 0.5
+    margin: float = 1.0
+    init: str | np.ndarray = "pca"
+    mining: str = "batch_all"
+    n_mining: int = 1
+    max_impostors: int | None = None
+    solver: str = "lbfgs"
+    max_iter: int = 200
+    tol: float = 1e-3
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if not 0 <= self.mu <= 1:
             raise ValueError(f"mu={self.mu} must lie in [0, 1]")
         if self.n_neighbors < 1 or self.margin <= 0:
             raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1 and margin={self.margin} positive")
-        if self.solver not in ("lbfgs", "sdp"):
-            raise ValueError(f"solver={self.solver!r} is unknown; expected 'lbfgs' or 'sdp'")
-        if self.mining not in ("batch_all", *MINERS) or self.n_mining < 1:
-            raise ValueError(
-                f"mining={self.mining!r} must be one of {', '.join(('batch_all', *MINERS))}, "
-                f"and n_mining={self.n_mining} at least 1"
-            )
+        if self.n_mining < 1:
+            raise ValueError(f"n_mining={self.n_mining} must be at least 1")
+        check_choices(self, solver=("lbfgs", "sdp"), mining=("batch_all", *MINERS))
         p, dtype = self._check_n_components(X.shape[1]), X.dtype
         X = X - X.mean(axis=0)
         Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])

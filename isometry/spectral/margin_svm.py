@@ -14,12 +14,14 @@ from isometry.core.edges import ListedEdges
 from isometry.core.linalg import factor, symmetrize
 from isometry.core.solve import Progress, fista
 from isometry.moments import mean_pair_scatters
-from isometry.sampling import AllPairs, RandomPairs, choose_pairs
+from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
 
 ALL_PAIRS = 200_000  # up to this many dissimilar pairs "auto" lists them all
 
 
+@parameters
 class MarginSVM(LinearMetric):
     """Similar pairs near, and every dissimilar pair farther apart than it was, by a margin that is maximised.
 
@@ -51,30 +53,17 @@ class MarginSVM(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        C_S=1.0,
-        C_D=10.0,
-        nu=0.5,
-        psd=True,
-        pairs="auto",
-        max_iter=2000,
-        tol=1e-5,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.C_S = C_S
-        self.C_D = C_D
-        self.nu = nu
-        self.psd = psd
-        self.pairs = pairs
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    C_S: float = 1.0
+    C_D: float = 10.0
+    nu: float = 0.5
+    psd: bool = True
+    pairs: str | Sampler = "auto"
+    max_iter: int = 2000
+    tol: float = 1e-5
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if not 0 < self.nu <= 1:

@@ -8,15 +8,17 @@ from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
 from isometry.core.edges import Edges, Loss
-from isometry.core.linalg import column_range, definite, factor, fix_signs, ridge, top_eigenvectors
+from isometry.core.linalg import column_range, definite, factor, ridge
 from isometry.core.objective import minimize_psd
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.core.start import initial_map, mean_sqdist
 from isometry.moments import mean_pair_scatters
-from isometry.sampling import AllPairs, choose_pairs, signed_edges
+from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.sampling import AllPairs, Sampler, choose_pairs, signed_edges
 from isometry.supervision import EdgeList, Labels, Pairs
 
 
+@parameters
 class MMC(LinearMetric):
     """Similar pairs as near as possible while dissimilar pairs keep their mean distance.
 
@@ -52,30 +54,17 @@ class MMC(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        n_components=None,
-        *,
-        diagonal=False,
-        alpha=1.0,
-        reg=1e-6,
-        init="identity",
-        pairs="auto",
-        max_iter=200,
-        tol=1e-6,
-        random_state=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.diagonal = diagonal
-        self.alpha = alpha
-        self.reg = reg
-        self.init = init
-        self.pairs = pairs
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | None = None
+    _: KW_ONLY
+    diagonal: bool = False
+    alpha: float = 1.0
+    reg: float = 1e-6
+    init: str | np.ndarray = "identity"
+    pairs: str | Sampler = "auto"
+    max_iter: int = 200
+    tol: float = 1e-6
+    random_state: Seed = None
+    verbose: bool | int = False
 
     def _fit(self, X, side):
         if self.alpha <= 0 or self.reg < 0:
@@ -99,33 +88,6 @@ class MMC(LinearMetric):
         L = sla.solve_triangular(R, L.T, lower=True, trans="T").T @ Q.T  # L R⁻¹ Qᵀ
         self._set_components(self.alpha / g * factor(L.T @ L, p), X.dtype)
         self._record(solution)
-
-
-class RankOneMMC(LinearMetric):
-    """MMC with squared distances in its constraint: one direction, the leading one of dissimilar over similar scatter.
-
-    max_{W ⪰ 0} tr(W M_D)  subject to  tr(W M_S) ≤ 1,  solved by  W = uuᵀ,  M_D u = λ_max M_S u,  uᵀM_S u = 1
-
-    Parameters
-    ----------
-    reg : relative ridge on M_S
-
-    References
-    ----------
-    E. P. Xing, A. Y. Ng, M. I. Jordan, S. Russell, "Distance metric learning with application to clustering with
-    side-information", NIPS 2002.
-    """
-
-    _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
-
-    def __init__(self, *, reg=1e-6):
-        self.reg = reg
-
-    def _fit(self, X, side):
-        values, U = top_eigenvectors(*mean_pair_scatters(X, side)[::-1], 1, reg=self.reg)
-        self.eigenvalue_ = float(values[0])
-        self._set_components(fix_signs(U.T), X.dtype)
 
 
 def _whitener(S: np.ndarray, D: np.ndarray, reg: float, diagonal: bool) -> tuple[np.ndarray, np.ndarray]:

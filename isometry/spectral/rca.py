@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from isometry.core.linalg import factor, top_eigenvectors
 from isometry.moments import MomentsMetric
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.supervision import Chunklets
 
 REDUCTIONS = ("pca", "fisher")
 
 
+@parameters
 class RCA(MomentsMetric):
     """Whiten the variation within chunklets, which is irrelevant by definition: W = C_w⁻¹.
 
@@ -33,14 +35,13 @@ class RCA(MomentsMetric):
     _in_row_space = True
     _pooled = True
 
-    def __init__(self, n_components=None, *, reduction="pca", reg=0.0):
-        self.n_components = n_components
-        self.reduction = reduction
-        self.reg = reg
+    n_components: int | None = None
+    _: KW_ONLY
+    reduction: str = "pca"
+    reg: float = 0.0
 
     def _fit_moments(self, moments):
-        if self.reduction not in REDUCTIONS:
-            raise ValueError(f"reduction={self.reduction!r} is unknown; expected 'pca' or 'fisher'")
+        check_choices(self, reduction=REDUCTIONS)
         within = moments.pooled()
         p = self._room_for_components(len(within))
         C, T = within / moments.counts.sum(), moments.covariance(within)

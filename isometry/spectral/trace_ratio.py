@@ -9,9 +9,11 @@ import numpy as np
 from isometry.core.linalg import column_range, fix_signs, top_eigenvectors
 from isometry.core.solve import Solution, trace_ratio
 from isometry.moments import MomentsMetric
+from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Labels, Pairs
 
 
+@parameters
 class TraceRatioML(MomentsMetric):
     """The projection on which dissimilar pairs are farthest apart relative to similar ones.
 
@@ -40,11 +42,11 @@ class TraceRatioML(MomentsMetric):
     _needs = ("similar", "dissimilar")
     _in_row_space = True
 
-    def __init__(self, n_components="auto", *, lam="auto", max_iter=50, tol=1e-10):
-        self.n_components = n_components
-        self.lam = lam
-        self.max_iter = max_iter
-        self.tol = tol
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    lam: float | str = "auto"
+    max_iter: int = 50
+    tol: float = 1e-10
 
     def _fit_moments(self, moments):
         if isinstance(self.lam, str) and self.lam != "auto":

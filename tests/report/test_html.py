@@ -21,7 +21,7 @@ from isometry.report import views, write_report
 from isometry.report.html import _finite, _plot
 from isometry.report.scene import make_scene
 from isometry.select.result import Comparison, MethodResult
-from isometry.spectral.covariance import Covariance, Euclidean
+from isometry.spectral import Covariance, Euclidean
 from isometry.spectral.rca import RCA
 from isometry.supervision import Pairs
 

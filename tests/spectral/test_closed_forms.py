@@ -120,7 +120,7 @@ def test_M03a_the_programme_itself_gives_the_same_metric(data, p):
     X, y = data
     closed, sdp = (TraceSDP(p, solver=solver).fit(X, y).mahalanobis_ for solver in ("eigen", "sdp"))
     assert_allclose(sdp, closed, atol=1e-5)
-    with pytest.raises(ValueError, match="expected 'eigen', or 'sdp' with constraint='trace'"):
+    with pytest.raises(ValueError, match="solver='sdp' is for constraint='trace', not 'scatter'"):
         FisherML(solver="sdp").fit(X, y)
 
 
@@ -206,7 +206,7 @@ def test_fisher_default_sizes(data):
     from isometry import Pairs
 
     assert 1 <= FisherML().fit(X, pairs.to(Pairs)).components_.shape[0] <= 4
-    with pytest.raises(ValueError, match="expected one of trace"):
+    with pytest.raises(ValueError, match="expected 'trace', 'orthonormal' or 'scatter'"):
         FisherML(constraint="none").fit(X, y)
 
 

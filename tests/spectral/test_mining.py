@@ -201,7 +201,7 @@ def test_stratified_sample_keeps_the_shares_of_the_classes():
 
 def test_errors_say_what_to_do():
     X, y = scaled_blobs()
-    for params, message in (({"mining": "hard"}, "one of batch_all"), ({"n_mining": 0}, "n_mining=0")):
+    for params, message in (({"mining": "hard"}, "expected 'batch_all', 'semi_hard'"), ({"n_mining": 0}, "n_mining=0")):
         with pytest.raises(ValueError, match=message):
             LMNN(**params).fit(X, y)
     line = np.array([[0.0], [10.0], [5.0]])  # the stranger is nearer than the only friend

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from isometry.core.edges import DenseEdges
 from isometry.sampling import RandomPairs
 from isometry.spectral import MMC, ParametricMDS, RBFParametricMDS, TraceSDP
-from isometry.spectral.parametric_mds import Targets, fit_map, label_targets
+from isometry.spectral.stress import Targets, fit_map, label_targets
 from isometry.supervision import Labels, Pairs
 
 

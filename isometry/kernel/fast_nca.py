@@ -1,0 +1,50 @@
+"""Fast NCA in the feature space of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isometry.kernelized import Kernelized
+from isometry.probabilistic import FastNCA
+
+
+def KernelFastNCA(
+    n_components: int | None = 30,
+    *,
+    n_neighbors: int = 10,
+    reg: float | str = "auto",
+    init: Any = "pca",
+    max_iter: int = 500,
+    tol: float = 1e-5,
+    kernel: Any = "rbf",
+    gamma: float | None = None,
+    random_state: Any = None,
+    verbose: bool = False,
+    **options: Any,
+) -> Kernelized:
+    """`KernelNCA` among the nearest neighbours only: kernel version of `FastNCA`.
+
+    max_T (1/n) Σ_i p_i − reg tr(TᵀKT),  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|Tᵀ(k_i − k_j)|²) on H_i ∪ M_i
+
+    with H_i the n_neighbors nearest samples of the same class and M_i those of other classes, by the distance of
+    feature space, k_ii + k_jj − 2k_ij.
+
+    Parameters
+    ----------
+    n_components : p, columns of T; None: as many as the rank of the kernel
+    n_neighbors, reg, init : of `FastNCA`; see `KernelNCA` about the start
+    kernel, gamma, **options : of `Kernelized`
+    max_iter, tol, random_state, verbose : as everywhere
+
+    Notes
+    -----
+    The survey's gradient of the penalty, 2 reg T, is that of |T|², which depends on the basis; the norm of the map is
+    tr(TᵀKT), with gradient 2 reg KT.
+
+    References
+    ----------
+    W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+    """
+    common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
+    learner = FastNCA(n_components, n_neighbors=n_neighbors, reg=reg, init=init, **common)
+    return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

@@ -1,0 +1,44 @@
+"""NCA in the feature space of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isometry.kernelized import Kernelized
+from isometry.probabilistic import NCA
+
+
+def KernelNCA(
+    n_components: int | None = 30,
+    *,
+    objective: str = "sum",
+    reg: float | str = "auto",
+    init: Any = "pca",
+    max_iter: int = 500,
+    tol: float = 1e-5,
+    kernel: Any = "rbf",
+    gamma: float | None = None,
+    random_state: Any = None,
+    verbose: bool = False,
+    **options: Any,
+) -> Kernelized:
+    """Expected leave-one-out accuracy of a stochastic neighbour in feature space: kernel version of `NCA`.
+
+    max_T (1/n) Σ_i p_i − reg tr(TᵀKT),  p_i = Σ_{j: y_j = y_i} p_ij,  p_ij ∝ exp(−|Tᵀ(k_i − k_j)|²),  k_i = k(X, x_i)
+
+    Parameters
+    ----------
+    n_components : p, columns of T; None: as many as the rank of the kernel
+    objective, reg, init : of `NCA`. The penalty is needed: where K has full rank, p_i → 1 comes for free. For the same
+        reason a start from LDA, which separates the classes completely, leads nowhere
+    kernel, gamma, **options : of `Kernelized`
+    max_iter, tol, random_state, verbose : as everywhere
+
+    References
+    ----------
+    J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
+    W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+    """
+    common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
+    learner = NCA(n_components, objective=objective, reg=reg, init=init, **common)
+    return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

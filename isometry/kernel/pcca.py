@@ -1,0 +1,49 @@
+"""PCCA in the feature space of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isometry.kernelized import Kernelized
+from isometry.probabilistic import PCCA
+
+
+def KernelPCCA(
+    n_components: int | None = None,
+    *,
+    beta: float = 3.0,
+    margin: float = 1.0,
+    reg: float = 1e-3,
+    pairs: Any = "auto",
+    max_iter: int = 200,
+    tol: float = 1e-6,
+    kernel: Any = "rbf",
+    gamma: float | None = None,
+    random_state: Any = None,
+    verbose: bool = False,
+    **options: Any,
+) -> Kernelized:
+    """A low-dimensional map from a sparse list of pairs, in feature space: kernel version of `PCCA`.
+
+    min_A mean over pairs of (1/β) log(1 + exp(β t (|A(k_i − k_j)|² − b))) + reg tr(AKAᵀ),  k_i = k(X, x_i)
+
+    Parameters
+    ----------
+    n_components : p, rows of A; None: 40, or the rank of the kernel if that is lower
+    beta, margin, pairs : of `PCCA`
+    reg : penalty on the map in feature space, in the unit of a kernel with k(x, x) = 1 on average
+    kernel, gamma, **options : of `Kernelized`
+    max_iter, tol, random_state, verbose : as everywhere
+
+    Notes
+    -----
+    The published step A − 2ηAK Lap is the gradient in the coordinates used here: it is better conditioned than the raw
+    gradient 2AK Lap K by a factor of K.
+
+    References
+    ----------
+    A. Mignon, F. Jurie, "PCCA: a new approach for distance learning from sparse pairwise constraints", CVPR 2012.
+    """
+    common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
+    learner = PCCA(n_components, beta=beta, margin=margin, reg=reg, pairs=pairs, **common)
+    return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

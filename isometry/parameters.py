@@ -1,0 +1,33 @@
+"""How a learner declares its parameters: as annotated names with defaults, in the order of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+
+__all__ = ["KW_ONLY", "Seed", "check_choices", "parameters"]
+
+Seed = int | np.random.RandomState | None
+Learner = TypeVar("Learner")
+
+
+@dataclass_transform(eq_default=False)
+def parameters(learner: type[Learner]) -> type[Learner]:
+    """The annotated names of a class become the arguments of ``__init__``, which only stores them.
+
+    This is what scikit-learn asks of every estimator, whose ``repr`` and identity stay as they are.
+    """
+    return dataclass(eq=False, repr=False)(learner)
+
+
+def check_choices(learner: Any, **choices: Collection[str | None]) -> None:
+    """Refuse a parameter that is none of its choices."""
+    for name, allowed in choices.items():
+        value = getattr(learner, name)
+        if value not in allowed:
+            *most, last = map(repr, allowed)
+            expected = f"{', '.join(most)} or {last}" if most else last
+            raise ValueError(f"{name}={value!r} is unknown; expected {expected}")

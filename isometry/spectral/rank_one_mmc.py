@@ -1,0 +1,37 @@
+"""The rank-one solution of MMC with squared distances."""
+
+from __future__ import annotations
+
+from isometry.base import LinearMetric
+from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.moments import mean_pair_scatters
+from isometry.parameters import KW_ONLY, parameters
+from isometry.supervision import Labels, Pairs
+
+
+@parameters
+class RankOneMMC(LinearMetric):
+    """MMC with squared distances in its constraint: one direction, the leading one of dissimilar over similar scatter.
+
+    max_{W ⪰ 0} tr(W M_D)  subject to  tr(W M_S) ≤ 1,  solved by  W = uuᵀ,  M_D u = λ_max M_S u,  uᵀM_S u = 1
+
+    Parameters
+    ----------
+    reg : relative ridge on M_S
+
+    References
+    ----------
+    E. P. Xing, A. Y. Ng, M. I. Jordan, S. Russell, "Distance metric learning with application to clustering with
+    side-information", NIPS 2002.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar", "dissimilar")
+
+    _: KW_ONLY
+    reg: float = 1e-6
+
+    def _fit(self, X, side):
+        values, U = top_eigenvectors(*mean_pair_scatters(X, side)[::-1], 1, reg=self.reg)
+        self.eigenvalue_ = float(values[0])
+        self._set_components(fix_signs(U.T), X.dtype)

@@ -1,0 +1,81 @@
+"""Multidimensional scaling of label-aware dissimilarities on radial basis functions."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.utils import check_random_state
+
+from isometry.base import MetricLearner
+from isometry.core.distance import sqdist
+from isometry.core.solve import Progress
+from isometry.core.start import initial_map
+from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.sampling import Sampler
+from isometry.spectral.stress import fit_map, label_targets, scale_of
+from isometry.supervision import Labels, Pairs
+
+
+@parameters
+class RBFParametricMDS(MetricLearner):
+    """`ParametricMDS` with stress on radial basis functions: f(x) = Lψ(x), ψ_l(x) = exp(−|x − c_l|²/β).
+
+    Parameters
+    ----------
+    n_components : size of the output (default: the number of features)
+    n_basis : number of basis functions; their centres are those of k-means
+    beta : β of the basis and of the dissimilarities; None: the mean squared distance
+    reg : relative penalty on |L|²
+    pairs, max_iter, tol, random_state, verbose : as in `ParametricMDS`
+
+    Attributes
+    ----------
+    centers_, coef_ : (k, d) centres about the mean of X, and L (p, k)
+
+    References
+    ----------
+    Z. Zhang, J. T. Kwok, D.-Y. Yeung, "Parametric distance metric learning with label information", IJCAI 2003.
+    """
+
+    _sees = (Labels, Pairs)
+    _needs = ("similar", "dissimilar")
+
+    n_components: int | None = None
+    _: KW_ONLY
+    n_basis: int = 100
+    beta: float | None = None
+    reg: float = 1e-3
+    pairs: str | Sampler = "auto"
+    max_iter: int = 300
+    tol: float = 1e-6
+    random_state: Seed = None
+    verbose: bool | int = False
+
+    def _fit(self, X, side):
+        p = X.shape[1] if self.n_components is None else self.n_components
+        if p < 1 or self.n_basis < 1 or self.reg < 0:
+            raise ValueError("n_components and n_basis must be at least 1, reg not negative")
+        rng, self.mean_ = check_random_state(self.random_state), X.mean(axis=0, dtype=np.float64)
+        X = X - self.mean_
+        self.beta_ = scale_of(self.beta, X)
+        points = np.unique(X, axis=0)
+        if len(points) > self.n_basis:
+            points = KMeans(self.n_basis, n_init=1, random_state=rng).fit(X).cluster_centers_
+        self.centers_ = points
+        Psi = self._psi(X)
+        targets = label_targets(X, side, self.pairs, self.beta_, rng)
+        L0 = initial_map(Psi, side, "pca", min(p, Psi.shape[1]), rng)
+        with Progress(self.verbose, "RBFParametricMDS", self.max_iter) as progress:
+            solution = fit_map(Psi, targets, L0, reg=self.reg, max_iter=self.max_iter, tol=self.tol, progress=progress)
+        self.coef_ = solution.x
+        self._record(solution)
+
+    def _psi(self, X) -> np.ndarray:
+        return np.exp(-sqdist(X, self.centers_) / self.beta_)  # (n, k)
+
+    def _transform(self, X):
+        return (self._psi(X - self.mean_) @ self.coef_.T).astype(X.dtype, copy=False)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.coef_.shape[0]

@@ -1,0 +1,18 @@
+"""The trace-normalised semidefinite programme."""
+
+from __future__ import annotations
+
+from isometry.spectral.fisher import FisherML
+from isometry.spectral.parametric_mds import ParametricMDS
+
+
+def TraceSDP(n_components="auto", *, solver="eigen", target_distances=False) -> FisherML | ParametricMDS:
+    """The trace-normalised semidefinite programme: FisherML(constraint="trace").
+
+    With ``target_distances`` the second form of side information in the paper, a distance e_ij that pairs should have:
+    min_{W ⪰ 0} mean (|x_i − x_j|²_W − e_ij²)², which is `ParametricMDS` with loss="sstress". Fit it to
+    ``Pairs(i, j, target=e, n=n)``.
+    """
+    if target_distances:
+        return ParametricMDS(None if isinstance(n_components, str) else n_components, loss="sstress")
+    return FisherML(n_components, constraint="trace", solver=solver)
