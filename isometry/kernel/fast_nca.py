@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from isometry.kernelized import Kernelized
+from isometry.parameters import parameters
 from isometry.probabilistic import FastNCA
+from isometry.probabilistic.nca import penalty_weight
 
 
 def KernelFastNCA(
     n_components: int | None = 30,
     *,
     n_neighbors: int = 10,
+    penalty: str = "rkhs",
     reg: float | str = "auto",
     init: Any = "pca",
     max_iter: int = 500,
@@ -33,6 +39,8 @@ def KernelFastNCA(
     ----------
     n_components : p, columns of T; None: as many as the rank of the kernel
     n_neighbors, reg, init : of `FastNCA`; see `KernelNCA` about the start
+    penalty : what ``reg`` weighs: "rkhs", tr(TᵀKT), the norm of the map in feature space; or "coef", |T|², that of its
+        coefficients, which suppresses directions of little variance
     kernel, gamma, **options : of `Kernelized`
     max_iter, tol, random_state, verbose : as everywhere
 
@@ -45,6 +53,34 @@ def KernelFastNCA(
     ----------
     W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
     """
+    if penalty not in PENALTIES:
+        raise ValueError(f"penalty={penalty!r} is unknown; expected 'rkhs' or 'coef'")
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = FastNCA(n_components, n_neighbors=n_neighbors, reg=reg, init=init, **common)
+    learner = PENALTIES[penalty](n_components, n_neighbors=n_neighbors, reg=reg, init=init, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)
+
+
+@parameters
+class CoefficientFastNCA(FastNCA):
+    """`FastNCA` in coordinates φ of a kernel, with the penalty reg |T|² = reg Σ_j |l_j|²/e_j for L = (l_1, …, l_r).
+
+    e_j = Σ_i φ_ij² are the eigenvalues of the kernel of the samples.
+    """
+
+    def _fit(self, X, side):
+        if X.shape[1] > len(X):
+            raise ValueError(
+                f"penalty='coef' needs the labelled samples, {len(X)}, to span the feature space, which has "
+                f"{X.shape[1]} dimensions: leave out samples without a label, or lower max_rank"
+            )
+        self._e = np.einsum("ij,ij->j", X, X, dtype=np.float64)
+        super()._fit(X, side)
+        del self._e
+
+    def _penalty(self, accuracy):
+        e = self._e
+        self.reg_ = reg = penalty_weight(self.reg, replace(accuracy, X=accuracy.X * np.sqrt(e)))
+        return lambda L: (reg * float(np.vdot(L / e, L)), 2 * reg * L / e)
+
+
+PENALTIES = {"rkhs": FastNCA, "coef": CoefficientFastNCA}

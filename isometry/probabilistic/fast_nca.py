@@ -9,7 +9,7 @@ import numpy as np
 from isometry.base import ObjectiveMetric
 from isometry.core.edges import NeighborEdges
 from isometry.core.graph import nearest_misses, target_neighbors
-from isometry.core.objective import Objective
+from isometry.core.objective import Objective, Penalty
 from isometry.core.solve import lbfgs
 from isometry.core.start import neighbor_sqdist
 from isometry.parameters import KW_ONLY, Seed, parameters
@@ -70,8 +70,11 @@ class FastNCA(ObjectiveMetric):
             )
         self._codes = side.codes
         accuracy = self._accuracy(X, X)
+        return replace(accuracy, penalty=self._penalty(accuracy))
+
+    def _penalty(self, accuracy: Objective) -> Penalty | None:
         self.reg_ = penalty_weight(self.reg, accuracy)
-        return replace(accuracy, penalty=ridge_penalty(self.reg_))
+        return ridge_penalty(self.reg_)
 
     def _accuracy(self, X: np.ndarray, Z: np.ndarray) -> Objective:
         """−(1/n) Σ p_i on the graph of hits and misses that are nearest in Z (n, p)."""

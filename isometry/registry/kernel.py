@@ -176,7 +176,8 @@ ROWS: tuple[Method, ...] = (
         section="Kernel Fast NCA",
         deviates=(
             "Hits and misses are swapped in the survey, the exponent lacks its square and the gradient a factor 2, as in the linear "
-            "method. The printed gradient of the penalty, 2 reg T, belongs to |T|²; the norm of the map has 2 reg KT."
+            "method. The printed gradient of the penalty, 2 reg T, belongs to |T|² (penalty='coef'); the norm of the map has "
+            "2 reg KT."
         ),
         target="isometry.kernel.fast_nca:KernelFastNCA",
         test_params={"n_components": 4},

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 
 from isometry import MCML, NCA, FastNCA, KernelFastNCA, KernelMCML, KernelNCA, Labels
 from isometry.core.kernels import fit_kernel_map
+from isometry.kernel.fast_nca import CoefficientFastNCA
 
 GAMMA = 0.3
 
@@ -150,6 +151,32 @@ def test_P07b_gradient_in_coefficients(few, gram, numeric_gradient):
     objective = FastNCA(2, n_neighbors=k, reg=reg)._objective(Q, Labels(y), None)
     assert_allclose(-M @ objective(T.T @ M)[1].T, numeric, atol=1e-8)
     assert_allclose(-objective(T.T @ M)[0], slow_nca(T, K, y, reg, near), rtol=1e-9)
+
+
+def test_P07b_coefficient_penalty(few, gram, numeric_gradient):
+    X, y = few
+    K, reg, k = gram(rbf, X), 0.03, 3
+    near = slow_neighbors(K, y, k)
+
+    def value(T):
+        return slow_nca(T, K, y, 0.0, near) - reg * np.sum(T**2)
+
+    T = np.random.default_rng(2).standard_normal((12, 2))
+    Q, M = coordinates(X)
+    learner = CoefficientFastNCA(2, n_neighbors=k, reg=reg)
+    learner._e = np.sum(Q**2, axis=0)
+    objective = learner._objective(Q, Labels(y), None)
+    assert_allclose(-objective(T.T @ M)[0], value(T), rtol=1e-9)
+    assert_allclose(-M @ objective(T.T @ M)[1].T, numeric_gradient(value, T), atol=1e-8)
+    # the fitted map is a stationary point of the penalised objective as a function of its coefficients
+    settings = {"n_neighbors": k, "penalty": "coef", "reg": reg, "gamma": GAMMA, "tol": 1e-9, "max_iter": 2000}
+    model = KernelFastNCA(2, **settings).fit(X, y)
+    T = model.dual_coef_.T
+    assert np.abs(numeric_gradient(value, T)).max() < 1e-5
+    assert value(T) > value(0.9 * T) and value(T) > value(1.1 * T)
+    assert not hasattr(model.learner_, "_e")
+    with pytest.raises(ValueError, match="penalty='norm' is unknown; expected 'rkhs' or 'coef'"):
+        KernelFastNCA(penalty="norm")
 
 
 def test_P07_neighbours_are_those_of_feature_space(few, gram):
