@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
 from isometry.core.linalg import fix_signs, row_range
-from isometry.core.objective import Objective, minimize_psd
+from isometry.core.objective import Objective, minimize_batches, minimize_psd
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.core.start import initial_map
 from isometry.supervision import Labels, Pairs, Supervision, as_supervision
@@ -266,17 +266,24 @@ class ObjectiveMetric(LinearMetric):
         with Progress(getattr(self, "verbose", False), type(self).__name__, self.max_iter) as progress:
             warm, spent = self._warm_up(X, side), 0
             if warm is not None:
-                first = lbfgs(warm, L0, max_iter=self.max_iter // 3, tol=1e-3, progress=progress)
+                first = self._minimize(warm, L0, rng, max_iter=self.max_iter // 3, tol=1e-3, progress=progress)
                 L0, spent = first.x, first.n_iter
             options = {"max_iter": self.max_iter - spent, "tol": self.tol, "progress": progress}
-            if self._convex:
-                solution = minimize_psd(objective, objective.metric_gradient, L0, **options)
-            else:
-                solution = self._improve(objective, lbfgs(objective, L0, **options), rng, options)
+            solution = self._improve(objective, self._minimize(objective, L0, rng, **options), rng, options)
         solution.n_iter += spent
+        if not solution.converged and solution.n_iter >= self.max_iter:
+            solution.reason = f"max_iter={self.max_iter} reached"
         L = self._finish(solution.x, p)
         self._set_components(L if basis is None else L @ basis.T, dtype)
         self._record(solution)
+
+    def _minimize(self, objective: Objective, L: np.ndarray, rng: np.random.RandomState, **options: Any) -> Solution:
+        """In batches if the user asks for them, else as a whole."""
+        if (size := getattr(self, "batch_size", None)) is not None:
+            return minimize_batches(objective, L, size, rng, **options)
+        if self._convex:
+            return minimize_psd(objective, objective.metric_gradient, L, **options)
+        return lbfgs(objective, L, **options)
 
     def _finish(self, L: np.ndarray, p: int | None) -> np.ndarray:
         """The rows that leave the solver: rotated so that the widest direction comes first."""

@@ -169,13 +169,18 @@ class SignedEdges:
         return listed
 
 
-def signed_edges(side: Supervision, sampler: Any, X: np.ndarray, rng: np.random.RandomState) -> SignedEdges:
+def signed_edges(
+    side: Supervision, sampler: Any, X: np.ndarray, rng: np.random.RandomState, *, listed: bool = False
+) -> SignedEdges:
     """Pairs for a method that looks at every pair: from Pairs as they are, from Labels by the sampler.
 
-    ``sampler="auto"``: all pairs while there are at most two million, else 100,000 of each kind at random.
+    ``sampler="auto"``: all pairs while there are at most two million, else 100,000 of each kind at random; the latter
+    always if they must be ``listed``, to be taken in batches.
     """
     if isinstance(side, Labels):
-        side = choose_pairs(side, sampler, X, rng)
+        if listed and isinstance(sampler, AllPairs):
+            raise ValueError("batch_size takes pairs from a list, and AllPairs() makes none: use RandomPairs(n)")
+        side = choose_pairs(side, RandomPairs() if listed and sampler == "auto" else sampler, X, rng)
     if isinstance(side, Labels):
         n_c, n = side.counts.astype(float), float(side.counts.sum())
         n_similar = float(np.sum(n_c * (n_c - 1)) / 2)

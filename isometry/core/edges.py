@@ -34,13 +34,45 @@ class DenseEdges:
         for rows, D in sqdist_blocks(Z):
             f, C = loss(D, rows)  # (b, n)
             value += float(f)
-            pull[rows] += C.sum(axis=1)[:, None] * V[rows] - C @ V
-            pull += C.sum(axis=0)[:, None] * V - C.T @ V[rows]
+            add_pull(pull, C, rows, V)
         return value, pull
+
+    @property
+    def size(self) -> int:
+        return self.n
+
+    def part(self, anchors: np.ndarray) -> tuple[slice, AnchorEdges]:
+        """The points and edges that are left when only some anchors look around; so for all kinds of edges."""
+        return slice(None), AnchorEdges(anchors)
 
     def sqdist(self, Z: np.ndarray, where: slice) -> np.ndarray:
         """The block of distances a loss sees at ``where``, in another map of the same points; 0 on the diagonal."""
         return sqdist(Z[where], Z)
+
+
+@dataclass(frozen=True)
+class AnchorEdges:
+    """Some anchors with all points; as in `DenseEdges` the distance of a point to itself is +inf."""
+
+    anchors: np.ndarray
+
+    def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        V = Z if V is None else V
+        value, pull = 0.0, np.zeros(V.shape)
+        for block in row_blocks(len(self.anchors), len(Z) * Z.itemsize):
+            rows = self.anchors[block]
+            D = sqdist(Z[rows], Z)
+            D[np.arange(len(rows)), rows] = np.inf
+            f, C = loss(D, block)  # (b, n)
+            value += float(f)
+            add_pull(pull, C, rows, V)
+        return value, pull
+
+
+def add_pull(pull: np.ndarray, C: np.ndarray, rows: slice | np.ndarray, V: np.ndarray) -> None:
+    """pull += (diag(C1 + Cᵀ1) − C − Cᵀ) V for slopes C (b, n) of distinct anchors ``rows``."""
+    pull[rows] += C.sum(axis=1)[:, None] * V[rows] - C @ V
+    pull += C.sum(axis=0)[:, None] * V - C.T @ V[rows]
 
 
 @dataclass(frozen=True)
@@ -76,6 +108,14 @@ class ListedEdges:
     i: np.ndarray
     j: np.ndarray
     n: int
+
+    @property
+    def size(self) -> int:
+        return len(self.i)
+
+    def part(self, pairs: np.ndarray) -> tuple[np.ndarray, ListedEdges]:
+        points, place = np.unique(np.concatenate([self.i[pairs], self.j[pairs]]), return_inverse=True)
+        return points, ListedEdges(place[: len(pairs)], place[len(pairs) :], len(points))
 
     @cached_property
     def incidence(self) -> sp.csr_matrix:
@@ -141,6 +181,16 @@ class NeighborEdges:
         pull[anchors] += C.sum(axis=1)[:, None] * V[anchors] - graph @ V
         return value, pull
 
+    @property
+    def size(self) -> int:
+        return len(self.index)
+
+    def part(self, rows: np.ndarray) -> tuple[np.ndarray, NeighborEdges]:
+        anchors, index = rows if self.anchors is None else self.anchors[rows], self.index[rows]
+        points, place = np.unique(np.concatenate([anchors, index.ravel()]), return_inverse=True)
+        place -= int(points[0] < 0)  # a missing neighbour, −1, comes first and stays −1
+        return points[points >= 0], NeighborEdges(place[len(rows) :].reshape(index.shape), place[: len(rows)])
+
     def sqdist(self, Z: np.ndarray, where: slice) -> np.ndarray:
         delta = Z[self.index[where]]  # (b, k, p)
         delta -= (Z[where] if self.anchors is None else Z[self.anchors[where]])[:, None]
@@ -154,4 +204,4 @@ class NeighborEdges:
         return np.maximum(self.index, 0).ravel()
 
 
-Edges = DenseEdges | TriangleEdges | ListedEdges | NeighborEdges
+Edges = DenseEdges | AnchorEdges | TriangleEdges | ListedEdges | NeighborEdges

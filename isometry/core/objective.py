@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.core.edges import Edges, Loss
+from isometry.core.edges import AnchorEdges, DenseEdges, Edges, ListedEdges, Loss, NeighborEdges, TriangleEdges
 from isometry.core.linalg import factor
-from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.core.solve import Adam, Progress, Solution, lbfgs
+
+STEP, SMALLEST = 0.05, 1 / 32  # of Adam, in units of the entries of the start; the last step, in units of the first
+NOISE = 1e-3  # of the mean value of an iteration: no smaller change is looked for
+ROUND = 100  # batches, after which their mean value is looked at
 
 Penalty = Callable[[np.ndarray], tuple[float, np.ndarray]]  # L (p, d) → value, gradient (p, d)
 
@@ -39,6 +43,31 @@ class Objective:
             f, g = self.penalty(L)
             value, gradient = value + f, gradient + g
         return value, gradient
+
+    @property
+    def _divisible(self) -> DenseEdges | ListedEdges | NeighborEdges:
+        if isinstance(self.edges, AnchorEdges | TriangleEdges):
+            raise TypeError(f"{type(self.edges).__name__} cannot be divided into batches")
+        return self.edges
+
+    @property
+    def n_parts(self) -> int:
+        """Number of anchors, or of listed pairs."""
+        return self._divisible.size
+
+    def batch(self, rows: np.ndarray) -> Objective:
+        """The part of the anchors, or of the listed pairs, at ``rows``, scaled up to stand for all of them.
+
+        Where rows are drawn at random, its value and gradient are unbiased estimates of those of the whole.
+        """
+        points, edges = self._divisible.part(rows)
+        share = self.n_parts / len(rows)
+
+        def loss(d, where):
+            value, slopes = self.loss(d, rows[where])
+            return share * value, share * slopes
+
+        return replace(self, X=self.X[points], edges=edges, loss=loss)
 
     def metric_gradient(self, L: np.ndarray) -> np.ndarray:
         """∂f/∂W (d, d) at W = LᵀL."""
@@ -89,6 +118,48 @@ def minimize_psd(
         else:
             break
     return Solution(L, solution.value, n_iter, solution.reason, solution.converged, history)
+
+
+def minimize_batches(
+    objective: Objective,
+    L0: np.ndarray,
+    batch_size: int,
+    rng: np.random.RandomState,
+    *,
+    max_iter: int = 200,
+    tol: float = 1e-3,
+    progress: Progress | None = None,
+) -> Solution:
+    """Adam on random parts of an objective; an iteration is a hundred of them.
+
+    The step is halved whenever an iteration lowers the mean value of the parts by less than tol, relatively, and the
+    search ends when it has become a small part of the first. The mean values are the history.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size} must be at least 1, or None to use all samples at once")
+    n, b, tol = objective.n_parts, batch_size, max(tol, NOISE)
+    L, progress = np.array(L0, dtype=np.float64), progress or Progress()
+    first = step = STEP * float(np.sqrt(np.mean(L**2)) or 1.0)
+    adam = Adam(L.shape)
+    history: list[float] = []
+    order = np.zeros(0, dtype=np.intp)
+    for it in range(1, max_iter + 1):
+        values = []
+        for _ in range(ROUND):
+            order = order if len(order) else rng.permutation(n)
+            rows, order = order[:b], order[b:]
+            value, gradient = objective.batch(rows)(L)
+            values.append(value)
+            L -= step * adam.direction(gradient)
+        best = min(history, default=np.inf)
+        history.append(float(np.mean(values)))
+        progress.step(history[-1])
+        if history[-1] > best - tol * abs(best):
+            step /= 2
+        if step < SMALLEST * first:
+            reason = "the mean of the batches falls by less than tol, with ever smaller steps"
+            return Solution(L, history[-1], it, reason, True, history)
+    return Solution(L, history[-1] if history else np.inf, max_iter, f"max_iter={max_iter} reached", False, history)
 
 
 def _square(L: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

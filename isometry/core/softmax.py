@@ -16,7 +16,7 @@ import numpy as np
 from sklearn import get_config
 
 from isometry.core.distance import sqdist
-from isometry.core.edges import Loss
+from isometry.core.edges import AnchorEdges, Loss, add_pull
 from isometry.core.threads import in_threads, n_threads
 
 ROWS, COLUMNS = 128, 1024  # of a tile
@@ -111,9 +111,15 @@ class SoftmaxEdges:
             D[np.arange(len(rows)), rows] = np.inf
             f, C = loss.rows(D, rows)
             value += float(f)
-            pull[rows] += C.sum(axis=1)[:, None] * V[rows] - C @ V
-            pull += C.sum(axis=0)[:, None] * V - C.T @ V[rows]
+            add_pull(pull, C, rows, V)
         return value, pull
+
+    @property
+    def size(self) -> int:
+        return len(self.codes)
+
+    def part(self, anchors: np.ndarray) -> tuple[slice, AnchorEdges]:
+        return slice(None), AnchorEdges(anchors)
 
     @cached_property
     def _order(self) -> np.ndarray:

@@ -251,6 +251,18 @@ def riemannian(
     return Solution(result.point, float(result.cost), result.iterations, result.stopping_criterion, converged, history)
 
 
+class Adam:
+    """Directions of steps from noisy gradients: their running mean over the root of that of their squares."""
+
+    def __init__(self, shape: tuple[int, ...], decay: tuple[float, float] = (0.9, 0.999)):
+        self.m, self.v, self.decay, self.k = np.zeros(shape), np.zeros(shape), decay, 0
+
+    def direction(self, g: np.ndarray) -> np.ndarray:
+        (a, b), self.k = self.decay, self.k + 1
+        self.m, self.v = a * self.m + (1 - a) * g, b * self.v + (1 - b) * g**2
+        return self.m / (1 - a**self.k) / (np.sqrt(self.v / (1 - b**self.k)) + 1e-8)
+
+
 def adam(
     fun: Callable[..., tuple[float, np.ndarray]],
     x0: np.ndarray,
@@ -266,16 +278,13 @@ def adam(
     """
     progress = progress or Progress()
     x: np.ndarray = np.array(x0, dtype=np.float64)
-    m, v, k = np.zeros_like(x), np.zeros_like(x), 0
-    history: list[float] = []
+    directions, history = Adam(x.shape, decay), []
     for epoch in epochs:
         values = []
         for batch in epoch:
             value, g = fun(x, *batch)
             values.append(value)
-            k += 1
-            m, v = decay[0] * m + (1 - decay[0]) * g, decay[1] * v + (1 - decay[1]) * g**2
-            x = x - step * (m / (1 - decay[0] ** k)) / (np.sqrt(v / (1 - decay[1] ** k)) + 1e-8)
+            x = x - step * directions.direction(g)
         history.append(float(np.mean(values)))
         progress.step(history[-1])
     return Solution(x, history[-1] if history else np.inf, len(history), f"{len(history)} epochs done", True, history)

@@ -10,7 +10,6 @@ from isometry.base import ObjectiveMetric
 from isometry.core.edges import NeighborEdges
 from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.objective import Objective, Penalty
-from isometry.core.solve import lbfgs
 from isometry.core.start import neighbor_sqdist
 from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.probabilistic.nca import penalty_weight, ridge_penalty, sum_loss
@@ -34,6 +33,9 @@ class FastNCA(ObjectiveMetric):
         goes on from there while the graph still changes and the objective on the new one can be improved
     reg : penalty on |L|²; "auto": a thousandth of the value above which L = 0 becomes a local optimum
     init : "auto" (LDA if p ≤ c − 1, else PCA), "pca", "lda", "identity", "random" or an array (p, d)
+    batch_size : mini-batches, for n beyond 10⁵: so many anchors at a time, each with its 2k neighbours.
+        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
+        ``history_`` has the means of the batches. None: no batches
     max_iter, tol, random_state, verbose : as everywhere
 
     Notes
@@ -55,6 +57,7 @@ class FastNCA(ObjectiveMetric):
     n_updates: int = 0
     reg: float | str = "auto"
     init: str | np.ndarray = "auto"
+    batch_size: int | None = None
     max_iter: int = 500
     tol: float = 1e-5
     random_state: Seed = None
@@ -90,7 +93,7 @@ class FastNCA(ObjectiveMetric):
             start = objective(solution.x)[0]
             if np.array_equal(np.sort(before), np.sort(objective.edges.index)):
                 break
-            step = lbfgs(objective, solution.x, **options)
+            step = self._minimize(objective, solution.x, rng, **options)
             if step.value >= start - self.tol * abs(start):
                 break
             solution = replace(step, n_iter=solution.n_iter + step.n_iter, history=solution.history + step.history)

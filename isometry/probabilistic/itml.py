@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
@@ -10,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from isometry.base import LinearMetric
 from isometry.core.distance import pair_sqdist
 from isometry.core.linalg import factor, row_range
-from isometry.core.objective import Objective
+from isometry.core.objective import Objective, minimize_batches
 from isometry.core.priors import prior_matrix
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
@@ -38,7 +40,11 @@ class ITML(LinearMetric):
     online : rule of ``partial_fit``: "loss" (one closed-form step a pair), "projection" (meet the bound exactly) or
         "slack" (the offline problem on the new pairs with the current metric as prior)
     eta : step of the "loss" rule, relative to the squared bound, so that it has no unit
-    tol : relative duality gap to reach
+    batch_size : mini-batches, for n beyond 10⁵: so many pairs at a time; of labels, random pairs.
+        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
+        ``history_`` has the means of the batches. None: no batches
+    tol : relative duality gap to reach. Batches do not look at it; ``duality_gap_`` says what it was in the end, inf if
+        the dual gives no bound there
 
     Notes
     -----
@@ -62,6 +68,7 @@ class ITML(LinearMetric):
     solver: str = "lbfgs"
     online: str = "loss"
     eta: float = 0.1
+    batch_size: int | None = None
     max_iter: int = 200
     tol: float = 1e-8
     random_state: Seed = None
@@ -71,6 +78,8 @@ class ITML(LinearMetric):
         if not self.gamma > 0:
             raise ValueError(f"gamma={self.gamma} must be positive")
         check_choices(self, solver=("lbfgs", "bregman"))
+        if self.batch_size is not None and self.solver != "lbfgs":
+            raise ValueError("batch_size is for solver='lbfgs'; cyclic projections take one pair at a time anyway")
         if np.isinf(self.gamma) and self.solver != "bregman":
             raise ValueError("gamma=inf (hard bounds) needs solver='bregman'")
         rng = check_random_state(self.random_state)
@@ -79,7 +88,7 @@ class ITML(LinearMetric):
         Y = (X - X.mean(axis=0)) @ B.T.astype(X.dtype)  # distances under W₀ are Euclidean here, and the prior is I
         self.bounds_ = self._find_bounds(Y, rng)
         if self.solver == "lbfgs":
-            L = self._solve(Y, signed_edges(side, self.pairs, Y, rng)) @ B
+            L = self._solve(Y, signed_edges(side, self.pairs, Y, rng, listed=self.batch_size is not None), rng) @ B
         else:
             if isinstance(side, Labels):
                 side = choose_pairs(side, self.pairs, Y, rng)
@@ -137,26 +146,38 @@ class ITML(LinearMetric):
 
         return link
 
-    def _solve(self, Y, signed: SignedEdges) -> np.ndarray:
+    def _solve(self, Y, signed: SignedEdges, rng) -> np.ndarray:
         Q = row_range(Y) if Y.shape[1] > len(Y) else None  # n < d: no pair sees the complement, the prior stays there
         Yr = Y if Q is None else Y @ Q.astype(Y.dtype)
         objective = self._problem(Yr, signed)
         dual_loss = signed.loss(self._link("dual"), similar=self.gamma, dissimilar=self.gamma)
-        L, history, n_iter, tol = np.eye(Yr.shape[1]), [], 0, 1e-5
+        L = np.eye(Yr.shape[1])
         with Progress(self.verbose, "ITML", self.max_iter) as progress:
-            while True:
-                solution = lbfgs(objective, L, max_iter=max(self.max_iter - n_iter, 1), tol=tol, progress=progress)
-                L, n_iter = solution.x, n_iter + solution.n_iter
-                history += solution.history
-                gap = self._gap(objective, signed, dual_loss, L, solution.value)
-                if gap <= self.tol or n_iter >= self.max_iter or tol < 1e-13:
-                    break
-                tol /= 100
-        self.duality_gap_ = gap
-        done = gap <= max(self.tol, 1e-5 if Y.dtype == np.float32 else 0)
-        reason = f"relative duality gap {gap:.1e}" if done else solution.reason
-        self._record(Solution(L, solution.value, n_iter, reason, done, history))
+            if self.batch_size is None:
+                solution, gap = self._close_gap(objective, signed, dual_loss, L, progress)
+            else:
+                solution = minimize_batches(
+                    objective, L, self.batch_size, rng, max_iter=self.max_iter, progress=progress
+                )
+                gap = self._gap(objective, signed, dual_loss, solution.x, objective(solution.x)[0])
+        self.duality_gap_, L = gap, solution.x
+        if self.batch_size is None:
+            done = gap <= max(self.tol, 1e-5 if Y.dtype == np.float32 else 0)
+            solution = replace(solution, converged=done, reason=f"duality gap {gap:.1e}" if done else solution.reason)
+        self._record(solution)
         return L if Q is None else Q @ L @ Q.T + np.eye(len(Q)) - Q @ Q.T
+
+    def _close_gap(self, objective, signed, dual_loss, L, progress) -> tuple[Solution, float]:
+        """L-BFGS with ever smaller tolerance, until the duality gap is below ``tol``."""
+        history, n_iter, tol = [], 0, 1e-5
+        while True:
+            solution = lbfgs(objective, L, max_iter=max(self.max_iter - n_iter, 1), tol=tol, progress=progress)
+            L, n_iter = solution.x, n_iter + solution.n_iter
+            history += solution.history
+            gap = self._gap(objective, signed, dual_loss, L, solution.value)
+            if gap <= self.tol or n_iter >= self.max_iter or tol < 1e-13:
+                return replace(solution, n_iter=n_iter, history=history), gap
+            tol /= 100
 
     def _gap(self, objective, signed, dual_loss, L, value) -> float:
         """Relative gap to the dual value log det P + γ Σ log(bound/distance), P = I + Σ c v vᵀ."""
@@ -211,8 +232,8 @@ class ITML(LinearMetric):
             self._set_components(B, X.dtype)
         L = self.components_.astype(np.float64)
         if self.online == "slack":
-            Y = X @ L.T.astype(X.dtype)
-            L = self._solve(Y, signed_edges(side, "auto", Y, check_random_state(self.random_state))) @ L
+            Y, rng = X @ L.T.astype(X.dtype), check_random_state(self.random_state)
+            L = self._solve(Y, signed_edges(side, "auto", Y, rng, listed=self.batch_size is not None), rng) @ L
         else:
             L = sla.cholesky(self._stream(X, side.to(Pairs), L.T @ L))
         self._set_components(L, X.dtype)

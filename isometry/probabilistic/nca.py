@@ -37,6 +37,9 @@ class NCA(ObjectiveMetric):
         value above which L = 0 becomes a local optimum
     init : "auto" (LDA if p ≤ c − 1, else PCA), "pca", "lda", "identity", "random" or an array (p, d); named starts are
         scaled so that neighbours are at distance about 1
+    batch_size : mini-batches, for n beyond 10⁵: so many anchors at a time, against all candidates: O(batch · n).
+        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
+        ``history_`` has the means of the batches. None: no batches
     max_iter, tol, random_state, verbose : see the solver; ``verbose=True`` shows a progress bar
 
     References
@@ -53,6 +56,7 @@ class NCA(ObjectiveMetric):
     objective: str = "sum"
     reg: float | str = 0.0
     init: str | np.ndarray = "auto"
+    batch_size: int | None = None
     max_iter: int = 100
     tol: float = 1e-5
     random_state: Seed = None
@@ -74,7 +78,7 @@ class NCA(ObjectiveMetric):
         A map that grows drives every p_i to 0 or 1, and the few wrong ones have no slope left. Shrunk until many
         neighbours count again it descends anew, as long as it finds better optima and iterations are left.
         """
-        if self.objective != "sum" or self.reg_ or not solution.converged:
+        if self.objective != "sum" or self.reg_ or self.batch_size or not solution.converged:
             return solution
         best, spent, heats = solution, solution.n_iter, list(HEATS)
         while heats and best.value > -1 + 1e-6 and spent <= 0.75 * options["max_iter"]:

@@ -26,6 +26,10 @@ class PCCA(ObjectiveMetric):
     margin : b, the squared distance that separates similar from dissimilar; it only sets the scale
     reg : penalty on |L|²
     pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
+    batch_size : mini-batches, for n beyond 10⁵: so many pairs at a time; of labels, random pairs.
+        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
+        ``history_`` has the means of the batches. None: no batches
+    max_iter, tol, random_state, verbose : as everywhere
 
     References
     ----------
@@ -41,6 +45,7 @@ class PCCA(ObjectiveMetric):
     margin: float = 1.0
     reg: float = 0.0
     pairs: str | Sampler = "auto"
+    batch_size: int | None = None
     max_iter: int = 200
     tol: float = 1e-6
     random_state: Seed = None
@@ -52,7 +57,7 @@ class PCCA(ObjectiveMetric):
     def _objective(self, X, side, rng):
         if self.beta <= 0 or self.margin <= 0:
             raise ValueError(f"beta={self.beta} and margin={self.margin} must be positive")
-        signed = signed_edges(side, self.pairs, X, rng)
+        signed = signed_edges(side, self.pairs, X, rng, listed=self.batch_size is not None)
         beta, b, reg = self.beta, self.margin, self.reg
 
         def link(d, t):

@@ -12,10 +12,12 @@ from isometry.base import LinearMetric
 from isometry.core.graph import target_neighbors
 from isometry.core.hinge import SMOOTHING
 from isometry.core.linalg import fix_signs, row_range
+from isometry.core.objective import Objective, minimize_batches
 from isometry.core.solve import Progress, Solution, lbfgs
 from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.spectral.energy import energies
+from isometry.spectral.impostor_batches import lmnn_by_anchors
 from isometry.spectral.impostors import Impostors, ListedTriplets
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
@@ -43,6 +45,9 @@ class LMNN(LinearMetric):
     n_mining : how often triplets are mined: once in the input space, then in the metric found so far
     max_impostors : impostors an anchor may have, nearest first ("batch_all" only). None: all, unless they outgrow
         scikit-learn's ``working_memory``; ``max_impostors_`` tells the cap that was needed, if one was
+    batch_size : mini-batches, for n beyond 10⁵: so many anchors at a time, with all their impostors: O(batch · n).
+        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
+        ``history_`` has the means of the batches, ``objective_`` their last mean. None: no batches
     solver : "lbfgs" on L, or "sdp": the convex programme by cvxpy, for some 60 samples at most
     max_iter, tol, random_state, verbose : as everywhere
 
@@ -68,6 +73,7 @@ class LMNN(LinearMetric):
     mining: str = "batch_all"
     n_mining: int = 1
     max_impostors: int | None = None
+    batch_size: int | None = None
     solver: str = "lbfgs"
     max_iter: int = 200
     tol: float = 1e-3
@@ -92,26 +98,36 @@ class LMNN(LinearMetric):
         with Progress(self.verbose, "LMNN", None) as progress:
             for _ in range(self.n_mining):
                 problem = self._problem(X, side, Z, rng)
-                if self.solver == "sdp":
-                    solution = self._sdp(problem, X, p)
-                else:
-                    solution = descend(
-                        problem, L, self.mu, self.margin, max_iter=self.max_iter, tol=self.tol, progress=progress
-                    )
+                solution = self._solve(problem, X, L, p, rng, progress)
                 L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
                 Z = X @ L.T.astype(dtype)
-        self.objective_ = problem.value(L, self.mu)
-        self.max_impostors_ = problem.cap
+        in_batches = isinstance(problem, Objective)
+        self.objective_ = solution.value if in_batches else problem.value(L, self.mu)
+        self.max_impostors_ = None if in_batches else problem.cap
         _, s, Vt = np.linalg.svd(L, full_matrices=False)
         self._set_components(fix_signs(s[:, None] * Vt) @ Q.T, dtype)
         self._record(replace(solution, n_iter=n_iter, history=history))
 
-    def _problem(self, X, side, Z, rng) -> Impostors | ListedTriplets:
+    def _solve(self, problem, X, L, p, rng, progress) -> Solution:
+        options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
+        if isinstance(problem, Objective):
+            return minimize_batches(problem, L, self.batch_size, rng, **options)
+        return (
+            self._sdp(problem, X, p) if self.solver == "sdp" else descend(problem, L, self.mu, self.margin, **options)
+        )
+
+    def _problem(self, X, side, Z, rng) -> Impostors | ListedTriplets | Objective:
         """The objective over given triplets, or over those of the points Z."""
+        if self.batch_size is not None and (
+            self.solver == "sdp" or self.mining != "batch_all" or isinstance(side, Triplets)
+        ):
+            raise ValueError("batch_size needs labels, mining='batch_all' and solver='lbfgs'; leave it None otherwise")
         if isinstance(side, Triplets):
             return ListedTriplets(X, side, self.margin)
         if self.mining == "batch_all":
             targets = target_neighbors(Z, side.codes, self.n_neighbors)
+            if self.batch_size is not None:
+                return lmnn_by_anchors(X, side.codes, targets, self.mu, self.margin)
             return Impostors(X, side.codes, targets, self.margin, self.max_impostors)
         triplets = mine(Z, side.codes, self.n_neighbors, self.mining, rng)
         if len(triplets.a) == 0:
