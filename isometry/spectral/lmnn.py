@@ -111,10 +111,11 @@ class LMNN(LinearMetric):
     def _solve(self, problem, X, L, p, rng, progress) -> Solution:
         options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
         if isinstance(problem, Objective):
+            assert self.batch_size is not None
             return minimize_batches(problem, L, self.batch_size, rng, **options)
-        return (
-            self._sdp(problem, X, p) if self.solver == "sdp" else descend(problem, L, self.mu, self.margin, **options)
-        )
+        if self.solver == "sdp":
+            return self._sdp(problem, X, p)
+        return descend(problem, L, self.mu, self.margin, **options)
 
     def _problem(self, X, side, Z, rng) -> Impostors | ListedTriplets | Objective:
         """The objective over given triplets, or over those of the points Z."""
