@@ -72,12 +72,16 @@ def lbfgs(
     x0 = np.asarray(x0, dtype=np.float64).ravel()
     unit = float(np.linalg.norm(x0)) / 10 or 1.0
 
-    def scaled(u):
+    def evaluate(u):
         f, g = fun((u * unit).reshape(shape))
         return float(f), np.asarray(g, dtype=np.float64).ravel() * unit
 
     u0 = x0 / unit
-    f0, g0 = scaled(u0)
+    f0, g0 = evaluate(u0)
+
+    def scaled(u):
+        return (f0, g0) if np.array_equal(u, u0) else evaluate(u)  # SciPy asks for the start once more
+
     history.append(f0)
     if not np.isfinite(f0):
         raise FloatingPointError("the objective is not finite at the starting point; scale the data or change `init`")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn import get_config
@@ -17,6 +18,7 @@ from isometry.supervision import Triplets
 
 BYTES_PER_PAIR = 160  # of a list in use
 ROWS, COLUMNS = 128, 2048  # of a tile of distances
+CROWDED = 0.015  # share of all pairs from which a list is slower than looking at all of them
 THREADED = 1000  # points from which threads are worth their start
 
 
@@ -34,8 +36,8 @@ class Impostors:
     """The objective for labels. Targets are fixed; impostors are listed with a rim around them.
 
     The list is complete as long as no point has moved so far that a pair outside the rim could have become one, which
-    is checked at every evaluation. If the list outgrows the memory, or the user sets a limit, each anchor keeps its
-    nearest ones, and the list stays until ``search`` makes it anew.
+    is checked at every evaluation. Where impostors crowd there is no list, and all pairs are visited. If the user sets
+    a limit, each anchor keeps its nearest ones, and the list stays until ``search`` makes it anew.
     """
 
     def __init__(self, X, codes, targets, margin, max_impostors):
@@ -52,7 +54,7 @@ class Impostors:
         self.cap: int | None = None  # impostors an anchor may have, if that limits any
         self.near: Near | None = None
         self.place = self.reach = self.radius = np.zeros(0)  # points, reach and reach with rim, where the list was made
-        self.rim, self.used = 0.0, 0
+        self.rim, self.used, self.crowded = 0.0, 0, False
 
     @property
     def patience(self) -> int:
@@ -67,43 +69,95 @@ class Impostors:
         t[self.valid] = np.einsum("ij,ij->i", delta, delta)
         return Z, delta, t, np.sqrt(np.maximum(self.margin + t.max(axis=1), 0))
 
-    def restart(self, L) -> Near:
+    def restart(self, L) -> Near | None:
         """Forget the list and make it anew."""
-        self.near, self.cap, self.rim = None, None, 0.0
+        self.near, self.cap, self.rim, self.crowded = None, None, 0.0, False
         Z, _, _, reach = self._measure(L)
         return self._list(Z, reach)
 
     def search(self, L) -> int:
         """Bring a limited list up to date; returns how many impostors it lacked. Others look after themselves."""
-        if self.near is not None and self.cap is None:
+        if self.cap is None:
             return 0
         n, before, after = len(self.X), self.near, self.restart(L)
-        if before is None:
-            return len(after.a)
+        if before is None or after is None:
+            return 0 if after is None else len(after.a)
         return int((~np.isin(after.a * n + after.b, before.a * n + before.b)).sum())
 
     def __call__(self, L, mu, tau):
-        n = len(self.X)
         Z, delta, t, reach = self._measure(L)
-        a, b, d, of_a, of_b = self._listed(Z, reach)
-        value, slopes, weight = 0.0, np.zeros(len(d)), np.zeros(t.shape)  # weight: live triplets of each target pair
+        near = self._listed(Z, reach)
+        value, weight, G = (
+            self._all_pairs(Z, t, reach, tau) if near is None else self._listed_pairs(near, Z, t, reach, tau)
+        )
+        G += self.targets.incidence.T @ (delta * weight[self.valid][:, None])
+        LA = (1 - mu) * L @ self.pull
+        return mu * value + float(np.vdot(LA, L)), 2 * (mu * (G.T @ self.X) + LA)
+
+    def _hinges(self, near: Near, t, reach, tau) -> tuple[float, np.ndarray, np.ndarray]:
+        """Σ hinges over pairs, its slopes (n, k) in squared distances of targets, and those (m,) in the pairs' own."""
+        (a, b, d, of_a, of_b), n = near, len(t)
+        value, slopes, weight = 0.0, np.zeros(len(d)), np.zeros(t.shape)
         for anchor, allowed in ((a, of_a), (b, of_b)):
             live = np.flatnonzero((d < reach[anchor] ** 2) & (True if allowed is None else allowed))
             i = anchor[live]
             h, slope = rounded_hinge(self.margin + t[i] - d[live, None], tau)  # (m, k)
             value += float(h.sum())
-            slopes[live] += slope.sum(axis=1)
+            slopes[live] -= slope.sum(axis=1)
             for j in range(t.shape[1]):
                 weight[:, j] += np.bincount(i, slope[:, j], n)
-        live = np.flatnonzero(slopes)
-        G = ListedEdges(a[live], b[live], n).pull(-mu * slopes[live], Z)
-        G += self.targets.incidence.T @ (delta * (mu * weight[self.valid])[:, None])
-        LA = (1 - mu) * L @ self.pull
-        return mu * value + float(np.vdot(LA, L)), 2 * (G.T @ self.X + LA)
+        return value, weight, slopes
 
-    def _listed(self, Z, reach) -> Near:
-        """The list, with distances in the current metric; made anew if it may lack an impostor."""
+    def _listed_pairs(self, near: Near, Z, t, reach, tau) -> tuple[float, np.ndarray, np.ndarray]:
+        """Σ hinges, its slopes in targets, and the pull (n, p) of the slopes in pairs."""
+        value, weight, slopes = self._hinges(near, t, reach, tau)
+        live = np.flatnonzero(slopes)
+        return value, weight, ListedEdges(near.a[live], near.b[live], len(Z)).pull(slopes[live], Z)
+
+    def _all_pairs(self, Z, t, reach, tau) -> tuple[float, np.ndarray, np.ndarray]:
+        """The same tile by tile, without a list."""
+        left, right, bound = sieve(Z, reach**2, Z.dtype)
+
+        def work(part: int, parts: int) -> tuple[float, int, np.ndarray, np.ndarray]:
+            value, count, weight, pull = 0.0, 0, np.zeros(t.shape), np.zeros(Z.shape)
+            for rows, columns, same in self._tiles[part::parts]:
+                D = left[rows] @ right[columns].T  # (b, c)
+                near = close_pairs(D, bound, rows, columns, same)
+                f, w, slopes = self._hinges(near, t, reach, tau)
+                value, count, weight = value + f, count + len(slopes), weight + w
+                D.fill(0)
+                D[near.a - rows.start, near.b - columns.start] = slopes
+                pull[rows] += D.sum(axis=1)[:, None] * Z[rows] - D @ Z[columns]
+                pull[columns] += D.sum(axis=0)[:, None] * Z[columns] - D.T @ Z[rows]
+            return value, count, weight, pull
+
+        values, counts, weights, pulls = zip(*in_threads(work, n_threads() if len(Z) >= THREADED else 1))
+        self.crowded = sum(counts) > self._most / 2
+        return sum(values), np.sum(weights, axis=0), np.sum(pulls, axis=0)
+
+    @property
+    def _most(self) -> int:
+        """Pairs that a list may have."""
+        n, memory = len(self.X), get_config()["working_memory"] * 2**20
+        return min(int(memory / BYTES_PER_PAIR), max(int(CROWDED * n * n), 20_000))
+
+    @cached_property
+    def _tiles(self) -> list[tuple[slice, slice, np.ndarray]]:
+        """Rows × columns of later classes, and (b, c') which of their first columns share the class of a row."""
+        n, end, tiles = len(self.X), self.class_end, []
+        for start in range(0, n, ROWS):
+            rows = slice(start, min(start + ROWS, n))
+            for c in range(end[start], n, COLUMNS):
+                columns = slice(c, min(c + COLUMNS, n))
+                mixed = max(0, min(end[rows.stop - 1], columns.stop) - c)
+                tiles.append((rows, columns, np.arange(c, c + mixed) < end[rows, None]))
+        return tiles
+
+    def _listed(self, Z, reach) -> Near | None:
+        """The list, with distances in the current metric; made anew if it may lack an impostor. None: too many."""
         self.used += 1
+        if self.crowded:
+            return None
         if self.near is not None and self.cap is not None:
             return self.near._replace(sqdist=pair_sqdist(Z, self.near.a, self.near.b))
         if self.near is not None and self.rim > 0:
@@ -113,18 +167,15 @@ class Impostors:
                 return self.near._replace(sqdist=pair_sqdist(Z, self.near.a, self.near.b))
         return self._list(Z, reach)
 
-    def _list(self, Z, reach) -> Near:
-        self.rim = self._next_rim(Z, reach)
-        pairs = int(get_config()["working_memory"] * 2**20 / BYTES_PER_PAIR)
-        near = self._pairs_within(Z, reach + self.rim, pairs)
-        if near is None and self.rim > 0:
-            self.rim, near = 0.0, self._pairs_within(Z, reach, pairs)
-        limit = self.max_impostors
-        if near is None and limit is None:
-            limit = max(10, pairs // len(Z))
-        if near is None or (limit is not None and crowd(near, reach).max(initial=0) > limit):
+    def _list(self, Z, reach) -> Near | None:
+        rim, limit = self._next_rim(Z, reach), self.max_impostors
+        near = self._pairs_within(Z, reach + rim)
+        if near is None and rim > 0:
+            rim, near = 0.0, self._pairs_within(Z, reach)
+        if limit is not None and (near is None or crowd(near, reach).max(initial=0) > limit):
             self.cap, near = limit, self._nearest(Z, reach, limit)
-        self.near, self.place, self.reach, self.radius, self.used = near, Z, reach, reach + self.rim, 0
+        if near is not None:
+            self.near, self.place, self.reach, self.radius, self.rim, self.used = near, Z, reach, reach + rim, rim, 0
         return near
 
     def _next_rim(self, Z, reach) -> float:
@@ -137,46 +188,29 @@ class Impostors:
         gather, matrix = len(self.near.a) * (50 + 5 * p), n * n * (1 + 0.02 * p)  # nanoseconds
         return 5 * pace if 0 < 5 * pace < 0.1 * np.median(reach) and gather < matrix else 0.0
 
-    def _pairs_within(self, Z, radius, most: int) -> Near | None:
+    def _pairs_within(self, Z, radius) -> Near | None:
         """Pairs of different classes that are nearer than the larger of their radii; None if there are too many."""
-        n, end, square = len(Z), self.class_end, (radius**2).astype(Z.dtype)
-        sq, one = np.einsum("ij,ij->i", Z, Z)[:, None], np.ones((n, 1), dtype=Z.dtype)
-        left, right = np.hstack([Z, sq, one]), np.hstack([-2 * Z, one, sq])  # their products are squared distances
-        parts = n_threads() if n >= THREADED else 1
-        starts = range(0, n, ROWS)
+        square = radius**2
+        left, right, bound = sieve(Z, square, np.float32)
+        parts = n_threads() if len(Z) >= THREADED else 1
 
-        def work(part: int, parts: int) -> dict[int, list[tuple[np.ndarray, ...]]]:
-            found: dict[int, list[tuple[np.ndarray, ...]]] = {}
-            count = 0
-            for start in starts[part::parts]:
-                rows = slice(start, min(start + ROWS, n))
-                found[start] = []
-                for c in range(end[start], n, COLUMNS):
-                    columns = slice(c, min(c + COLUMNS, n))
-                    D = left[rows] @ right[columns].T  # (b, c)
-                    close = square[rows, None] > D
-                    close |= square[columns] > D
-                    if c < end[rows.stop - 1]:  # the block holds several classes
-                        close &= np.arange(columns.start, columns.stop) >= end[rows, None]
-                    flat = np.flatnonzero(close)
-                    i, j = np.divmod(flat, columns.stop - c)
-                    found[start].append((i + start, j + c, np.maximum(D.ravel()[flat], 0)))
-                    count += len(flat)
-                    if count > most // parts:
-                        return {}
+        def work(part: int, parts: int) -> list[Near]:
+            none = np.zeros(0, dtype=np.intp)
+            found, count = [Near(none, none, np.zeros(0))], 0
+            for rows, columns, same in self._tiles[part::parts]:
+                found.append(close_pairs(left[rows] @ right[columns].T, bound, rows, columns, same))
+                count += len(found[-1].a)
+                if count > self._most // parts:
+                    return []
             return found
 
-        blocks: dict[int, list[tuple[np.ndarray, ...]]] = {}
-        for found in in_threads(work, parts):
-            blocks |= found
-        if len(blocks) < len(starts):
+        shares = in_threads(work, parts)
+        if not all(shares):
             return None
-        tiles = [tile for start in starts for tile in blocks[start]]
-        if not tiles:
-            empty = np.zeros(0, dtype=np.intp)
-            return Near(empty, empty, np.zeros(0))
-        a, b, d = (np.concatenate(part) for part in zip(*tiles))
-        order = np.argsort(a, kind="stable")
+        a, b = (np.concatenate([tile[side] for share in shares for tile in share]) for side in (0, 1))
+        d = pair_sqdist(Z, a, b)
+        keep = np.flatnonzero(d < np.maximum(square[a], square[b]))
+        order = keep[np.argsort(a[keep], kind="stable")]
         return Near(a[order], b[order], d[order])
 
     def _nearest(self, Z, reach, cap) -> Near:
@@ -220,6 +254,27 @@ class Impostors:
                 f"solver='sdp' is for small problems; {len(self.X)} samples make {len(l)} triplets. Use solver='lbfgs'"
             )
         return self.order[e.i[which]], self.order[e.j[which]], self.order[l]
+
+
+def sieve(Z: np.ndarray, square: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """left, right (n, p + 2) and bound (n,): where leftᵢᵀrightⱼ ≥ boundᵢ, the squared distance ≥ squareᵢ for certain.
+
+    The products are squared distances; bounds are so much wider as rounding can move them.
+    """
+    sq, one = np.einsum("ij,ij->i", Z, Z, dtype=np.float64), np.ones(len(Z))
+    left, right = np.column_stack([Z, sq, one]), np.column_stack([-2 * Z, one, sq])
+    rounding = 2 * (Z.shape[1] + 4) * np.finfo(dtype).eps * (sq + sq.max())
+    return left.astype(dtype), right.astype(dtype), (square + rounding).astype(dtype)
+
+
+def close_pairs(D: np.ndarray, bound: np.ndarray, rows: slice, columns: slice, same: np.ndarray) -> Near:
+    """The pairs of a tile of squared distances below the bound of one of their ends, and not of the same class."""
+    close = bound[rows, None] > D
+    close |= bound[columns] > D
+    close[:, : same.shape[1]][same] = False
+    flat = np.flatnonzero(close)
+    i, j = np.divmod(flat, D.shape[1])
+    return Near(i + rows.start, j + columns.start, np.maximum(D.ravel()[flat], 0))
 
 
 def crowd(near: Near, reach: np.ndarray) -> np.ndarray:

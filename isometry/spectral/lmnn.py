@@ -22,6 +22,8 @@ from isometry.spectral.impostors import Impostors, ListedTriplets
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
 
+LOOSE = 1e-3  # a tolerance for which every other round of sharpening will do
+
 
 @parameters
 class LMNN(LinearMetric):
@@ -43,8 +45,8 @@ class LMNN(LinearMetric):
         triplets are a smaller problem: "semi_hard", "batch_hard", "HPEN", "EPEN", "EPHN" or "negative_sampling", k × k
         each, see `isometry.spectral.mining`
     n_mining : how often triplets are mined: once in the input space, then in the metric found so far
-    max_impostors : impostors an anchor may have, nearest first ("batch_all" only). None: all, unless they outgrow
-        scikit-learn's ``working_memory``; ``max_impostors_`` tells the cap that was needed, if one was
+    max_impostors : impostors an anchor may have, nearest first ("batch_all" only); None: all. ``max_impostors_`` is
+        this number if it left any out, else None
     batch_size : mini-batches, for n beyond 10⁵: so many anchors at a time, with all their impostors: O(batch · n).
         Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches, ``objective_`` their last mean. None: no batches
@@ -181,8 +183,9 @@ def descend(
     """L-BFGS on a rounded hinge that gets sharper; a list of impostors that is cut short is made anew on the way."""
     history, n_iter = [], 0
     problem.restart(L)
-    for tau in SMOOTHING:
-        sharpest = tau == SMOOTHING[-1]
+    rounds = SMOOTHING if tol < LOOSE else SMOOTHING[::2]
+    for tau in rounds:
+        sharpest = tau == rounds[-1]
         end = (
             max_iter if sharpest else n_iter + max(1, 3 * (max_iter - n_iter) // 4)
         )  # each round leaves some to the next

@@ -7,6 +7,8 @@ import pytest
 import sklearn
 from numpy.testing import assert_allclose
 from scipy.optimize import lsq_linear
+from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
 
 from isometry import LMNN, Labels, NeighborTriplets, Triplets
 from isometry.core.graph import target_neighbors
@@ -136,12 +138,14 @@ def test_M11d_no_impostors():
 def test_blocks_and_caps():
     X, y = make_blobs(n=60, d=4, seed=2)
     X = X / X.std(axis=0)
-    free = LMNN().fit(X, y)
+    free = LMNN(tol=1e-5).fit(X, y)
     assert free.max_impostors_ is None
     with sklearn.config_context(working_memory=0.01):
-        blocked = LMNN(max_impostors=1000).fit(X, y)
-    assert_allclose(blocked.objective_, free.objective_, rtol=1e-4)
-    capped = LMNN(max_impostors=5).fit(X, y)
+        blocked, tiled = LMNN(max_impostors=1000, tol=1e-5).fit(X, y), LMNN(tol=1e-5).fit(X, y)
+    assert tiled.max_impostors_ is None
+    assert_allclose([blocked.objective_, tiled.objective_], free.objective_, rtol=1e-4)
+    with pytest.warns(ConvergenceWarning):  # a list that changes every 20 iterations
+        capped = LMNN(max_impostors=5).fit(X, y)
     assert capped.max_impostors_ == 5 and capped.objective_ <= 1.5 * free.objective_
 
 
@@ -174,3 +178,37 @@ def test_progress_bar(capsys):
     X, y = small()
     LMNN(verbose=True).fit(X, y)
     assert "LMNN" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tau", [1e-1, 1e-6])
+def test_lists_and_tiles_agree(tau, monkeypatch):
+    """Where impostors crowd, all pairs are visited tile by tile: the same value and gradient as from a list."""
+    X, y = make_classification(400, 8, n_informative=6, n_classes=3, random_state=0)
+    codes = Labels(y).codes
+    monkeypatch.setattr(impostors, "COLUMNS", 96)  # several tiles, some of which hold several classes
+    L = np.random.default_rng(0).standard_normal((5, 8))
+    listed, tiled = (Impostors(X, codes, target_neighbors(X, codes, 3), 1.0, None) for _ in range(2))
+    tiled.crowded = True
+    value, gradient = listed(L, 0.4, tau)
+    assert listed.near is not None and tiled.near is None
+    found = tiled(L, 0.4, tau)
+    assert_allclose(found[0], value, rtol=1e-12)
+    assert_allclose(found[1], gradient, atol=1e-10 * np.abs(gradient).max())
+    # it changes to all pairs and back by itself, and the value never depends on it
+    monkeypatch.setattr(impostors, "CROWDED", 0.0)
+    few = Impostors(X, codes, target_neighbors(X, codes, 3), 1.0, None)
+    for scale in (0.1, 0.3, 1.0, 3.0, 10.0):
+        assert_allclose(few(scale * L, 0.4, tau)[0], listed(scale * L, 0.4, tau)[0], rtol=1e-12)
+
+
+def test_the_sieve_loses_no_pair():
+    """In float32, far from the origin: every pair below its bound passes."""
+    rng = np.random.default_rng(0)
+    Z = 1000 + rng.standard_normal((300, 7))
+    square = rng.uniform(0, 9, 300)
+    left, right, bound = impostors.sieve(Z, square, np.float32)
+    D = np.sum((Z[:, None] - Z) ** 2, axis=2)
+    assert np.all((left @ right.T < bound[:, None])[square[:, None] > D])
+    left, right, bound = impostors.sieve(Z - 1000, square, np.float32)
+    passed = left @ right.T < bound[:, None]
+    assert np.all(passed[square[:, None] > D]) and passed.sum() < 1.01 * np.sum(square[:, None] > D)
