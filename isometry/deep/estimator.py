@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import inspect
 import math
 import os
@@ -22,17 +24,24 @@ from isometry.deep.functional import unit
 from isometry.deep.gradient_cache import GradientCache
 from isometry.deep.loss import LossModule
 from isometry.deep.miners import Miner
-from isometry.deep.models import MLP, ConvNet, LinearMap
+from isometry.deep.models import MLP, Autoencoder, ConvNet, LinearMap, VariationalAutoencoder
 from isometry.deep.objective import on_sphere
+from isometry.deep.objectives.adversarial_autoencoder import AdversarialReconstruction
+from isometry.deep.objectives.reconstruction import Reconstruction
+from isometry.deep.objectives.variational import VariationalReconstruction
 from isometry.deep.trainer import Trainer
 from isometry.registry import get
 from isometry.supervision import Labels
 
 BLOCK = 4096  # samples that pass the network at a time
+RECONSTRUCTIONS = (Reconstruction, AdversarialReconstruction, VariationalReconstruction)  # they need no labels
 
 
 class DeepMetric(MetricLearner):
-    """A network trained by a metric-learning loss: d(u, v) = ‖f(u) − f(v)‖.
+    """A network trained by a metric-learning loss, or without labels as an autoencoder: d(u, v) = ‖f(u) − f(v)‖.
+
+        DeepMetric(loss="ProxyNCA").fit(X, y).transform(X_new)
+        DeepMetric(loss="Reconstruction", loss_params={"noise": "masking"}).fit(X).transform(X_new)
 
     The network is kept as arrays (``weights_``), so that the estimator can be copied, pickled and saved like any other;
     ``network()`` builds it.
@@ -41,11 +50,14 @@ class DeepMetric(MetricLearner):
     ----------
     model : None, "linear", "mlp", "conv", module, or factory
         f. None is "mlp" for a table and "conv" for images (n, h, w) or (n, c, h, w). A module is copied, not changed; a
-        factory is called with the shape of a sample and ``n_components``.
+        factory is called with the shape of a sample and ``n_components``. For a reconstruction the named networks are
+        the encoder, and get a decoder of linear layers.
     loss : str, module, or factory
         A name of the method table, such as "Triplet", "ProxyNCA" or "CrossEntropy"; a loss, or an objective
         ``(model, batch) → scalar``, which is copied; or a class or function that gives one, called with those of
-        ``num_classes``, ``embedding_size``, ``class_counts`` that it takes.
+        ``num_classes``, ``embedding_size``, ``class_counts`` that it takes. "Reconstruction",
+        "VariationalReconstruction" and "AdversarialReconstruction" need no labels and use none, nor does an objective
+        of your own with the attribute ``needs_labels = False``.
     loss_params : dict, optional
         Further arguments of the loss; a miner may be given by its name.
     n_components : int
@@ -56,6 +68,7 @@ class DeepMetric(MetricLearner):
         See `Trainer`.
     max_epochs, min_steps : int
         An epoch has room for all samples; on small tables it is longer, so that there are ``min_steps`` updates in all.
+        Without labels an epoch is all samples, and there are more of them instead.
     validation : float, optional
         Share of each class to hold out: the epoch of best MAP@R on it is kept.
     patience : int, optional
@@ -157,14 +170,14 @@ class DeepMetric(MetricLearner):
         Parameters
         ----------
         X : (n, d) table or (n, …) samples
-        y : class labels
+        y : class labels; not used if the loss needs none
         held_out : (X, y) to look at after each epoch, of known or new classes, in place of a share ``validation``
         folder : for checkpoints; training goes on from the one that is there, bit for bit as if it had not stopped
         callbacks : see `Trainer`
         """
         X = self._validate_samples(X, reset=True)
         side: Any = self._supervise(y, len(X))
-        if not side.labelled.all():
+        if side is not None and not side.labelled.all():
             X, side = X[side.labelled], side[side.labelled]
         self.sample_shape_ = X.shape[1:]
         if held_out is not None:
@@ -177,8 +190,15 @@ class DeepMetric(MetricLearner):
         params = dict(self.trainer_params or {})
         if "folder" in params:
             raise ValueError("trainer_params keeps no checkpoints: their place is fit(X, y, folder=…)")
+        if side is None and held_out is None:
+            if self.validation is not None:
+                raise ValueError(
+                    "validation holds out a share of each class, but this loss uses no labels: to watch retrieval give "
+                    "fit(X, held_out=(X, y)), otherwise leave validation unset"
+                )
+            params = {"monitor": "loss"} | params
         mean, scale = self._units(X)
-        n_batches = -(-len(X) // (self.classes_per_batch * self.samples_per_class))
+        epochs, batches = self._length(len(X), labelled=side is not None)
         with isolated_rng(seed):
             network = self._build(X.shape[1:])
             size = embedding_size(network, X[:2])
@@ -189,8 +209,8 @@ class DeepMetric(MetricLearner):
                 weight_decay=self.weight_decay,
                 classes_per_batch=self.classes_per_batch,
                 samples_per_class=self.samples_per_class,
-                max_epochs=self.max_epochs,
-                batches_per_epoch=max(n_batches, -(-self.min_steps // self.max_epochs)),
+                max_epochs=epochs,
+                batches_per_epoch=batches,
                 patience=self.patience,
                 random_state=seed,
                 verbose=self.verbose,
@@ -199,11 +219,12 @@ class DeepMetric(MetricLearner):
                 **params,
             )
             validation = self.validation if held_out is None else ((held_out[0] - mean) / scale, held_out[1])
-            trainer.fit((X - mean) / scale, side.codes, validation=validation, protocol="closed", resume=True)
+            codes = None if side is None else side.codes
+            trainer.fit((X - mean) / scale, codes, validation=validation, protocol="closed", resume=True)
         self.mean_, self.scale_ = mean, scale
         self.weights_ = {k: v.numpy(force=True).copy() for k, v in network.state_dict().items()}
         self.normalized_ = on_sphere(trainer.objective) if trainer.normalize is None else trainer.normalize
-        self.embedding_size_, self.classes_ = size, side.classes
+        self.embedding_size_, self.classes_ = size, None if side is None else side.classes
         self.history_, self.n_iter_, self.stop_reason_ = trainer.history, trainer.run.epoch, trainer.stop_reason
         self.converged_ = not trainer.run.failed
 
@@ -215,39 +236,71 @@ class DeepMetric(MetricLearner):
         mean, scale = X.mean(axis=axes, dtype=np.float64), X.std(axis=axes, dtype=np.float64)
         return mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)  # a constant has only round-off to vary
 
+    def _length(self, n: int, labelled: bool) -> tuple[int, int | None]:
+        """Epochs, and batches in each where that can be chosen, so that there are enough updates."""
+        size = self.classes_per_batch * self.samples_per_class
+        if labelled:
+            return self.max_epochs, max(-(-n // size), -(-self.min_steps // self.max_epochs))
+        return max(self.max_epochs, -(-self.min_steps // max(n // size, 1))), None
+
+    @property
+    def _needs_labels(self) -> bool:
+        return getattr(self.loss, "needs_labels", True) and not self._is_loss(*RECONSTRUCTIONS)
+
+    def _is_loss(self, *kinds: type) -> bool:
+        """Whether the loss, given by name, as a module or as its class, is one of these."""
+        loss = self.loss
+        if isinstance(loss, str):
+            with contextlib.suppress(KeyError):  # a name that means nothing is refused where the loss is made
+                loss = get(loss).load()
+        return issubclass(loss, kinds) if isinstance(loss, type) else isinstance(loss, kinds)
+
+    def _supervise(self, y, n):
+        return super()._supervise(y, n) if self._needs_labels else None
+
     def _build(self, shape: tuple[int, ...]) -> nn.Module:
-        """An untrained network for samples of this shape."""
+        """An untrained network for samples of this shape: an autoencoder if it shall reconstruct them."""
         images = shape if self.image_shape is None else tuple(self.image_shape)
         if math.prod(images) != math.prod(shape):
             raise ValueError(f"image_shape={images} has {math.prod(images)} pixels, samples have {math.prod(shape)}")
+        if isinstance(self.model, nn.Module):
+            return copy.deepcopy(self.model)
+        if callable(self.model):
+            return self.model(shape, self.n_components)
+        if not self._is_loss(*RECONSTRUCTIONS):
+            return self._encoder(shape, images, self.n_components)
+        back = MLP(self.n_components, math.prod(shape), () if self.model == "linear" else tuple(self.hidden)[::-1])
+        if self._is_loss(VariationalReconstruction):
+            return VariationalAutoencoder(self._encoder(shape, images, 2 * self.n_components), back)
+        return Autoencoder(self._encoder(shape, images, self.n_components), back)
+
+    def _encoder(self, shape: tuple[int, ...], images: tuple[int, ...], size: int) -> nn.Module:
+        """One of the named networks, from samples of this shape, maybe seen as images, to ``size`` numbers."""
         model = ("mlp" if len(images) == 1 else "conv") if self.model is None else self.model
-        if isinstance(model, nn.Module):
-            return copy.deepcopy(model)
-        if callable(model):
-            return model(shape, self.n_components)
         if model == "conv":
             if len(images) not in (2, 3):
                 raise ValueError(
                     f"model='conv' takes images (n, h, w) or (n, c, h, w), got samples of shape {shape}; for a table "
                     "of images give image_shape"
                 )
-            return ConvNet((1, *images)[-3:], self.n_components)
+            return ConvNet((1, *images)[-3:], size)
         if model not in ("linear", "mlp"):
             raise ValueError(f"model={model!r} is unknown: 'linear', 'mlp', 'conv', a module or a factory is expected")
         if len(shape) != 1:
             raise ValueError(
                 f"model={model!r} takes a table (n, d), got samples of shape {shape}; use 'conv' for images"
             )
-        return (
-            LinearMap(shape[0], self.n_components)
-            if model == "linear"
-            else MLP(shape[0], self.n_components, self.hidden)
-        )
+        return LinearMap(shape[0], size) if model == "linear" else MLP(shape[0], size, self.hidden)
 
-    def _make_objective(self, side: Labels, size: int) -> Any:
+    def _make_objective(self, side: Labels | None, size: int) -> Any:
         """The loss, in chunks and on augmented samples if wanted."""
         objective = self._make_loss(side, size)
         if self.chunk_size is not None:
+            if self._is_loss(*RECONSTRUCTIONS):
+                raise ValueError(
+                    "chunk_size is for losses that compare the samples of a batch; a reconstruction takes them one by "
+                    "one: make batches smaller, by samples_per_class, and leave chunk_size unset"
+                )
             objective = GradientCache(objective, self.chunk_size)
         if self.augment is False:
             return objective
@@ -255,28 +308,33 @@ class DeepMetric(MetricLearner):
         standard = Augment.standard(None if len(shape) == 1 else (1, *shape)[-3:])
         return Augmented(objective, standard if self.augment is True else copy.deepcopy(self.augment))
 
-    def _make_loss(self, side: Labels, size: int) -> Any:
+    def _make_loss(self, side: Labels | None, size: int) -> Any:
         if isinstance(self.loss, nn.Module):
             return copy.deepcopy(self.loss)
-        known = {"num_classes": len(side.classes), "embedding_size": size, "class_counts": side.counts.tolist()}
+        known: dict[str, Any] = {"embedding_size": size}
+        if side is not None:
+            known |= {"num_classes": len(side.classes), "class_counts": side.counts.tolist()}
         params = dict(self.loss_params or {})
         if isinstance(params.get("miner"), str):
             params["miner"] = call(self._from_registry("miner", params["miner"], Miner), known)
-        make = self._from_registry("loss", self.loss, LossModule) if isinstance(self.loss, str) else self.loss
+        losses = (LossModule, *RECONSTRUCTIONS)
+        make = self._from_registry("loss", self.loss, *losses) if isinstance(self.loss, str) else self.loss
         return call(make, known, **params)
 
     @staticmethod
-    def _from_registry(what: str, name: str, kind: type) -> Any:
-        """The class of that name in the method table, if it is of this kind."""
+    def _from_registry(what: str, name: str, *kinds: type) -> Any:
+        """The class of that name in the method table, if it is one of these kinds; with its arguments if a variant."""
         try:
             row = get(name)
         except KeyError as error:
             raise ValueError(f"{what}={name!r}: {error.args[0]}") from error
         found = row.load()
-        if not (isinstance(found, type) and issubclass(found, kind)):
+        if not (isinstance(found, type) and issubclass(found, kinds)):
             example = "'Triplet' or 'ProxyNCA'" if what == "loss" else "'BatchHard' or 'BatchSemiHard'"
-            raise ValueError(f"{row.name} is a {row.kind}; a {what} is expected, such as {example}")
-        return found
+            article = "an" if row.kind[0] in "aeiou" else "a"
+            raise ValueError(f"{row.name} is {article} {row.kind}; a {what} is expected, such as {example}")
+        variant = "[" in row.name  # such as Lifted[max]
+        return functools.partial(found, **row.params) if variant else found
 
     def network(self) -> nn.Module:
         """The trained network, in eval mode, for samples in standard units: (X − mean_) / scale_."""
@@ -300,6 +358,11 @@ class DeepMetric(MetricLearner):
     @property
     def _n_features_out(self) -> int:
         return self.embedding_size_
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self._needs_labels
+        return tags
 
 
 def call(make: Callable[..., Any], known: Mapping[str, Any], **params: Any) -> Any:

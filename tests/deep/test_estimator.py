@@ -18,7 +18,20 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import isometry
-from isometry.deep import MLP, DeepMetric, LossObjective, NCALoss, ProxyNCA, Triplet
+from isometry.deep import (
+    MLP,
+    Autoencoder,
+    DeepMetric,
+    Lifted,
+    LossObjective,
+    NCALoss,
+    ProxyNCA,
+    Reconstruction,
+    Trainer,
+    Triplet,
+    VariationalAutoencoder,
+    mlp_autoencoder,
+)
 from isometry.eval import retrieval
 from isometry.supervision import Pairs
 from tests.conftest import make_blobs, make_planted
@@ -32,7 +45,7 @@ def quick(**params):
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([quick(n_components=2)])
+@parametrize_with_checks([quick(n_components=2), quick(n_components=2, loss="Reconstruction")])
 def test_scikit_learn_check(estimator, check):
     check(estimator)
 
@@ -189,7 +202,8 @@ def test_beside_the_classical_methods():
         ({"model": nn.Flatten(0)}, r"embeddings \(n, p\)"),
         ({"loss": "Tripplet"}, "did you mean Triplet"),
         ({"loss": "PKBatchSampler"}, "is a sampler; a loss is expected"),
-        ({"loss": "LMNN"}, "is a estimator; a loss is expected"),
+        ({"loss": "LMNN"}, "is an estimator; a loss is expected"),
+        ({"loss": "DAML"}, "is an objective; a loss is expected"),
         ({"trainer_params": {"folder": "run"}}, "keeps no checkpoints"),
         ({"validation": 2.0}, "between 0 and 1"),
     ],
@@ -207,3 +221,139 @@ def test_bad_labels_are_named():
         quick().fit(X, np.arange(len(X)))
     with pytest.raises(TypeError, match="learns from labels; it cannot use pairs"):
         quick().fit(X, Pairs([0, 1], [2, 3], [True, False], n=len(X)))
+
+
+# -- without labels ----------------------------------------------------------------------------------------------------
+
+UNLABELLED = (
+    "Reconstruction",
+    "Reconstruction[penalty]",
+    "Reconstruction[noise]",
+    "VariationalReconstruction",
+    "AdversarialReconstruction",
+)
+
+
+@pytest.mark.parametrize("loss", UNLABELLED)
+@pytest.mark.parametrize("model", [None, "linear"])
+def test_fit_without_labels(loss, model, tmp_path):
+    """Every reconstruction of the method table: fit(X), the same with labels, clone, pickle, save and load."""
+    X, y = make_blobs()
+    learner = quick(model=model, loss=loss, n_components=3)
+    Z = learner.fit(X).transform(X)
+    assert Z.shape == (len(X), 3) and learner.classes_ is None and learner.history_["loss"][-1] > 0
+    assert np.array_equal(clone(learner).fit(X, y).transform(X), Z)  # labels change nothing, not even the batches
+    assert np.array_equal(pickle.loads(pickle.dumps(learner)).transform(X), Z)
+    learner.save(tmp_path / "metric.safetensors")
+    again = isometry.load(tmp_path / "metric.safetensors")
+    assert repr(again) == repr(learner) and np.array_equal(again.transform(X), Z)
+    network, variational = again.network(), loss == "VariationalReconstruction"
+    assert type(network) is (VariationalAutoencoder if variational else Autoencoder)
+    assert network.decode(torch.zeros(2, 3)).shape == (2, 4)
+
+
+def test_reconstruction_is_that_of_the_trainer():
+    """The estimator adds units and a seed, and nothing else."""
+    X, _ = make_blobs()
+    U = ((X - X.mean(0)) / X.std(0)).astype(np.float32)
+    net, settings = mlp_autoencoder(4, 3, (8,)), {"classes_per_batch": 8, "samples_per_class": 2, "max_epochs": 3}
+    learner = quick(model=net, loss=Reconstruction(noise="masking"), min_steps=1, **settings).fit(X)
+    seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
+    trainer = Trainer(net, Reconstruction(noise="masking"), monitor="loss", random_state=seed, **settings).fit(U)
+    assert_allclose(learner.transform(X), trainer.embed(U).numpy(), rtol=1e-4, atol=1e-5)
+    assert_allclose(learner.history_["loss"], trainer.history["loss"], rtol=1e-5)
+
+
+def test_linear_reconstruction_finds_the_principal_plane():
+    X = np.random.default_rng(0).normal(size=(200, 6)) * [3.0, 2.0, 0.3, 0.2, 0.2, 0.1]
+    X = (X - X.mean(0)) @ np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
+    learner = DeepMetric("linear", "Reconstruction", n_components=2, standardize=False, lr=0.03, random_state=0).fit(X)
+    _, s, axes = np.linalg.svd(X, full_matrices=False)
+    found = np.linalg.qr(learner.weights_["decoder.layers.0.weight"])[0]  # (6, 2)
+    assert np.linalg.svd(axes[:2] @ found)[1].min() > 0.999  # cosines of the angles between the planes
+    assert_allclose(learner.history_["loss"][-1], (s[2:] ** 2).sum() / len(X), rtol=0.1)  # the variance left out
+
+
+def test_images_without_labels(digits):
+    X = digits[0][:200].reshape(-1, 8, 8)
+    learner = DeepMetric(loss="Reconstruction", n_components=16, max_epochs=2, min_steps=1, random_state=0).fit(X)
+    assert type(learner.network().encoder).__name__ == "ConvNet"
+    assert learner.transform(X).shape == (200, 16) and learner.n_iter_ == 2
+
+
+def test_denoising_codes_of_digits_beat_those_of_an_untrained_network(digits):
+    X, X_test, _, y_test = digits
+    codes = {"loss": "Reconstruction[noise]", "loss_params": {"noise": "masking"}, "n_components": 16, "max_epochs": 10}
+    untrained, trained = (
+        retrieval(DeepMetric(lr=lr, random_state=0, **codes).fit(X).transform(X_test), y_test).mean()["map@r"]
+        for lr in (1e-9, 3e-3)
+    )
+    assert trained > untrained + 0.05, (untrained, trained)
+
+
+def test_steps_and_watching_without_labels():
+    X, y = make_blobs()
+    batch = {"classes_per_batch": 1, "samples_per_class": len(X) // 3}
+    assert quick(loss="Reconstruction[noise]", min_steps=10, **batch).fit(X).n_iter_ == 4  # of three batches each
+    patient = quick(loss="Reconstruction[noise]", patience=1, lr=0.0, max_epochs=9).fit(X)
+    assert patient.stop_reason_ == "loss has not improved for 1 epochs" and patient.n_iter_ < 9
+    watched = quick(loss="Reconstruction[noise]").fit(X, held_out=(X[::2], y[::2]))
+    Z = watched.transform(X[::2])
+    assert_allclose(retrieval(Z, y[::2]).mean()["map@r"], max(watched.history_["map@r"]), rtol=1e-6)
+
+
+def test_an_objective_of_ones_own_says_that_it_needs_no_labels():
+    class Spread(nn.Module):
+        needs_labels = False
+
+        def forward(self, model, batch):
+            assert isinstance(batch, torch.Tensor)  # samples alone
+            return -model(batch).var(0).sum()
+
+    X, y = make_blobs()
+    before, after = (quick(model="linear", loss=Spread(), lr=lr, min_steps=50).fit(X, y) for lr in (1e-9, 0.05))
+    assert after.transform(X).var(0).sum() > 2 * before.transform(X).var(0).sum()
+    Spread.needs_labels = True
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        quick(loss=Spread()).fit(X)
+
+
+def test_losses_that_need_labels_still_say_so():
+    X, _ = make_blobs()
+    for loss in ("Triplet", "ProxyNCA", NCALoss(), Triplet):
+        with pytest.raises(ValueError, match="requires y to be passed"):
+            quick(loss=loss).fit(X)
+    assert quick().__sklearn_tags__().target_tags.required
+    assert not quick(loss="D03").__sklearn_tags__().target_tags.required
+    assert quick(loss="no such loss").__sklearn_tags__().target_tags.required  # fit will say it
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"validation": 0.2}, r"fit\(X, held_out=\(X, y\)\)"),
+        ({"chunk_size": 4}, "make batches smaller"),
+        ({"model": "conv"}, r"images \(n, h, w\)"),
+        ({"loss_params": {"fidelity": "bce"}}, r"samples in \[0, 1\]"),
+    ],
+)
+def test_bad_settings_without_labels_are_named(params, message):
+    with pytest.raises(ValueError, match=message):
+        quick(loss="Reconstruction", n_components=2, **params).fit(make_blobs()[0])
+
+
+def test_a_variant_of_the_table_is_that_variant():
+    X, y = make_blobs()
+    named, given, other = (quick(loss=loss).fit(X, y) for loss in ("Lifted[max]", Lifted(form="max"), "Lifted"))
+    assert named.history_["loss"] == given.history_["loss"] != other.history_["loss"]
+
+
+def test_unlabelled_learners_in_a_comparison():
+    """Beside others, from labels or from pairs, at which they do not look."""
+    X, y = make_planted(n=60, d=6)
+    codes = ("codes", quick(loss="Reconstruction", n_components=3))
+    found = isometry.compare(X, y, ["RCA", codes], n_splits=3, n_neighbors=1)
+    assert not found["codes"].failures and found["codes"].n_fits == 3
+    i, j = np.triu_indices(60, 1)
+    found = isometry.compare(X, Pairs(i[::7], j[::7], (y[i] == y[j])[::7], n=60), [codes], n_splits=2)
+    assert not found["codes"].failures and np.isfinite(found["codes"].score.mean)
