@@ -19,6 +19,7 @@ from isometry.supervision import Triplets
 BYTES_PER_PAIR = 160  # of a list in use
 ROWS, COLUMNS = 128, 2048  # of a tile of distances
 CROWDED = 0.015  # share of all pairs from which a list is slower than looking at all of them
+SHARP = 1e-12  # width of the rounding of a hinge that is as good as sharp, in units of the margin
 THREADED = 1000  # points from which threads are worth their start
 
 
@@ -55,6 +56,7 @@ class Impostors:
         self.near: Near | None = None
         self.place = self.reach = self.radius = np.zeros(0)  # points, reach and reach with rim, where the list was made
         self.rim, self.used, self.crowded = 0.0, 0, False
+        self.room = np.zeros((0, 0, 0))
 
     @property
     def patience(self) -> int:
@@ -64,10 +66,20 @@ class Impostors:
     def _measure(self, L) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Points (n, p), differences to targets, their squares (n, k), and how far (n,) an impostor can be."""
         Z = self.X @ L.T.astype(self.X.dtype)
-        delta = Z[self.targets.i] - Z[self.targets.j]
+        delta, to = self._room(Z)
+        np.take(Z, self.targets.i, axis=0, out=delta, mode="clip")
+        np.take(Z, self.targets.j, axis=0, out=to, mode="clip")
+        delta -= to
         t = np.full(self.valid.shape, -np.inf)  # where there is no target
         t[self.valid] = np.einsum("ij,ij->i", delta, delta)
         return Z, delta, t, np.sqrt(np.maximum(self.margin + t.max(axis=1), 0))
+
+    def _room(self, Z) -> np.ndarray:
+        """(2, m, p) for the ends of the target pairs; kept, because fresh pages cost more than what is done on them."""
+        shape = 2, len(self.targets.i), Z.shape[1]
+        if self.room.shape != shape:
+            self.room = np.empty(shape, dtype=Z.dtype)
+        return self.room
 
     def restart(self, L) -> Near | None:
         """Forget the list and make it anew."""
@@ -90,7 +102,8 @@ class Impostors:
         value, weight, G = (
             self._all_pairs(Z, t, reach, tau) if near is None else self._listed_pairs(near, Z, t, reach, tau)
         )
-        G += self.targets.incidence.T @ (delta * weight[self.valid][:, None])
+        delta *= weight[self.valid].astype(delta.dtype)[:, None]
+        G += self.targets.incidence.T @ delta
         LA = (1 - mu) * L @ self.pull
         return mu * value + float(np.vdot(LA, L)), 2 * (mu * (G.T @ self.X) + LA)
 
@@ -234,15 +247,9 @@ class Impostors:
         return Near(a, b, pair_sqdist(Z, a, b), of_a, of_b)
 
     def value(self, L, mu) -> float:
-        """The objective with the sharp hinge over all impostors, without a list."""
-        Z, _, t, _ = self._measure(L)
-        t, push = np.sort(t, axis=1), 0.0
-        for rows in row_blocks(len(Z), len(Z) * Z.itemsize):
-            D = sqdist(Z[rows], Z)
-            D[self.codes[rows, None] == self.codes] = np.inf
-            for j in range(t.shape[1]):
-                h = self.margin + t[rows, j, None] - D
-                push += float(h[h > 0].sum(dtype=np.float64))
+        """The objective with the sharp hinge over all impostors, whether or not their number is limited."""
+        Z, _, t, reach = self._measure(L)
+        push, _, _ = self._all_pairs(Z, t, reach, SHARP * self.margin)
         return (1 - mu) * float(np.vdot(L @ self.pull, L)) + mu * push
 
     def all_triplets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -311,7 +318,7 @@ class ListedTriplets:
         return mu * value.sum() + float(np.vdot(LA, L)), 2 * (mu * G.T @ self.X + LA)
 
     def value(self, L, mu) -> float:
-        return float(self(L, mu, 1e-12)[0])
+        return float(self(L, mu, SHARP * self.margin)[0])
 
     def all_triplets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.triplets.a, self.triplets.p, self.triplets.n

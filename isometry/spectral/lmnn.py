@@ -192,7 +192,7 @@ def descend(
         f = lambda M, tau=tau: problem(M, mu, tau * margin)  # noqa: E731
         while n_iter < end:
             budget = min(problem.patience, end - n_iter)
-            solution = lbfgs(f, L, max_iter=budget, tol=tol, flat=0.1 * tol, progress=progress)
+            solution = lbfgs(f, L, max_iter=budget, tol=tol, flat=0.1 * tol, memory=20, progress=progress)
             n_iter += max(solution.n_iter, 1)
             history += solution.history
             fresh = problem.search(solution.x)  # impostors that were not in the list
