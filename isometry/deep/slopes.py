@@ -46,8 +46,9 @@ def of_triples(distance: Distance, z: Tensor, refs: Tensor, choose: Callable[[Te
 
 
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Consecutive rows of a matrix, as many at a time as stay in a cache."""
-    step = max(MIN_ROWS, BLOCK // max(n_columns, 1))
+    """Consecutive rows of a matrix, as many at a time as stay in a cache, in parts of about equal size."""
+    most = max(MIN_ROWS, BLOCK // max(n_columns, 1))
+    step = max(1, -(-n_rows // max(1, -(-n_rows // most))))
     return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 

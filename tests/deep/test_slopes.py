@@ -59,14 +59,15 @@ LOSSES = {
 
 @pytest.mark.parametrize("key", LOSSES)
 def test_blocks_of_anchors_change_nothing(key, monkeypatch):
-    """Blocks of 5 rows of 12, the anchor itself in another column in each."""
+    """At most 5 rows of 12 at a time, the anchor itself in another column in each block."""
     torch.manual_seed(0)
     loss, (z, y) = LOSSES[key]().double(), batch(3)
     y[4] = 17 if key != "SoftTriple" else y[4]  # an anchor without a positive
     whole = loss(z, y), gradient(loss, z, y)
     monkeypatch.setattr(module, "BLOCK", 1)
     monkeypatch.setattr(module, "MIN_ROWS", 5)
-    assert [(b.start, b.stop) for b in blocks(12, 12)] == [(0, 5), (5, 10), (10, 12)]
+    assert [(b.start, b.stop) for b in blocks(12, 12)] == [(0, 4), (4, 8), (8, 12)]
+    assert [(b.start, b.stop) for b in blocks(11, 12)] == [(0, 4), (4, 8), (8, 11)] and list(blocks(0, 12)) == []
     assert_close((loss(z, y), gradient(loss, z, y)), whole, rtol=1e-12, atol=1e-14)
 
 

@@ -96,13 +96,16 @@ class _SoftTriple(torch.autograd.Function):
         w_rows, dw_rows = w.view(K * C, p), dw.view(K * C, p)
         scaled = z * (LOG2E / gamma)  # so that q ∝ 2^c; here c and S are in these units
         parts = list(blocks(len(z), K * C))
-        memory = z.new_empty(3, parts[0].stop, K, C)  # one for all blocks: fresh pages cost more than the work on them
+        memory = z.new_empty(2, parts[0].stop, K, C)  # one for all blocks: fresh pages cost more than the work on them
         for rows in parts:
-            c, q, qc = memory[:, : rows.stop - rows.start]  # (block, K, C) each
+            c, q = memory[:, : rows.stop - rows.start]  # (block, K, C) each
             torch.mm(scaled[rows], w_rows.T, out=c.view(-1, K * C))
             torch.exp2(c if gamma > SHARP else c - c.amax(1, keepdim=True), out=q)
             total = q.sum(1)  # (block, C)
-            S = torch.mul(q, c, out=qc).sum(1).div_(total)
+            S = q[:, 0] * c[:, 0]
+            for k in range(1, K):  # a sum of products without a place for the products
+                S.addcmul_(q[:, k], c[:, k])
+            S.div_(total)
             share, G = f(rows, S * (-gamma / LOG2E))
             value += share
             G.div_(total.mul_(-LOG2E))
