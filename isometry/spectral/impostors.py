@@ -248,6 +248,8 @@ class Impostors:
 
     def value(self, L, mu) -> float:
         """The objective with the sharp hinge over all impostors, whether or not their number is limited."""
+        if self.cap is None:
+            return float(self(L, mu, SHARP * self.margin)[0])
         Z, _, t, reach = self._measure(L)
         push, _, _ = self._all_pairs(Z, t, reach, SHARP * self.margin)
         return (1 - mu) * float(np.vdot(L @ self.pull, L)) + mu * push
