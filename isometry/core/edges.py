@@ -173,7 +173,7 @@ class NeighborEdges:
         (a, k), n = self.index.shape, len(Z)
         anchors = slice(None) if self.anchors is None else self.anchors
         value, C = 0.0, np.empty((a, k), dtype=Z.dtype)
-        for rows in row_blocks(a, k * Z.shape[1] * Z.itemsize, buffers=2):
+        for rows in row_blocks(a, k * Z.shape[1] * Z.itemsize, buffers=2, limit_mib=1):  # gathers like the cache
             f, C[rows] = loss(self.sqdist(Z, rows), rows)  # (b, k)
             value += float(f)
         graph = sp.csr_matrix((C.ravel(), self.columns, np.arange(0, a * k + 1, k)), shape=(a, n))
