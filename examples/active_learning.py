@@ -58,7 +58,8 @@ def main() -> None:
         curves = {label: list(np.transpose(values)) for label, values in runs.items()}  # budget by seed
         for place, budget in enumerate(BUDGETS[1:], 1):
             scores = {label: list(columns[place]) for label, columns in curves.items()}
-            report(f"{name}, {budget} pairs: AUC of held-out pairs, {SEEDS} seeds", scores, "random pairs")
+            title = f"{name}, {budget} pairs: AUC of held-out pairs, {SEEDS} seeds"
+            report(title, scores, STRATEGIES.keys() - {"random pairs"})
         for label, (_, colour) in STRATEGIES.items():
             mean = np.mean(curves[label], axis=1)
             gaps = [paired_interval(a, b) for a, b in zip(curves[label], curves["random pairs"], strict=True)]
