@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("ISOMETRY_DATA", ROOT.parent / "shared" / "data"))
-SHARED = {"contest", "data"}  # not examples themselves
+SHARED = {"contest", "data", "few_shot"}  # not examples themselves; the last writes a page and has its own exam
 EXAMPLES = sorted({path.stem for path in (ROOT / "examples").glob("*.py")} - SHARED - {"__init__"})
 CODE = """
 import importlib, pathlib, sys
