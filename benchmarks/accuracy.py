@@ -251,8 +251,8 @@ def troubles(methods: list[Method], names: list[str], grid: dict[str, list[Cell]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=["all"], help="names, 'small' or 'all' (default)")
-    parser.add_argument("--rows", type=int, default=1000, help="larger sets are subsampled (default 1000)")
-    parser.add_argument("--dims", type=int, default=100, help="wider sets are projected by PCA (default 100)")
+    parser.add_argument("--rows", type=int, default=400, help="larger sets are subsampled (default 400)")
+    parser.add_argument("--dims", type=int, default=50, help="wider sets are projected by PCA (default 50)")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds a fit may take (default 60)")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default 1)")
     parser.add_argument("--fresh", action="store_true", help="forget finished cells: use it after a change in core")
