@@ -4,7 +4,8 @@ A small network on frozen sentence embeddings learns 37 intents, from random tri
 one in a hundred triplets of real sentences has a slope; the adversary turns the easy negatives into ones that have.
 With the same steps and batches, triplets gain by it on known intents and on new ones, N-pair on new ones only.
 
-What it does not do: the hardest real negative of each batch helps triplets as much, and for new intents the frozen
+What it does not do: the hardest real negative of each batch helps triplets as much, in trials plain triplets on the
+sphere with a margin of 1.0 came as far on known intents (0.920 against 0.923), and for new intents the frozen
 embeddings are better than anything learned here. Settings were chosen on 75 other intents. In trials with them N-pair
 gained on unseen digits (usps, mnist) and newsgroups too, but lost on unseen characters (omniglot), as triplets did on
 unseen digits.

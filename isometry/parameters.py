@@ -8,10 +8,11 @@ from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
-__all__ = ["KW_ONLY", "Seed", "check_choices", "parameters"]
+__all__ = ["KW_ONLY", "Seed", "check_choices", "one_of", "parameters"]
 
 Seed = int | np.random.RandomState | None
 Learner = TypeVar("Learner")
+Choice = TypeVar("Choice", str, str | None)
 
 
 @dataclass_transform(eq_default=False)
@@ -26,8 +27,12 @@ def parameters(learner: type[Learner]) -> type[Learner]:
 def check_choices(learner: Any, **choices: Collection[str | None]) -> None:
     """Refuse a parameter that is none of its choices."""
     for name, allowed in choices.items():
-        value = getattr(learner, name)
-        if value not in allowed:
-            *most, last = map(repr, allowed)
-            expected = f"{', '.join(most)} or {last}" if most else last
-            raise ValueError(f"{name}={value!r} is unknown; expected {expected}")
+        one_of(name, getattr(learner, name), allowed)
+
+
+def one_of(name: str, value: Choice, allowed: Collection[str | None]) -> Choice:
+    """``value`` if it is allowed, else an error that lists what is."""
+    if value not in allowed:
+        *most, last = map(repr, allowed)
+        raise ValueError(f"{name}={value!r} is unknown; expected {', '.join(most)}{' or ' if most else ''}{last}")
+    return value

@@ -81,6 +81,11 @@ class Objective:
         return G
 
 
+def ridge_penalty(reg: float) -> Penalty | None:
+    """reg |L|² and its gradient; None if there is nothing to add."""
+    return None if reg == 0 else lambda L: (reg * float(np.vdot(L, L)), 2 * reg * L)
+
+
 def minimize_psd(
     objective: Callable[[np.ndarray], tuple[float, np.ndarray]],
     metric_gradient: Callable[[np.ndarray], np.ndarray],

@@ -80,7 +80,7 @@ def lbfgs(
     f0, g0 = evaluate(u0)
 
     def scaled(u):
-        return (f0, g0) if np.array_equal(u, u0) else evaluate(u)  # SciPy asks for the start once more
+        return (f0, g0.copy()) if np.array_equal(u, u0) else evaluate(u)  # SciPy asks for the start once more
 
     history.append(f0)
     if not np.isfinite(f0):

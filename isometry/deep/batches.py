@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from isometry.deep.functional import one_of
 from isometry.deep.samplers import EpochSampler, LabelList, PKBatchSampler, class_members, current_place, positive
+from isometry.parameters import one_of
 
 PROBE = 512  # training samples that are looked at after an epoch, if none are held out
 

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import class_indicator, one_of, softplus
+from isometry.deep.functional import class_indicator, softplus
 from isometry.deep.loss import LossModule, as_embeddings, check_labels
 from isometry.deep.miners import Draws
+from isometry.parameters import one_of
 
 
 class ClassGaussians(nn.Module):

@@ -339,13 +339,6 @@ def reduced(total: Tensor, terms: Tensor | int, nonzero: Tensor | int, reduction
     return total / torch.as_tensor(count).clamp_min(1)
 
 
-def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    """``value`` if it is allowed, else an error that lists what is."""
-    if value not in allowed:
-        raise ValueError(f"{name}={value!r} is not known; expected one of {', '.join(map(repr, allowed))}")
-    return value
-
-
 def class_indicator(y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The distinct labels (C,) and the 0/1 matrix (C, B) of their members: a product with it sums by class."""
     classes, code = y.unique(return_inverse=True)

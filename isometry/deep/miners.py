@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import any_of_row, one_of, packed
+from isometry.deep.functional import any_of_row, packed
 from isometry.deep.slopes import Triples
+from isometry.parameters import one_of
 
 
 class Miner(nn.Module, ABC):

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import Sampler, default_collate
 
-from isometry.deep.functional import one_of
 from isometry.deep.gather import is_distributed
 from isometry.deep.walks import SqrtDraws, Walk, per_step
+from isometry.parameters import one_of
 
 LabelList = Sequence[Any] | np.ndarray | Tensor
 

@@ -16,12 +16,13 @@ from tqdm.auto import tqdm
 from isometry.deep.batches import Probe, as_dataset, training_data
 from isometry.deep.checkpoint import Checkpoints, CtrlC, isolated_rng
 from isometry.deep.engine import OPTIMIZERS, Engine, make_accelerator
-from isometry.deep.functional import one_of, unit
+from isometry.deep.functional import unit
 from isometry.deep.objective import LossObjective, Objective, as_objective, effective_rank, on_sphere
 from isometry.deep.offline import embed
 from isometry.deep.run import NOT_FINITE, SCHEDULES, Run
 from isometry.deep.wrapper import innermost
 from isometry.eval import retrieval
+from isometry.parameters import one_of
 
 DONE = "all epochs done"
 HINT = "lower lr, or take another margin, miner or loss"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from isometry.deep.functional import one_of
 from isometry.deep.samplers import EpochSampler, LabelList, ceil_div, class_members, positive
+from isometry.parameters import one_of
 
 
 class TupleSampler(EpochSampler):

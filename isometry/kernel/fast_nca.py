@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isometry.kernelized import Kernelized
-from isometry.parameters import parameters
+from isometry.parameters import one_of, parameters
 from isometry.probabilistic import FastNCA
 from isometry.probabilistic.nca import penalty_weight
 
@@ -53,8 +53,7 @@ def KernelFastNCA(
     ----------
     W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
     """
-    if penalty not in PENALTIES:
-        raise ValueError(f"penalty={penalty!r} is unknown; expected 'rkhs' or 'coef'")
+    one_of("penalty", penalty, PENALTIES)
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
     learner = PENALTIES[penalty](n_components, n_neighbors=n_neighbors, reg=reg, init=init, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

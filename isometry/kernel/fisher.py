@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isometry.kernelized import Kernelized
+from isometry.parameters import one_of
 from isometry.spectral import FisherML
 
 CONSTRAINTS = {"orthonormal": "orthonormal", "similar": "scatter"}  # of T in feature space -> of FisherML
@@ -37,7 +38,6 @@ def KernelFisherML(
     ----------
     B. Alipanahi, M. Biggs, A. Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008.
     """
-    if constraint not in CONSTRAINTS:
-        raise ValueError(f"constraint={constraint!r} is unknown; expected 'orthonormal' or 'similar'")
+    one_of("constraint", constraint, CONSTRAINTS)
     learner = FisherML(n_components, constraint=CONSTRAINTS[constraint], reg=reg)
     return Kernelized(learner, kernel, gamma=gamma, **{"center": True, **options})

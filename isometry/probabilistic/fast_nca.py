@@ -9,10 +9,10 @@ import numpy as np
 from isometry.base import ObjectiveMetric
 from isometry.core.edges import NeighborEdges
 from isometry.core.graph import nearest_misses, target_neighbors
-from isometry.core.objective import Objective, Penalty
+from isometry.core.objective import Objective, Penalty, ridge_penalty
 from isometry.core.start import neighbor_sqdist
 from isometry.parameters import KW_ONLY, Seed, parameters
-from isometry.probabilistic.nca import penalty_weight, ridge_penalty, sum_loss
+from isometry.probabilistic.nca import penalty_weight, sum_loss
 from isometry.supervision import Labels
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg as sla
 
 from isometry.base import ObjectiveMetric
-from isometry.core.objective import Objective
+from isometry.core.objective import Objective, ridge_penalty
 from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
 from isometry.core.solve import lbfgs
@@ -125,11 +125,6 @@ def penalty_weight(reg: Any, accuracy: Objective) -> float:
     if critical <= 0:
         warnings.warn("the labels do not show in any direction of X: reg='auto' becomes 0", stacklevel=5)
     return 1e-3 * max(critical, 0.0)
-
-
-def ridge_penalty(reg: float):
-    """reg |L|² and its gradient; None if there is nothing to add."""
-    return None if reg == 0 else lambda L: (reg * float(np.vdot(L, L)), 2 * reg * L)
 
 
 def sum_loss(hit: Callable[[slice], np.ndarray], n: int):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from isometry.base import ObjectiveMetric
-from isometry.core.objective import Objective
+from isometry.core.objective import Objective, ridge_penalty
 from isometry.core.probability import softplus
 from isometry.core.start import mean_sqdist
 from isometry.parameters import KW_ONLY, Seed, parameters
@@ -58,7 +56,7 @@ class PCCA(ObjectiveMetric):
         if self.beta <= 0 or self.margin <= 0:
             raise ValueError(f"beta={self.beta} and margin={self.margin} must be positive")
         signed = signed_edges(side, self.pairs, X, rng, listed=self.batch_size is not None)
-        beta, b, reg = self.beta, self.margin, self.reg
+        beta, b = self.beta, self.margin
 
         def link(d, t):
             value, slope = softplus(beta * t * (d - b))
@@ -66,9 +64,8 @@ class PCCA(ObjectiveMetric):
 
         average = 1 / (signed.n_similar + signed.n_dissimilar)
         loss = signed.loss(link, similar=average, dissimilar=average)
-        penalty = None if reg == 0 else lambda L: (reg * float(np.vdot(L, L)), 2 * reg * L)
         self.threshold_ = float(b) ** 0.5
-        return Objective(X, signed.edges, loss, penalty)
+        return Objective(X, signed.edges, loss, ridge_penalty(self.reg))
 
     def _start_sqdist(self, Z, rng):
         return mean_sqdist(Z) / self.margin  # start with mean squared distance b

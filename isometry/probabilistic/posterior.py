@@ -11,6 +11,7 @@ from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.probability import binary_entropy
+from isometry.parameters import one_of
 
 STRATEGIES = ("entropy", "bald", "point", "random")
 
@@ -67,8 +68,7 @@ class MetricPosterior:
         posterior given λ ≥ 0, by Gibbs sampling, one chain for each draw.
         """
         check_is_fitted(self)
-        if psd not in ("clip", "truncate"):
-            raise ValueError(f"psd={psd!r} is unknown; expected 'clip' or 'truncate'")
+        one_of("psd", psd, ("clip", "truncate"))
         rng, K = check_random_state(random_state), len(self.basis_)
         mean, V = self.posterior_mean_[-K:], self.posterior_covariance_[-K:, -K:]
         lam = np.maximum(rng.multivariate_normal(mean, V, size=n_samples), 0)  # (n_samples, K)
@@ -133,8 +133,7 @@ class MetricPosterior:
         return pool[chosen], np.array(scores)
 
     def _score(self, mean, variance, strategy) -> np.ndarray:
-        if strategy not in STRATEGIES:
-            raise ValueError(f"strategy={strategy!r} is unknown; expected one of {', '.join(STRATEGIES)}")
+        one_of("strategy", strategy, STRATEGIES)
         if strategy == "point":
             variance = np.zeros_like(variance)
         score = binary_entropy(self._probability(mean, variance))

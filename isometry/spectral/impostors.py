@@ -169,7 +169,7 @@ class Impostors:
     def _listed(self, Z, reach) -> Near | None:
         """The list, with distances in the current metric; made anew if it may lack an impostor. None: too many."""
         self.used += 1
-        if self.crowded:
+        if self.crowded and self.cap is None:
             return None
         if self.near is not None and self.cap is not None:
             return self.near._replace(sqdist=pair_sqdist(Z, self.near.a, self.near.b))
@@ -204,7 +204,8 @@ class Impostors:
     def _pairs_within(self, Z, radius) -> Near | None:
         """Pairs of different classes that are nearer than the larger of their radii; None if there are too many."""
         square = radius**2
-        left, right, bound = sieve(Z, square, np.float32)
+        unit = float(np.abs(Z).max()) or 1.0  # float32 overflows and underflows early
+        left, right, bound = sieve(Z / unit, square / unit**2, np.float32)
         parts = n_threads() if len(Z) >= THREADED else 1
 
         def work(part: int, parts: int) -> list[Near]:

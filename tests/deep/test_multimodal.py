@@ -358,7 +358,7 @@ def test_under_the_scikit_learn_contract():
         (lambda: MultiModal(m1=2.0, m2=1.0), "0 <= m1 < m2, got m1=2.0, m2=1.0"),
         (lambda: MultiModal(modality_dropout=1.0), r"chance in \[0, 1\), got 1.0"),
         (lambda: DenoisingLevel(0, 1.0), r"in \[0, 1\), got 1.0"),
-        (lambda: MultiModalNet([3], 2, fusion="sum"), "fusion='sum' is not known; expected one of 'concat', 'mean'"),
+        (lambda: MultiModalNet([3], 2, fusion="sum"), "fusion='sum' is unknown; expected 'concat' or 'mean'"),
         (lambda: MultiModalNet([3, 0], 2), "every size must be at least 1"),
         (lambda: net()(samples()[:, :5]), r"rows of Σ sizes = 9 columns, got \(8, 5\)"),
         (lambda: net()(samples(missing=[(2, 0), (2, 1), (2, 2)])), "row 2 has no modality"),

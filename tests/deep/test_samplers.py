@@ -278,7 +278,7 @@ def test_bad_requests_are_explained():
         PKBatchSampler([])
     with pytest.raises(ValueError, match="1 samples belong to no class"):
         PKBatchSampler(np.array([[True, False], [False, False]]), 1, 1)
-    with pytest.raises(ValueError, match="small='drop' is not known"):
+    with pytest.raises(ValueError, match="small='drop' is unknown"):
         PKBatchSampler(Y, 2, 2, small="drop")
 
 

@@ -201,6 +201,18 @@ def test_lists_and_tiles_agree(tau, monkeypatch):
         assert_allclose(few(scale * L, 0.4, tau)[0], listed(scale * L, 0.4, tau)[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("unit", [1e-25, 1e20])
+def test_float32_neither_overflows_nor_underflows(unit):
+    X, y = make_blobs(n=60, d=3)
+    X = unit * (X - X.mean(axis=0))
+    codes = Labels(y).codes
+    listed, tiled = (Impostors(X, codes, target_neighbors(X, codes, 3), unit**2, None) for _ in range(2))
+    tiled.crowded = True
+    value = listed(np.eye(3), 0.5, 1e-6 * unit**2)[0]
+    assert_allclose(value, tiled(np.eye(3), 0.5, 1e-6 * unit**2)[0], rtol=1e-10)
+    assert listed.near is not None and len(listed.near.a) > 0
+
+
 def test_the_sieve_loses_no_pair():
     """In float32, far from the origin: every pair below its bound passes."""
     rng = np.random.default_rng(0)

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from isometry.deep.functional import REDUCTIONS, any_of_row, exp_, one_of, packed, reduced, softplus, unit
+from isometry.deep.functional import REDUCTIONS, any_of_row, exp_, packed, reduced, softplus, unit
 from isometry.deep.loss import Loss
 from isometry.deep.losses.triplet import n_triplets
 from isometry.deep.miners import Miner
 from isometry.deep.slopes import sparse
+from isometry.parameters import one_of
 
 
 class Angular(Loss):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import Distance, class_indicator, masked_max, masked_mean, masked_min, one_of
+from isometry.deep.functional import Distance, class_indicator, masked_max, masked_mean, masked_min
 from isometry.deep.loss import Loss
+from isometry.parameters import one_of
 
 
 class CenterTriplet(Loss):

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import class_indicator, one_of, unit
+from isometry.deep.functional import class_indicator, unit
 from isometry.deep.loss import LabelLoss, check_labels
+from isometry.parameters import one_of
 
 
 def deviations(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

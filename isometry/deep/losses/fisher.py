@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import masked_mean, one_of
+from isometry.deep.functional import masked_mean
 from isometry.deep.loss import Loss, TripletForm
 from isometry.deep.losses.triplet import triplet_counts
 from isometry.deep.miners import Miner
+from isometry.parameters import one_of
 
 
 class FisherTriplet(TripletForm):

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.functional import one_of
 from isometry.deep.loss import LabelLoss, Loss, check_labels
+from isometry.parameters import one_of
 
 
 class Head(LabelLoss):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import Distance, masked_logsumexp, masked_mean, masked_min, one_of
+from isometry.deep.functional import Distance, masked_logsumexp, masked_mean, masked_min
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
+from isometry.parameters import one_of
 
 
 class Lifted(Loss):

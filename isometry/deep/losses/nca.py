@@ -12,10 +12,10 @@ from isometry.deep.functional import (
     masked_mean,
     masked_min,
     masked_softmax,
-    one_of,
 )
 from isometry.deep.loss import SlopeForm
 from isometry.deep.miners import EasyPositive, Miner
+from isometry.parameters import one_of
 
 
 def nca(s: Tensor, pos: Tensor, neg: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.functional import class_indicator, log1mexp, masked_logsumexp, masked_mean, masks, one_of, unit
+from isometry.deep.functional import class_indicator, log1mexp, masked_logsumexp, masked_mean, masks, unit
 from isometry.deep.loss import Loss, as_embeddings, check_batch, check_labels
 from isometry.deep.losses.nca import mean_of_anchors, nca
+from isometry.parameters import one_of
 
 
 class ProxyForm(Loss):

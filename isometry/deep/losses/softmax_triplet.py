@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from isometry.deep.functional import Distance, log1mexp, masked_logsumexp, masked_mean, one_of
+from isometry.deep.functional import Distance, log1mexp, masked_logsumexp, masked_mean
 from isometry.deep.loss import Loss
 from isometry.deep.losses.nca import nca
 from isometry.deep.miners import Miner
+from isometry.parameters import one_of
 
 
 class SoftmaxTriplet(Loss):

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, one_of, packed, reduced, softplus
+from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, reduced, softplus
 from isometry.deep.loss import SlopeForm, TripletForm, as_embeddings
 from isometry.deep.miners import Miner, Triples
+from isometry.parameters import one_of
 
 
 class Triplet(TripletForm, SlopeForm):

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.functional import one_of
+from isometry.parameters import one_of
 
 ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "gelu": nn.GELU, "linear": nn.Identity}
 LOG_VARIANCE = 15.0  # largest |log σ²| of a code

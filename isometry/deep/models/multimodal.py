@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import one_of
 from isometry.deep.models.mlp import MLP
+from isometry.parameters import one_of
 
 
 class MultiModalNet(nn.Module):

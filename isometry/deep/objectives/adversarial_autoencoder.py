@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.functional import one_of
 from isometry.deep.models.mlp import MLP
 from isometry.deep.objective import own_parameters
 from isometry.deep.objectives.reconstruction import (
@@ -21,6 +20,7 @@ from isometry.deep.objectives.reconstruction import (
     mean_of_all,
     samples_of,
 )
+from isometry.parameters import one_of
 
 PRIORS: dict[str, Callable[..., Tensor]] = {"normal": torch.randn, "uniform": torch.rand}
 

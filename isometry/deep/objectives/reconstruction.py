@@ -14,8 +14,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.functional import one_of
 from isometry.deep.gather import gather, is_distributed
+from isometry.parameters import one_of
 
 FIDELITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # x̂ and x to the error of each feature
     "sq": partial(F.mse_loss, reduction="none"),

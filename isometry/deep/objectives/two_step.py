@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from isometry.deep.functional import one_of
 from isometry.deep.gather import is_distributed
 from isometry.deep.objectives.prototypes import Prototypes, tasks
 from isometry.deep.samplers import Episode
+from isometry.parameters import one_of
 
 Parameters = Mapping[str, Tensor]
 

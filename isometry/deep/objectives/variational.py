@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import one_of
 from isometry.deep.objectives.reconstruction import (
     decode,
     draw_rows,
@@ -17,6 +16,7 @@ from isometry.deep.objectives.reconstruction import (
     mean_of_all,
     samples_of,
 )
+from isometry.parameters import one_of
 
 LIKELIHOODS = {"gaussian": "sq", "bernoulli": "bce"}
 
