@@ -6,14 +6,29 @@ import numpy as np
 from scipy.special import entr, exprel, log_expit
 
 
+LOWEST = {np.dtype(np.float64): -600.0, np.dtype(np.float32): -72.0}  # e^x is 0 from here on
+
+
+def exp_(x: np.ndarray) -> np.ndarray:
+    """e^x in place for x ≤ 0, exactly 0 where it is negligible.
+
+    Numbers too small to be normalised make exponentials and matrix products ten times slower. There are none here, nor
+    in a product of the result with a number that is not small itself.
+    """
+    lowest = LOWEST[x.dtype]
+    np.clip(x, lowest, 0, out=x)
+    np.exp(x, out=x)
+    x -= np.exp(x.dtype.type(lowest))
+    return x
+
+
 def neighbor_softmax(D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """p_ij = exp(−d_ij)/Σ_k exp(−d_ik) row by row, in place; and lse_i = log Σ_k exp(−d_ik).
 
     A +inf in D gives probability 0. Every row needs one finite entry.
     """
     low = D.min(axis=1, keepdims=True)  # (b, 1)
-    np.subtract(low, D, out=D)
-    np.exp(D, out=D)
+    exp_(np.subtract(low, D, out=D))
     total = D.sum(axis=1, keepdims=True)
     D /= total
     return D, (np.log(total) - low).ravel()

@@ -2,7 +2,8 @@
 
 With e_ij = exp(−d_ij), s_i = Σ_j e_ij and h_i = Σ_{j ∈ class of i} e_ij, the slopes of such a loss are
 c_ij = e_ij (m_ij u_i − v_i), where m marks pairs of one class and u, v follow from s and h. Only C + Cᵀ matters, and
-e is symmetric: e_ij (m_ij (u_i + u_j) − v_i − v_j) is worked out for i < j alone, in tiles that stay in the cache.
+e is symmetric: e_ij (m_ij (u_i + u_j) − v_i − v_j) is worked out for i < j alone, in tiles that stay in the cache. Both passes, for the
+sums and for the slopes, compute the tiles: that costs no more than to keep them.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from sklearn import get_config
 
 from isometry.core.distance import sqdist
 from isometry.core.edges import AnchorEdges, Loss, add_pull
+from isometry.core.probability import exp_
 from isometry.core.threads import in_threads, n_threads
 
 ROWS, COLUMNS = 128, 1024  # of a tile
-KEPT_MIB = 128  # tiles are kept between the two passes if they all fit in here, else computed again
 THREADED = 1000  # points from which threads are worth their start
-TINY = {np.dtype(np.float64): 1e-290, np.dtype(np.float32): 1e-30}  # a smaller sum of exponentials has lost digits
+TINY = {np.dtype(np.float64): 1e-240, np.dtype(np.float32): 1e-20}  # a smaller sum of exponentials has lost digits
 
 
 class Slopes(NamedTuple):
@@ -45,11 +45,11 @@ class SoftmaxLoss(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Rows × columns right of the diagonal, and how far the first columns can be of the class of a row."""
+    """Rows × columns right of the diagonal, and the rectangles in it, counted from its corner, where classes agree."""
 
     rows: slice
     columns: slice
-    hits: int
+    same: list[tuple[slice, slice]]
 
 
 @dataclass(frozen=True)
@@ -64,21 +64,20 @@ class SoftmaxEdges:
     def evaluate(self, Z: np.ndarray, loss: SoftmaxLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         V = Z if V is None else V
         order, n = self._order, len(Z)
-        Zs, Vs = Z[order], V[order]
-        sq = np.einsum("ij,ij->i", Zs, Zs)
-        keep = n * n * Z.itemsize / 2 <= min(KEPT_MIB, get_config()["working_memory"] / 4) * 2**20
+        Zs = Z[order]
+        sq, one = np.einsum("ij,ij->i", Zs, Zs), np.ones(n, dtype=Z.dtype)
+        # products of these rows are −|z_i − z_j|²
+        left, right = np.column_stack([2 * Zs, -sq, -one]), np.column_stack([Zs, one, sq])
+        V1 = np.column_stack([V[order], one])  # one more column sums up the slopes
         parts = n_threads() if n >= THREADED else 1
-        kept: dict[int, np.ndarray] = {}
 
         def sums(part: int, parts: int) -> np.ndarray:
-            total = np.zeros((2, n))  # s, h
-            for k, tile in self._share(part, parts):
-                E = exponentials(Zs, sq, tile)
-                add_both_ways(total[0], E, tile)
-                if tile.hits:
-                    add_both_ways(total[1], np.where(self._same(tile), E[:, : tile.hits], 0), tile)
-                if keep:
-                    kept[k] = E
+            total, memory = np.zeros((2, n)), np.empty((ROWS, COLUMNS), dtype=Z.dtype)  # s, h
+            for tile in self._tiles[part::parts]:
+                E = exponentials(left, right, tile, memory)
+                add_both_ways(total[0], E, tile.rows.start, tile.columns.start)
+                for i, j in tile.same:
+                    add_both_ways(total[1], E[i, j], tile.rows.start + i.start, tile.columns.start + j.start)
             return total
 
         s, h = np.sum(in_threads(sums, parts), axis=0)
@@ -88,20 +87,20 @@ class SoftmaxEdges:
         u, v = (np.where(near, x, 0)[order].astype(Z.dtype) for x in (slopes.u, slopes.v))
 
         def pulls(part: int, parts: int) -> np.ndarray:
-            pull, degree = np.zeros(V.shape), np.zeros(n)
-            for k, tile in self._share(part, parts):
-                rows, columns, hits = tile
-                C = np.add.outer(-v[rows], -v[columns])  # (b, c): C + Cᵀ, in the end
-                if hits and u.any():
-                    C[:, :hits] += np.where(self._same(tile), np.add.outer(u[rows], u[columns][:hits]), 0)
-                C *= kept[k] if keep else exponentials(Zs, sq, tile)
-                add_both_ways(degree, C, tile)
-                pull[rows] -= C @ Vs[columns]
-                pull[columns] -= C.T @ Vs[rows]
-            pull += degree[:, None] * Vs
+            pull, memory = np.zeros(V1.shape), np.empty((2, ROWS, COLUMNS), dtype=Z.dtype)
+            for tile in self._tiles[part::parts]:
+                rows, columns, same = tile
+                E = exponentials(left, right, tile, memory[0])
+                C = np.add.outer(-v[rows], -v[columns], out=window(memory[1], E.shape))  # C + Cᵀ, in the end
+                for i, j in same:
+                    C[i, j] += np.add.outer(u[rows][i], u[columns][j])
+                C *= E
+                pull[rows] += C @ V1[columns]
+                pull[columns] += C.T @ V1[rows]
             return pull
 
-        value, pull = float(slopes.value[near].sum()), np.sum(in_threads(pulls, parts), axis=0)[self._rank]
+        pull = np.sum(in_threads(pulls, parts), axis=0)[self._rank]
+        value, pull = float(slopes.value[near].sum()), pull[:, -1:] * V - pull[:, :-1]
         return (value, pull) if near.all() else self._far(np.flatnonzero(~near), Z, V, loss, value, pull)
 
     def _far(self, far, Z, V, loss, value, pull) -> tuple[float, np.ndarray]:
@@ -138,42 +137,37 @@ class SoftmaxEdges:
     def _tiles(self) -> list[Tile]:
         return list(self._walk())
 
-    def _share(self, part: int, parts: int) -> list[tuple[int, Tile]]:
-        """Every ``parts``-th tile, with its number."""
-        return list(enumerate(self._tiles))[part::parts]
-
     def _walk(self) -> Iterator[Tile]:
         codes, n = self._sorted, len(self.codes)
+        ends = np.searchsorted(codes, codes, side="right")  # (n,) where the class of a point ends
         for a in range(0, n, ROWS):
             b = min(a + ROWS, n)
-            end = int(np.searchsorted(codes, codes[b - 1], side="right"))  # of the class of the last row
+            starts = a + np.flatnonzero(np.diff(codes[a:b], prepend=codes[a] - 1))  # of the classes in these rows
             for c in range(a, n, COLUMNS):
                 e = min(c + COLUMNS, n)
-                yield Tile(slice(a, b), slice(c, e), max(0, min(end, e) - c))
+                same = [
+                    (slice(i - a, min(ends[i], b) - a), slice(max(i, c) - c, min(ends[i], e) - c))
+                    for i in starts
+                    if i + 1 < ends[i] and max(i, c) < min(ends[i], e)  # a class of one has no pair
+                ]
+                yield Tile(slice(a, b), slice(c, e), same)
 
-    def _same(self, tile: Tile) -> np.ndarray:
-        """(b, hits) pairs of one class."""
-        codes = self._sorted
-        return codes[tile.rows, None] == codes[tile.columns][: tile.hits]
+
+def window(memory: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The first part of a buffer, as a matrix of this shape without gaps."""
+    return memory.ravel()[: shape[0] * shape[1]].reshape(shape)
 
 
-def exponentials(Z: np.ndarray, sq: np.ndarray, tile: Tile) -> np.ndarray:
+def exponentials(left: np.ndarray, right: np.ndarray, tile: Tile, memory: np.ndarray) -> np.ndarray:
     """exp(−|z_i − z_j|²) for i < j in a tile, and 0 for the others."""
-    rows, columns, _ = tile
-    E = Z[rows] @ Z[columns].T  # (b, c)
-    E *= 2
-    E -= sq[rows, None]
-    E -= sq[columns]
-    np.minimum(E, 0, out=E)
-    np.exp(E, out=E)
-    if rows.start == columns.start:
-        b = rows.stop - rows.start
-        E[:, :b][np.tri(b, min(b, E.shape[1]), dtype=bool)] = 0
+    A, B = left[tile.rows], right[tile.columns]
+    E = exp_(np.matmul(A, B.T, out=window(memory, (len(A), len(B)))))  # (b, c)
+    if tile.rows.start == tile.columns.start:
+        E[:, : len(A)][np.tri(len(A), min(len(A), E.shape[1]), dtype=bool)] = 0
     return E
 
 
-def add_both_ways(total: np.ndarray, E: np.ndarray, tile: Tile) -> None:
-    """total += sums of a symmetric matrix of which E is a tile above the diagonal, or its first columns."""
-    total[tile.rows] += E.sum(axis=1)
-    start = tile.columns.start
-    total[start : start + E.shape[1]] += E.sum(axis=0)
+def add_both_ways(total: np.ndarray, E: np.ndarray, row: int, column: int) -> None:
+    """total += sums of a symmetric matrix of which E is a part above the diagonal, with this first row and column."""
+    total[row : row + len(E)] += E.sum(axis=1)
+    total[column : column + E.shape[1]] += E.sum(axis=0)
