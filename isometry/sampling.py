@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Supervision
 __all__ = ["AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"]
 
 AUTO_ALL_PAIRS = 2_000_000  # up to this many pairs "auto" takes all of them: the blocked form makes that cheap
+REMEMBERED = 1_000  # up to this many samples the signs of all pairs are kept, 16 bytes a pair
 
 
 class Sampler(BaseEstimator):
@@ -150,11 +152,18 @@ class SignedEdges:
         if self.codes is not None:
             codes = self.codes
 
+            def signs(start, stop, dtype):
+                same = codes[start:stop, None] == codes[start:]  # (b, n − start)
+                weight = np.where(same, dtype.type(similar), dtype.type(dissimilar))
+                weight[:, : len(same)][np.tri(len(same), dtype=bool)] = 0  # pairs that another anchor counts
+                return np.where(same, dtype.type(1), dtype.type(-1)), weight
+
+            if len(codes) <= REMEMBERED:
+                signs = cache(signs)
+
             def dense(D, rows):
-                same = codes[rows, None] == codes[rows.start :]  # (b, n − start)
-                value, slope = link(D, np.where(same, D.dtype.type(1), D.dtype.type(-1)))
-                weight = np.where(same, D.dtype.type(similar), D.dtype.type(dissimilar))
-                weight[:, : len(D)][np.tril_indices(len(D))] = 0  # pairs that another anchor counts
+                sign, weight = signs(rows.start, rows.stop, D.dtype)
+                value, slope = link(D, sign)
                 slope *= weight
                 return float(np.einsum("ij,ij->", value, weight, dtype=np.float64)), slope
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from sklearn import get_config
-from sklearn.utils import gen_batches
 
 BLOCK_MIB = 32  # larger blocks fall out of the last-level cache and are slower
 
@@ -20,7 +19,12 @@ def row_blocks(n_rows: int, row_bytes: int, *, buffers: int = 4, limit_mib: floa
         return iter(())
     mib = min(get_config()["working_memory"], BLOCK_MIB * buffers if limit_mib is None else limit_mib)
     rows = int(mib * 2**20 // max(1, row_bytes * buffers))
-    return gen_batches(n_rows, min(max(1, rows), n_rows))
+    return batches(n_rows, max(1, rows))
+
+
+def batches(n: int, size: int) -> Iterator[slice]:
+    """Consecutive slices of 0 … n − 1; scikit-learn's ``gen_batches`` checks its arguments longer than a block takes."""
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def sqdist(X: np.ndarray, Y: np.ndarray | None = None, *, out: np.ndarray | None = None) -> np.ndarray:

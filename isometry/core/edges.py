@@ -13,9 +13,8 @@ from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import gen_batches
 
-from isometry.core.distance import pair_sqdist, row_blocks, sqdist, sqdist_blocks
+from isometry.core.distance import batches, pair_sqdist, row_blocks, sqdist, sqdist_blocks
 
 # loss(d, where) → (value, slopes): d is a block (b, n) of the distance matrix, or a block (b,) of listed distances;
 # `where` is the slice of anchors, or of list positions. The loss may overwrite d and return it as slopes.
@@ -89,7 +88,7 @@ class TriangleEdges:
     def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         V = Z if V is None else V
         value, pull = 0.0, np.zeros(V.shape)
-        for rows in gen_batches(self.n, self.rows):
+        for rows in batches(self.n, self.rows):
             f, C = loss(self.sqdist(Z, rows), rows)  # (b, n − start)
             value += float(f)
             right = slice(rows.start, self.n)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
@@ -90,10 +91,10 @@ def minimize_threshold(
         return value, np.concatenate([*(g.ravel() for g in gradients), [slope]])
 
     scale = max(1.0, *(np.abs(G).max() for G in objective.metric_gradients(factors, b)))
-    limits = [(None, None)] * cuts[-1] + [bounds]
+    options: dict[str, Any] = {"bounds": [(None, None)] * cuts[-1] + [bounds], "memory": 20, "progress": progress}
     for _ in range(restarts + 1):
         start = np.concatenate([*(L.ravel() for L in factors), [b]])
-        solution = lbfgs(flat, start, bounds=limits, max_iter=max(max_iter - n_iter, 1), tol=tol, progress=progress)
+        solution = lbfgs(flat, start, max_iter=max(max_iter - n_iter, 1), tol=tol, **options)
         history, n_iter = history + solution.history, n_iter + solution.n_iter
         factors, b = unpack(solution.x)
         if not square or n_iter >= max_iter or not _escape(objective, factors, b, solution.value, tol * scale):

@@ -103,7 +103,7 @@ def minimize_psd(
     """
     L, history, n_iter = np.array(L0, dtype=np.float64), [], 0
     for _ in range(restarts + 1):
-        solution = lbfgs(objective, L, max_iter=max(max_iter - n_iter, 1), tol=tol, progress=progress)
+        solution = lbfgs(objective, L, max_iter=max(max_iter - n_iter, 1), tol=tol, memory=20, progress=progress)
         history += solution.history
         n_iter += solution.n_iter
         L = solution.x

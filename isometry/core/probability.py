@@ -36,15 +36,20 @@ def neighbor_softmax(D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def softplus(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log(1 + e^z) and its derivative σ(z), without overflow."""
-    e = np.exp(-np.abs(z))  # in (0, 1]
-    one = 1 + e
-    return np.maximum(z, 0) + np.log(one), np.where(z >= 0, 1, e) / one
+    slope = exp_(-np.abs(np.asarray(z)))  # in [0, 1]
+    value = slope + 1
+    np.copyto(slope, 1, where=z >= 0)
+    slope /= value
+    np.log(value, out=value)
+    value += np.maximum(z, 0)
+    return value, slope
 
 
 def pair_logistic(excess: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log(1 + exp(t e)) of a distance's excess e over the threshold, t = +1 similar, −1 dissimilar; and its slope."""
     value, slope = softplus(t * excess)
-    return value, t * slope
+    slope *= t
+    return value, slope
 
 
 def jaakkola_jordan(xi: np.ndarray) -> np.ndarray:

@@ -13,6 +13,8 @@ import scipy.optimize as so
 
 from isometry.core.linalg import RANK_TOL, symmetrize
 
+MEMORY = 1 << 22  # numbers in the steps and in the slopes that L-BFGS remembers
+
 
 @dataclass
 class Solution:
@@ -65,7 +67,8 @@ def lbfgs(
     The variables are scaled so that the start has norm 10: the first step then changes it by a tenth in any units,
     and cannot land on 0, which is a stationary point of every function of LᵀL. Stops when the largest entry of the
     (projected) gradient in those variables is ≤ tol · max(its value at the start, |f|/100), or when an iteration lowers
-    the value by less than ``flat`` (default tol · 1e-4), relatively.
+    the value by less than ``flat`` (default tol · 1e-4), relatively. ``memory`` is the number of steps it remembers,
+    fewer if they are long.
     """
     shape, history = np.shape(x0), []
     progress = progress or Progress()
@@ -107,7 +110,7 @@ def lbfgs(
             "maxfun": 20 * max_iter,
             "gtol": gtol,
             "ftol": tol * 1e-4 if flat is None else flat,
-            "maxcor": memory,
+            "maxcor": min(memory, max(10, MEMORY // max(x0.size, 1))),
         },
     )
     x = result.x * unit if result.fun <= f0 else x0
