@@ -48,6 +48,8 @@ class Contest:
     small: bool = False
     n_pairs: int = 0  # listed pairs to learn from, half of them similar
     note: str = ""
+    paced: tuple[str, ...] = ()  # peers that minimise the first figure: how soon is ours as far as they?
+    limit: float = 0  # seconds, if the usual limit is too short
 
     def arrays(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         return {"pairs": draw_pairs(y, self.n_pairs)} if self.n_pairs else {}
@@ -236,15 +238,20 @@ def lmnn_contests() -> Iterator[Contest]:
         ("synthetic 10,000 × 100", (PYLMNN, MLPACK, LMNN_THERE), False),
         ("letter", (MLPACK, PYLMNN), False),
     ):
-        yield Contest("LMNN", data, (ours("LMNN", init="identity"),), peers, ("lmnn", "accuracy"), small)
+        sides, figures = (ours("LMNN", init="identity"),), ("lmnn", "accuracy")
+        yield Contest("LMNN", data, sides, peers, figures, small, paced=(LMNN_THERE.name, PYLMNN.name))
 
 
 def nca_contests() -> Iterator[Contest]:
     mine = ours("NCA", init="identity")
-    yield Contest("NCA", "breast cancer", (mine,), (NCA_THERE,), ("nca", "accuracy"), True)
-    yield Contest("NCA", "synthetic 2,000 × 50", (mine,), (NCA_THERE,), ("nca", "accuracy"))
     fast = ours("FastNCA")
-    yield Contest("NCA", "synthetic 10,000 × 100", (mine, fast), (NCA_THERE,), ("nca", "accuracy"))
+    for data, sides, small, limit in (
+        ("breast cancer", (mine,), True, 0),
+        ("synthetic 2,000 × 50", (mine,), False, 0),
+        ("synthetic 10,000 × 100", (mine, fast), False, 1200),
+    ):
+        figures, paced = ("nca", "accuracy"), (NCA_THERE.name,)
+        yield Contest("NCA", data, sides, (NCA_THERE,), figures, small, paced=paced, limit=limit)
     few = {"init": "identity", "max_iter": 3}
     yield Contest(
         "NCA, memory",
@@ -290,7 +297,8 @@ def pair_contests() -> Iterator[Contest]:
 def pydml_contests() -> Iterator[Contest]:
     for name, figure in (("MCML", "mcml"), ("LDML", "ldml")):
         for data, small in (("iris", True), ("wine", False), ("breast cancer", False)):
-            yield Contest(name, data, (ours(name),), (peer("pydml", name),), (figure, "accuracy"), small)
+            theirs = peer("pydml", name)
+            yield Contest(name, data, (ours(name),), (theirs,), (figure, "accuracy"), small, paced=(theirs.name,))
 
 
 def singular_contests() -> Iterator[Contest]:
