@@ -23,7 +23,7 @@ def row_blocks(n_rows: int, row_bytes: int, *, buffers: int = 4, limit_mib: floa
 
 
 def batches(n: int, size: int) -> Iterator[slice]:
-    """Consecutive slices of 0 … n − 1; scikit-learn's ``gen_batches`` checks its arguments longer than a block takes."""
+    """Consecutive slices of 0 … n − 1. scikit-learn's ``gen_batches`` checks its arguments for longer than it works."""
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 

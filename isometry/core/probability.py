@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import entr, exprel, log_expit
 
-
 LOWEST = {np.dtype(np.float64): -600.0, np.dtype(np.float32): -72.0}  # e^x is 0 from here on
 
 

@@ -2,8 +2,8 @@
 
 With e_ij = exp(−d_ij), s_i = Σ_j e_ij and h_i = Σ_{j ∈ class of i} e_ij, the slopes of such a loss are
 c_ij = e_ij (m_ij u_i − v_i), where m marks pairs of one class and u, v follow from s and h. Only C + Cᵀ matters, and
-e is symmetric: e_ij (m_ij (u_i + u_j) − v_i − v_j) is worked out for i < j alone, in tiles that stay in the cache. Both passes, for the
-sums and for the slopes, compute the tiles: that costs no more than to keep them.
+e is symmetric: e_ij (m_ij (u_i + u_j) − v_i − v_j) is worked out for i < j alone, in tiles that stay in the cache. Both
+passes, for the sums and for the slopes, compute the tiles: that costs no more than to keep them.
 """
 
 from __future__ import annotations
@@ -143,12 +143,13 @@ class SoftmaxEdges:
         for a in range(0, n, ROWS):
             b = min(a + ROWS, n)
             starts = a + np.flatnonzero(np.diff(codes[a:b], prepend=codes[a] - 1))  # of the classes in these rows
+            classes = [(int(i), int(ends[i])) for i in starts if i + 1 < ends[i]]  # a class of one has no pair
             for c in range(a, n, COLUMNS):
                 e = min(c + COLUMNS, n)
                 same = [
-                    (slice(i - a, min(ends[i], b) - a), slice(max(i, c) - c, min(ends[i], e) - c))
-                    for i in starts
-                    if i + 1 < ends[i] and max(i, c) < min(ends[i], e)  # a class of one has no pair
+                    (slice(i - a, min(end, b) - a), slice(max(i, c) - c, min(end, e) - c))
+                    for i, end in classes
+                    if max(i, c) < min(end, e)
                 ]
                 yield Tile(slice(a, b), slice(c, e), same)
 

@@ -21,6 +21,7 @@ ROWS, COLUMNS = 128, 2048  # of a tile of distances
 CROWDED = 0.015  # share of all pairs from which a list is slower than looking at all of them
 SHARP = 1e-12  # width of the rounding of a hinge that is as good as sharp, in units of the margin
 THREADED = 1000  # points from which threads are worth their start
+JUDGED = 1 << 21  # pairs of a target and an impostor that judge a multiple
 
 
 class Near(NamedTuple):
@@ -264,6 +265,35 @@ class Impostors:
                 f"solver='sdp' is for small problems; {len(self.X)} samples make {len(l)} triplets. Use solver='lbfgs'"
             )
         return self.order[e.i[which]], self.order[e.j[which]], self.order[l]
+
+
+def best_multiple(
+    Z: np.ndarray, codes: np.ndarray, targets: np.ndarray, mu: float, margin: float, rng: np.random.RandomState
+) -> float:
+    """w > 0 for which the squared distances w |z_i − z_j|² have the least loss, judged by some anchors if n is large.
+
+    The loss is convex in w: its slope (1 − μ) Σ t + μ Σ (t − d) over impostors, d < t + margin/w, changes sign once.
+    """
+    n, k = targets.shape
+    most = max(1, JUDGED // (n * k))
+    some = np.arange(n) if n <= most else rng.permutation(n)[:most]
+    D, partners = sqdist(Z[some], Z), targets[some]  # (a, n), (a, k)
+    t = np.where(partners >= 0, np.take_along_axis(D, partners, axis=1), -np.inf)
+    strangers = codes[some, None] != codes
+    gaps = (t[:, :, None] - np.where(strangers, D, np.inf)[:, None]).ravel()  # (a k n,)
+    gaps, pull = gaps[np.isfinite(gaps)].astype(np.float64), float(t[partners >= 0].sum())
+    unit = float(D.mean(dtype=np.float64))
+
+    def slope(w: float) -> float:
+        return (1 - mu) * pull + mu * float(gaps[gaps > -margin / w].sum())
+
+    if mu == 0 or unit == 0 or slope(1.0) == 0:  # no best one, or none better
+        return 1.0
+    low, high = -12.0, 12.0  # log₂ of w, in units of the margin over the mean distance
+    while high - low > 0.02:
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(margin / unit * 2.0**middle) < 0 else (low, middle)
+    return margin / unit * 2.0**low
 
 
 def sieve(Z: np.ndarray, square: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.spectral.energy import energies
 from isometry.spectral.impostor_batches import lmnn_by_anchors
-from isometry.spectral.impostors import Impostors, ListedTriplets
+from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
 
@@ -40,7 +40,7 @@ class LMNN(LinearMetric):
     n_neighbors : k target neighbours; a smaller class uses all its members
     mu : μ in [0, 1], weight of the push term
     margin : its unit is that of squared distances: standardise the features
-    init : "pca", "identity", "lda", "random" or an array (p, d)
+    init : "pca", "identity", "lda", "random" or an array (p, d); of a named start the multiple with the least loss
     mining : positives × negatives of every anchor: "batch_all", the k nearest × all, which is the problem above; fewer
         triplets are a smaller problem: "semi_hard", "batch_hard", "HPEN", "EPEN", "EPHN" or "negative_sampling", k × k
         each, see `isometry.spectral.mining`
@@ -99,7 +99,12 @@ class LMNN(LinearMetric):
         Z, n_iter, history = X, 0, []
         with Progress(self.verbose, "LMNN", None) as progress:
             for _ in range(self.n_mining):
-                problem = self._problem(X, side, Z, rng)
+                all_impostors = isinstance(side, Labels) and self.mining == "batch_all"
+                targets = target_neighbors(Z, side.codes, self.n_neighbors) if all_impostors else None
+                if targets is not None and isinstance(self.init, str) and not n_iter:
+                    multiple = best_multiple(X @ L.T.astype(dtype), side.codes, targets, self.mu, self.margin, rng)
+                    L *= np.sqrt(multiple)
+                problem = self._problem(X, side, Z, targets, rng)
                 solution = self._solve(problem, X, L, p, rng, progress)
                 L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
                 Z = X @ L.T.astype(dtype)
@@ -119,16 +124,15 @@ class LMNN(LinearMetric):
             return self._sdp(problem, X, p)
         return descend(problem, L, self.mu, self.margin, **options)
 
-    def _problem(self, X, side, Z, rng) -> Impostors | ListedTriplets | Objective:
-        """The objective over given triplets, or over those of the points Z."""
+    def _problem(self, X, side, Z, targets, rng) -> Impostors | ListedTriplets | Objective:
+        """The objective over given triplets, over all impostors of the targets, or over triplets of the points Z."""
         if self.batch_size is not None and (
             self.solver == "sdp" or self.mining != "batch_all" or isinstance(side, Triplets)
         ):
             raise ValueError("batch_size needs labels, mining='batch_all' and solver='lbfgs'; leave it None otherwise")
         if isinstance(side, Triplets):
             return ListedTriplets(X, side, self.margin)
-        if self.mining == "batch_all":
-            targets = target_neighbors(Z, side.codes, self.n_neighbors)
+        if targets is not None:
             if self.batch_size is not None:
                 return lmnn_by_anchors(X, side.codes, targets, self.mu, self.margin)
             return Impostors(X, side.codes, targets, self.margin, self.max_impostors)

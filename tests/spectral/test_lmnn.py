@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from isometry import LMNN, Labels, NeighborTriplets, Triplets
 from isometry.core.graph import target_neighbors
 from isometry.spectral import impostors
-from isometry.spectral.impostors import Impostors, ListedTriplets
+from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
 from tests.conftest import make_blobs
 
 
@@ -224,3 +224,21 @@ def test_the_sieve_loses_no_pair():
     left, right, bound = impostors.sieve(Z - 1000, square, np.float32)
     passed = left @ right.T < bound[:, None]
     assert np.all(passed[square[:, None] > D]) and passed.sum() < 1.01 * np.sum(square[:, None] > D)
+
+
+@pytest.mark.parametrize("mu, scale", [(0.5, 1.0), (0.1, 1e-4), (0.9, 1e3)])
+def test_best_multiple_of_a_start(mu, scale):
+    """No other multiple has a smaller loss, in whatever units the data come; a part of the anchors judges like all."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 300)
+    X = scale * (rng.standard_normal((300, 4)) + y[:, None])
+    targets = target_neighbors(X, y, 3)
+    full = Impostors(X, y, targets, 1.0, None)
+    w = best_multiple(X, y, targets, mu, 1.0, rng)
+    losses = [full.value(np.sqrt(v * w) * np.eye(4), mu) for v in (0.5, 0.9, 0.97, 1.0, 1.03, 1.1, 2.0)]
+    assert losses[3] <= 1.002 * min(losses) and losses[0] > 1.01 * losses[3] < losses[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(impostors, "JUDGED", 300 * 3 * 150)
+        some = [best_multiple(X, y, targets, mu, 1.0, np.random.RandomState(seed)) for seed in range(5)]
+    assert len(set(some)) > 1
+    assert_allclose(some, w, rtol=0.3)
