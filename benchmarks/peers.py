@@ -12,8 +12,37 @@ import numpy as np
 def isometry(X, y, name, **params):
     import isometry as package
 
+    if params.get("init") == "eye":
+        params["init"] = np.eye(X.shape[1])  # as it is; of the start that is called "identity" we take a multiple
     learner = getattr(package, name)(**params)
     return lambda: learner.fit(X, y).components_
+
+
+def isometry_steps(X, y, name, times):
+    """So many evaluations of value and gradient, all that a step of the solver does, at the start."""
+    import isometry as package
+    from isometry.core.graph import target_neighbors
+    from isometry.spectral.impostors import Impostors, best_multiple
+
+    rng, side, learner = np.random.RandomState(0), package.Labels(y), getattr(package, name)()
+    X, L = X - X.mean(axis=0), np.eye(X.shape[1])
+    if name == "LMNN":
+        targets = target_neighbors(X, side.codes, 3)
+        L = L * np.sqrt(best_multiple(X, side.codes, targets, 0.5, 1.0, rng))
+        problem = Impostors(X, side.codes, targets, 1.0, None)
+
+        def evaluate():
+            problem.restart(L)  # a search for impostors
+            return problem(L, 0.5, 0.1)[0]
+    else:
+        objective = learner._objective(X, side, rng)
+        L = L / np.sqrt(learner._start_sqdist(X, rng))
+
+        def evaluate():
+            return objective(L)[0]
+
+    evaluate()
+    return lambda: {"value": sum(evaluate() for _ in range(times)) / times}
 
 
 def isometry_pairs(X, y, name, pairs, **params):
@@ -120,7 +149,7 @@ def accuracy_calculator(X, y):
 CALLS = {
     function.__name__: function
     for function in (
-        *(isometry, isometry_pairs, isometry_chunks, isometry_retrieval, product),
+        *(isometry, isometry_steps, isometry_pairs, isometry_chunks, isometry_retrieval, product),
         *(scikit_learn_nca, metric_learn, metric_learn_pairs, pylmnn, mlpack_lmnn, pydml, accuracy_calculator),
     )
 }

@@ -11,6 +11,8 @@ from isometry.core.distance import sqdist
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import ArrayMoments, between_scatter
 
+SAMPLED = 1 << 24  # distances in a sample
+FARTHEST = 25  # median squared distance where a neighbour softmax starts
 STARTS = ("auto", "identity", "pca", "lda", "random")
 
 
@@ -60,15 +62,19 @@ def _lda(X: np.ndarray, codes: np.ndarray, p: int) -> np.ndarray:
 
 
 def neighbor_sqdist(Z: np.ndarray, rng: np.random.RandomState, anchors: int = 500) -> float:
-    """Median squared distance to the nearest other point, over a sample of anchors; duplicates do not count."""
-    rows = rng.permutation(len(Z))[:anchors]
+    """The squared distance that is 1 where a neighbour softmax starts: neither saturated nor uniform.
+
+    The median over a sample of anchors of the distance to the nearest other point, duplicates aside; but in few
+    dimensions, where neighbours are so near that all others would be out of reach, a part of the median of all.
+    """
+    rows = rng.permutation(len(Z))[: max(1, min(anchors, SAMPLED // len(Z)))]
     Z = Z.astype(np.float64)
     D = sqdist(Z[rows], Z)
-    D[np.arange(len(rows)), rows] = np.inf
-    D[1e-12 * D.max() >= D] = np.inf
-    nearest = D.min(axis=1)
-    nearest = nearest[np.isfinite(nearest)]
-    return float(np.median(nearest)) if len(nearest) else 1.0
+    D[1e-12 * D.max() >= D] = np.inf  # a point itself, and its duplicates
+    nearest, others = D.min(axis=1), D[np.isfinite(D)]
+    if not len(others):
+        return 1.0
+    return float(max(np.median(nearest[np.isfinite(nearest)]), np.median(others) / FARTHEST))
 
 
 def mean_sqdist(Z: np.ndarray) -> float:

@@ -18,7 +18,7 @@ from isometry.core.start import neighbor_sqdist
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.supervision import Labels
 
-HEATS = (0.03, 0.01, 0.003, 0.001)  # squared distances of nearest neighbours from which a frozen map starts again
+SHRINK = (0.17, 0.1, 0.055, 0.03)  # multiples of a frozen map from which it starts again
 
 
 @parameters
@@ -80,17 +80,13 @@ class NCA(ObjectiveMetric):
         """
         if self.objective != "sum" or self.reg_ or self.batch_size or not solution.converged:
             return solution
-        best, spent, heats = solution, solution.n_iter, list(HEATS)
-        while heats and best.value > -1 + 1e-6 and spent <= 0.75 * options["max_iter"]:
-            Z = objective.X @ best.x.T.astype(objective.X.dtype)
-            shrink = np.sqrt(heats.pop(0) / neighbor_sqdist(Z, rng))
-            if shrink > 0.5:  # not frozen
-                break
-            found = lbfgs(objective, shrink * best.x, **options | {"max_iter": options["max_iter"] - spent})
+        best, spent, multiples = solution, solution.n_iter, list(SHRINK)
+        while multiples and best.value > -1 + 1e-6 and spent <= 0.75 * options["max_iter"]:
+            found = lbfgs(objective, multiples.pop(0) * best.x, **options | {"max_iter": options["max_iter"] - spent})
             spent += max(found.n_iter, 1)
             if found.value < best.value - 1e-6:
                 found.history = best.history + [f for f in found.history if f < best.value]
-                best, heats = found, list(HEATS)
+                best, multiples = found, list(SHRINK)
         best.n_iter = spent
         return best
 
