@@ -103,20 +103,21 @@ class Labels(Supervision):
             )
         if y.dtype.kind == "f" and type_of_target(y) == "continuous":
             raise ValueError("Unknown label type: continuous. y must hold class labels; bin a continuous target first")
-        known = np.ones(len(y), dtype=bool) if unlabelled is None else np.asarray(y != unlabelled)
-        self.classes, codes = np.unique(y[known], return_inverse=True)
-        self.codes = np.full(len(y), -1, dtype=np.intp)
-        self.codes[known] = codes
         self.n_samples = len(y)
+        if unlabelled is None:
+            self.classes, self.codes = _numbered(y)
+            return
+        known = np.asarray(y != unlabelled)
+        self.codes = np.full(len(y), -1, dtype=np.intp)
+        self.classes, self.codes[known] = _numbered(y[known])
 
     @classmethod
     def from_codes(cls, codes: np.ndarray, classes: np.ndarray | None = None) -> Labels:
         """From integer codes 0..c−1, with −1 for unlabelled rows; codes that do not occur are closed up."""
         self = cls.__new__(cls)
         codes = np.asarray(codes)
-        present, inverse = np.unique(codes[codes >= 0], return_inverse=True)
         self.codes = np.full(len(codes), -1, dtype=np.intp)
-        self.codes[codes >= 0] = inverse
+        present, self.codes[codes >= 0] = _numbered(codes[codes >= 0])
         self.classes = present if classes is None else np.asarray(classes)[present]
         self.n_samples = len(codes)
         return self
@@ -319,9 +320,8 @@ class Chunklets(Supervision):
         codes = np.asarray(codes)
         if codes.ndim != 1 or codes.dtype.kind not in "iu":
             raise ValueError("chunklets are given as one integer per sample, -1 for samples in no chunklet")
-        present, inverse = np.unique(codes[codes >= 0], return_inverse=True)
         self.codes = np.full(len(codes), -1, dtype=np.intp)
-        self.codes[codes >= 0] = inverse
+        present, self.codes[codes >= 0] = _numbered(codes[codes >= 0])
         self.n_samples, c = len(codes), len(present)
         if isinstance(negative_links, str) and negative_links == "all":
             self.negative_links = ~np.eye(c, dtype=bool)
@@ -455,6 +455,19 @@ def _renumber(rows: np.ndarray, n: int) -> np.ndarray:
     new = np.full(n, -1, dtype=np.intp)
     new[rows] = np.arange(len(rows))
     return new
+
+
+def _numbered(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values that occur, sorted, and the place of each entry among them; integers close together need no sort."""
+    low = int(y.min()) if y.dtype.kind in "iu" and len(y) else 0
+    if y.dtype.kind not in "iu" or not len(y) or int(y.max()) - low >= len(y):
+        classes, codes = np.unique(y, return_inverse=True)
+        return classes, codes.astype(np.intp, copy=False)
+    wide = y.astype(np.int64, copy=False) if y.dtype.kind == "i" else y  # eight bits cannot hold the difference of two
+    place = (wide - wide.dtype.type(low)).astype(np.intp, copy=False)  # in 0 … n − 1
+    present = np.flatnonzero(np.bincount(place))
+    classes = (present.astype(wide.dtype) + wide.dtype.type(low)).astype(y.dtype)
+    return classes, place if len(present) == present[-1] + 1 else (np.cumsum(np.bincount(present)) - 1)[place]
 
 
 def _missing(y: np.ndarray) -> np.ndarray:

@@ -276,3 +276,24 @@ def test_pairs_with_a_target_are_cut_and_joined_like_others():
             Pairs([0, 1, 3], [1, 2, 4], target=target, n=5)
     with pytest.raises(ValueError, match="give similar or target"):
         Pairs([0], [1], n=3)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.random.default_rng(0).integers(-5, 5, 100).astype(np.int8),
+        np.tile(np.array([-128, 127], dtype=np.int8), 200),
+        np.random.default_rng(0).integers(0, 9, 50) * 3,
+        np.array([250, 3, 250], dtype=np.uint8),
+        np.array([2**63 + 1, 2**63 + 3, 2**63 + 1, 2**63 + 1], dtype=np.uint64),
+        np.array([-(2**62), 2**62]),
+        np.zeros(0, dtype=int),
+        np.array([True, False, True]),
+        np.array(["b", "a", "b"]),
+    ],
+    ids=lambda y: f"{y.dtype}-{len(y)}",
+)
+def test_classes_are_numbered_as_by_sorting(y):
+    labels, (classes, codes) = Labels(y), np.unique(y, return_inverse=True)
+    assert labels.classes.dtype == classes.dtype and labels.codes.dtype == np.intp
+    assert np.array_equal(labels.classes, classes) and np.array_equal(labels.codes, codes)

@@ -335,7 +335,7 @@ def _by_class(X: np.ndarray, codes: np.ndarray) -> Iterator[tuple[int, np.ndarra
     short = codes.astype(np.int16) if codes.max(initial=0) < 2**15 else codes  # 16 bits are sorted by radix
     order = np.argsort(short, kind="stable")[(codes < 0).sum() :]
     for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(order) else ():
-        yield int(codes[rows[0]]), X[rows]
+        yield int(codes[rows[0]]), X.take(rows, axis=0)  # faster than X[rows]
 
 
 def _class_scatters(X: np.ndarray, codes: np.ndarray, means: np.ndarray) -> np.ndarray:
