@@ -97,14 +97,14 @@ class IML(LinearMetric):
                 if last and len(L) == X.shape[1]:
                     solution = minimize_psd(f, f.metric_gradient, L, progress=progress, **options)
                 else:
-                    solution = lbfgs(f, L, progress=progress, **options)
+                    solution = lbfgs(f, L, memory=20, progress=progress, **options)
                 L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
-                before, pool = pool, self._strangers(X, codes, L, POOL)
+                near = self._strangers(X, codes, L, POOL)
                 if abs(value - solution.value) <= options["tol"] * solution.value:  # at a tie between strangers, a kink
                     solution = replace(solution, converged=True, reason="no further decrease after a restart")
-                if _within(pool[:, :k], before) and (solution.converged or solution.n_iter >= self.max_iter):
+                if _within(near[:, :k], pool) and (solution.converged or solution.n_iter >= self.max_iter):
                     break
-                value = solution.value
+                pool, value = _joined(pool, near), solution.value  # never forgets one, else it would go in circles
         return replace(solution, n_iter=n_iter, history=history)
 
     def _strangers(self, X, codes, L, times: int) -> np.ndarray:
@@ -156,6 +156,14 @@ def iml_objective(
 def _within(index: np.ndarray, pool: np.ndarray) -> bool:
     """Whether every row of ``index`` (n, k) is contained in the same row of ``pool`` (n, K)."""
     return bool(np.all((index[:, :, None] == pool[:, None]).any(axis=2)))
+
+
+def _joined(pool: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """Both tables (n, K), (n, K') side by side, without what is there already; −1 stands for no entry."""
+    known = (more[:, :, None] == pool[:, None]).any(axis=2)
+    more = np.where(known, -1, more)
+    more = np.take_along_axis(more, np.argsort(known, axis=1, kind="stable"), axis=1)  # new ones first
+    return np.hstack([pool, more[:, : int((~known).sum(axis=1).max())]])
 
 
 def _smallest(d: np.ndarray, k: int) -> np.ndarray:

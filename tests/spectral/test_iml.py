@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from isometry.core.hinge import SMOOTHING
 from isometry.core.objective import minimize_psd
 from isometry.spectral import IML
-from isometry.spectral.iml import iml_objective
+from isometry.spectral.iml import _joined, _within, iml_objective
 
 
 def problem(seed=0, n=30, d=3, counts=(18, 7, 5)):
@@ -179,3 +179,12 @@ def test_low_rank_map():
 def test_wrong_parameters_are_named(params):
     with pytest.raises(ValueError, match=next(iter(params))):
         IML(**params).fit(*problem())
+
+
+def test_joined_pools_hold_every_stranger_once():
+    pool = np.array([[1, 2, -1], [3, 4, 5]])
+    more = np.array([[2, 7, 1], [6, 3, 8]])
+    found = _joined(pool, more)
+    assert found.tolist() == [[1, 2, -1, 7, -1], [3, 4, 5, 6, 8]]
+    assert _joined(found, more).tolist() == found.tolist()
+    assert _within(more, found) and not _within(more, pool)
