@@ -22,8 +22,6 @@ from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
 
-LOOSE = 1e-3  # a tolerance for which every other round of sharpening will do
-
 
 @parameters
 class LMNN(LinearMetric):
@@ -187,9 +185,8 @@ def descend(
     """L-BFGS on a rounded hinge that gets sharper; a list of impostors that is cut short is made anew on the way."""
     history, n_iter = [], 0
     problem.restart(L)
-    rounds = SMOOTHING if tol < LOOSE else SMOOTHING[::2]
-    for tau in rounds:
-        sharpest = tau == rounds[-1]
+    for tau in SMOOTHING:
+        sharpest = tau == SMOOTHING[-1]
         end = (
             max_iter if sharpest else n_iter + max(1, 3 * (max_iter - n_iter) // 4)
         )  # each round leaves some to the next
