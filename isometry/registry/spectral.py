@@ -285,7 +285,6 @@ ROWS: tuple[Method, ...] = (
             "we minimise it exactly (up to the rounding of the hinge). Any number of classes, not two only."
         ),
         target="isometry.spectral.iml:IML",
-        test_params={"n_refresh": 3, "tol": 1e-4},
         traits=frozenset({"rotation", "iterative"}),
     ),
     Method(
