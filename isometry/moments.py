@@ -115,8 +115,8 @@ class MomentsMetric(LinearMetric):
     def _fit(self, X, side):
         if X.shape[1] <= len(X) or not self._in_row_space:
             return self._fit_rows(X, side)
-        Q = row_range(X).astype(X.dtype)  # (d, r)
-        self._fit_rows((X - X.mean(axis=0)) @ Q, side)
+        Q, rows = row_range(X), X.astype(np.float64)  # (d, r); what float32 rounds would hide a null space
+        self._fit_rows((rows - rows.mean(axis=0)) @ Q, side)
         self._set_components(fix_signs(self.components_ @ Q.T), X.dtype)
 
     def _fit_rows(self, X, side):

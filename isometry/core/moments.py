@@ -17,6 +17,7 @@ from isometry.core.scatter import pair_scatter
 
 BLOCK_MIB = 16  # of rows at a time: they are centred, summed and multiplied while they are in the cache
 SORTED_MIB = 128  # of rows at a time that are sorted by class; only those of one class are copied
+EXACT = 1 << 22  # numbers up to which float32 is raised to float64: sums of its products hide what is singular
 MIN_MEMBERS = 1024  # mean size of a class above which it pays to multiply class by class
 POOLED = "pooled moments hold the sum of the scatters of all classes only, not the scatter of each"
 
@@ -91,10 +92,12 @@ class ArrayMoments(ClassMoments):
     def __init__(
         self, X: np.ndarray, codes: np.ndarray, n_classes: int | None = None, *, differ: np.ndarray | None = None
     ):
+        self.dtype = X.dtype.name
+        if X.size <= EXACT:
+            X = X.astype(np.float64, copy=False)
         self._X, self._codes, self._differ = X, np.asarray(codes), differ
         c = int(self._codes.max(initial=-1)) + 1 if n_classes is None else n_classes
         self.counts = np.bincount(self._codes[self._codes >= 0], minlength=c).astype(np.float64)
-        self.dtype = X.dtype.name
         self._shift = _probe_shift(X).astype(X.dtype)
         self._centred = not self._shift.any()
         self._offset: np.ndarray | None = None  # (c, d) class means about the shift

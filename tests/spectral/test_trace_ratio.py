@@ -1,10 +1,15 @@
 """The trace-ratio metric: optimality, the null-space branch, and what must not change it."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.linalg as sla
 from numpy.testing import assert_allclose
+from scipy.spatial.distance import pdist
 
+import isometry
+from isometry.core.linalg import SingularMatrixWarning
 from isometry.spectral import TraceRatioML
 from isometry.supervision import Pairs
 
@@ -131,3 +136,28 @@ def test_default_size():
 def test_unknown_lam_is_named():
     with pytest.raises(ValueError, match="lam='best'"):
         TraceRatioML(lam="best").fit(*problem())
+
+
+def test_float32_sees_the_same_null_space():
+    """Fewer samples than features: the scatter within classes is singular, which rounding must not hide."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(5), 6)
+    X = (rng.standard_normal((30, 100)) + 2 * rng.standard_normal((5, 100))[y]).astype(np.float32)
+    fits = [TraceRatioML().fit(X.astype(dtype), y) for dtype in (np.float32, np.float64)]
+    assert all(np.isinf(fit.ratio_) for fit in fits)
+    assert fits[0].components_.dtype == np.float32
+    new = rng.standard_normal((20, 100))
+    found, expected = (pdist(fit.transform(new)) for fit in fits)
+    assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["TraceRatioML", "FisherML", "DCA", "RCA", "GMML"])
+def test_float32_with_duplicated_columns(name):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 200)
+    X = rng.standard_normal((200, 6)) + 1.5 * rng.standard_normal((4, 6))[y]
+    X = np.hstack([X, X @ rng.standard_normal((6, 3)), X[:, :2]]).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SingularMatrixWarning)
+        found, expected = (pdist(getattr(isometry, name)().fit(X.astype(t), y).transform(X)) for t in "fd")
+    assert_allclose(found, expected, rtol=2e-3)
