@@ -138,12 +138,14 @@ def test_unknown_lam_is_named():
         TraceRatioML(lam="best").fit(*problem())
 
 
-def test_float32_sees_the_same_null_space():
-    """Fewer samples than features: the scatter within classes is singular, which rounding must not hide."""
+@pytest.mark.parametrize("classes, members", [(5, 6), (60, 2)])
+def test_float32_sees_the_same_null_space(classes, members):
+    """Few samples, or small classes: the scatter within classes is singular, which rounding must not hide."""
     rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(5), 6)
-    X = (rng.standard_normal((30, 100)) + 2 * rng.standard_normal((5, 100))[y]).astype(np.float32)
-    fits = [TraceRatioML().fit(X.astype(dtype), y) for dtype in (np.float32, np.float64)]
+    y = np.repeat(np.arange(classes), members)
+    X = rng.standard_normal((len(y), 100)) + 2 * rng.standard_normal((classes, 100))[y]
+    X = X.astype(np.float32)
+    fits = [TraceRatioML(4).fit(X.astype(dtype), y) for dtype in (np.float32, np.float64)]
     assert all(np.isinf(fit.ratio_) for fit in fits)
     assert fits[0].components_.dtype == np.float32
     new = rng.standard_normal((20, 100))
