@@ -22,7 +22,7 @@ from benchmarks.scaling import scaling
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "speed.md"
 INTRODUCTION = """# Speed, side by side
 
-Same standardised data, same start where there is one, one process a fit with {threads} thread{s}, all in one run;
+Same standardised data, same start where there is one (of which our LMNN takes the best multiple), one process a fit with {threads} thread{s}, all in one run;
 `make bench` writes this page. Seconds are CPU seconds of the fit alone, without imports and reading. Memory is the peak
 above what there was when the fit began, without mapped files. A ratio is that to the first row, so more than 1 is in
 favour of the first row. Losses and accuracies are computed by our code for every map that a library returned; accuracy
@@ -31,8 +31,8 @@ is leave-one-out on the rows that were fitted, so it compares maps and says noth
 loss that is shown: its maps may shrink almost to 0, where this loss is large.
 
 Stopping rules differ, so below a table stands how soon our fit is as far as a peer is at its end: the fewest iterations
-(of {paces}) after which our objective is no worse, or, where ours stops too early by default, the loosest
-of tol={tighter}. Each is a fit of its own with that setting.
+(of {paces}) after which our objective is no worse, or, where ours stops too early by
+default, the loosest of tol={tighter}. Each is a fit of its own with that setting.
 """
 PACES = (3, 5, 8, 12, 18, 27, 40, 60, 90, 135)  # max_iter
 TIGHTER = (1e-4, 1e-5, 1e-6)  # tol
@@ -62,7 +62,7 @@ def rows(contest: Contest, *, limit: float, threads: int) -> list[str]:
     if contest.note:
         lines += [contest.note, ""]
     lines += [
-        "| | s | ratio | MiB | ratio | " + " | ".join([*names, ""]),
+        "| | s | ratio | MiB | ratio |" + "".join(f" {name} |" for name in names),
         "|---|--:|--:|--:|--:|" + "--:|" * len(names),
     ]
     print("\n".join(lines[1:]), flush=True)
@@ -88,7 +88,7 @@ def rows(contest: Contest, *, limit: float, threads: int) -> list[str]:
 def catch_up(rivals, figure: str, run: Callable[[Side], Outcome], judged: Callable[[Outcome], dict]) -> Iterator[str]:
     """How soon ours, the first of the rivals (side, outcome, value), is no worse than each of the others."""
     (mine, done, reached), *others = rivals
-    sign, name = (1 if "↓" in figure else -1), figure.split()[0]
+    sign, name = (1 if "↓" in figure else -1), figure.rstrip(" ↓↑")
     tried: dict[tuple[str, float], tuple[Outcome, float]] = {}
 
     def value_of(setting: tuple[str, float]) -> tuple[Outcome, float]:
