@@ -17,7 +17,7 @@ from isometry.core.scatter import pair_scatter
 
 BLOCK_MIB = 16  # of rows at a time: they are centred, summed and multiplied while they are in the cache
 SORTED_MIB = 128  # of rows at a time that are sorted by class; only those of one class are copied
-EXACT = 1 << 22  # numbers up to which float32 is raised to float64: sums of its products hide what is singular
+EXACT = 1 << 20  # numbers up to which float32 is raised to float64: sums of its products hide what is singular
 MIN_MEMBERS = 1024  # mean size of a class above which it pays to multiply class by class
 POOLED = "pooled moments hold the sum of the scatters of all classes only, not the scatter of each"
 
