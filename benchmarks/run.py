@@ -22,13 +22,14 @@ from benchmarks.scaling import scaling
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "speed.md"
 INTRODUCTION = """# Speed, side by side
 
-Same standardised data, same start where there is one (our LMNN takes the best multiple of it), one process a fit
-with {threads} thread{s}, all in one run; `make bench` writes this page. Seconds are CPU seconds of the fit alone, without imports and reading. Memory is the peak
-above what there was when the fit began, without mapped files. A ratio is that to the first row, so more than 1 is in
-favour of the first row. Losses and accuracies are computed by our code for every map that a library returned; accuracy
-is leave-one-out on the rows that were fitted, so it compares maps and says nothing about new data. A fit is ended after
-{limit:g} s of wall time ({longest:g} s where a line says so) or above {gib:g} GiB. mlpack's LMNN does not minimise the
-loss that is shown: its maps may shrink almost to 0, where this loss is large.
+Same standardised data, same start where there is one (our LMNN takes the best multiple of it), one process a
+fit with {threads} thread{s}, all in one run; `make bench` writes this page. Seconds are CPU seconds of the fit
+alone, without imports and reading. Memory is the peak above what there was when the fit began, without mapped
+files. A ratio is that to the first row, so more than 1 is in favour of the first row. Losses and accuracies are
+computed by our code for every map that a library returned; accuracy is leave-one-out on the rows that were
+fitted, so it compares maps and says nothing about new data. A fit is ended after {limit:g} s of wall time
+({longest:g} s where a line says so) or above {gib:g} GiB. mlpack's LMNN does not minimise the loss that is
+shown: its maps may shrink almost to 0, where this loss is large.
 
 Stopping rules differ, so below a table stands how soon our fit is as far as a peer is at its end: the fewest iterations
 (of {paces}) after which our objective is no worse, or, where ours stops too early by
