@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from sklearn import get_config
@@ -35,6 +36,13 @@ def sqdist(X: np.ndarray, Y: np.ndarray | None = None, *, out: np.ndarray | None
     D += np.einsum("ij,ij->i", X, X)[:, None]
     D += np.einsum("ij,ij->i", Y, Y)
     return np.maximum(D, 0, out=D)
+
+
+def sqdist_factors(Z: np.ndarray, dtype: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """left, right (n, p + 2) with leftᵢᵀrightⱼ = |z_i − z_j|²: a tile of distances is one product, and nothing else."""
+    sq, one = np.einsum("ij,ij->i", Z, Z, dtype=np.float64), np.ones(len(Z))
+    left, right = np.column_stack([Z, sq, one]), np.column_stack([-2 * Z, one, sq])
+    return left.astype(dtype or Z.dtype, copy=False), right.astype(dtype or Z.dtype, copy=False)
 
 
 def pair_sqdist(X: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:

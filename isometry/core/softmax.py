@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isometry.core.distance import sqdist
+from isometry.core.distance import sqdist, sqdist_factors
 from isometry.core.edges import AnchorEdges, Loss, add_pull
 from isometry.core.probability import exp_
 from isometry.core.threads import in_threads, n_threads
@@ -64,11 +64,9 @@ class SoftmaxEdges:
     def evaluate(self, Z: np.ndarray, loss: SoftmaxLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         V = Z if V is None else V
         order, n = self._order, len(Z)
-        Zs = Z[order]
-        sq, one = np.einsum("ij,ij->i", Zs, Zs), np.ones(n, dtype=Z.dtype)
-        # products of these rows are −|z_i − z_j|²
-        left, right = np.column_stack([2 * Zs, -sq, -one]), np.column_stack([Zs, one, sq])
-        V1 = np.column_stack([V[order], one])  # one more column sums up the slopes
+        left, right = sqdist_factors(Z[order])
+        np.negative(right, out=right)
+        V1 = np.column_stack([V[order], np.ones(n, dtype=V.dtype)])  # one more column sums up the slopes
         parts = n_threads() if n >= THREADED else 1
 
         def sums(part: int, parts: int) -> np.ndarray:

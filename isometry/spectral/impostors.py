@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn import get_config
 
-from isometry.core.distance import pair_sqdist, row_blocks, sqdist
+from isometry.core.distance import pair_sqdist, row_blocks, sqdist, sqdist_factors
 from isometry.core.edges import ListedEdges
 from isometry.core.hinge import rounded_hinge
 from isometry.core.scatter import pair_scatter
@@ -287,7 +287,7 @@ def best_multiple(
     def slope(w: float) -> float:
         return (1 - mu) * pull + mu * float(gaps[gaps > -margin / w].sum())
 
-    if mu == 0 or unit == 0 or slope(1.0) == 0:  # no best one, or none better
+    if mu == 0 or not 0 < unit < np.inf or slope(1.0) == 0:  # no best one, or none better
         return 1.0
     low, high = -12.0, 12.0  # log₂ of w, in units of the margin over the mean distance
     while high - low > 0.02:
@@ -301,10 +301,9 @@ def sieve(Z: np.ndarray, square: np.ndarray, dtype: Any) -> tuple[np.ndarray, np
 
     The products are squared distances; bounds are so much wider as rounding can move them.
     """
-    sq, one = np.einsum("ij,ij->i", Z, Z, dtype=np.float64), np.ones(len(Z))
-    left, right = np.column_stack([Z, sq, one]), np.column_stack([-2 * Z, one, sq])
+    sq = np.einsum("ij,ij->i", Z, Z, dtype=np.float64)
     rounding = 2 * (Z.shape[1] + 4) * np.finfo(dtype).eps * (sq + sq.max())
-    return left.astype(dtype), right.astype(dtype), (square + rounding).astype(dtype)
+    return *sqdist_factors(Z, dtype), (square + rounding).astype(dtype)
 
 
 def close_pairs(D: np.ndarray, bound: np.ndarray, rows: slice, columns: slice, same: np.ndarray) -> Near:

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import isometry.core.softmax as softmax
+from isometry.core.distance import sqdist_factors
 from isometry.core.edges import DenseEdges
 from isometry.core.probability import LOWEST, exp_
 from isometry.core.softmax import SoftmaxEdges
@@ -53,6 +54,13 @@ def test_classes_that_end_anywhere_in_a_tile(monkeypatch, first):
         f, pull = SoftmaxEdges(labels.codes).evaluate(Z, loss)
         assert_allclose(f, f0, rtol=1e-12)
         assert_allclose(pull, pull0, rtol=1e-9, atol=1e-12 * np.abs(pull0).max())
+
+
+def test_factors_multiply_to_distances():
+    Z, _ = problem()
+    left, right = sqdist_factors(Z)
+    assert_allclose(left @ right.T, ((Z[:, None] - Z) ** 2).sum(axis=2), atol=1e-12)
+    assert all(part.dtype == np.float32 for part in sqdist_factors(Z, np.float32))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
