@@ -383,7 +383,7 @@ def _as_list(names: str | Sequence[str] | None) -> list[str] | None:
 
 def _unknown(name: str, names: Sequence[str], problem: str, what: str) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"{problem} {name!r} ({what}){hint} It has {_listing(names)}"
 
 
