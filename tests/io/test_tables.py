@@ -225,7 +225,7 @@ def test_unknown_ending(tmp_path):
 
 def test_unknown_columns_are_matched(frame):
     refused(r"no column 'kinds' \(target\); did you mean 'kind'\? It has a, b, c, kind", frame, "kinds")
-    refused(r"no column 'zzz' \(drop\) It has", frame, "kind", drop=["zzz"])
+    refused(r"no column 'zzz' \(drop\)\. It has", frame, "kind", drop=["zzz"])
     refused(r"no column 'aa' \(features\)", frame, "kind", features=["aa"])
     refused("no feature column left", frame, "kind", drop=["a", "b", "c"])
 
