@@ -78,7 +78,8 @@ def compare(
         table = draw_sample(table, sample, seed)
     check_outputs(save)
     if report is not None:
-        from isometry.report.html import report_file, write_report
+        from isometry.report.html import write_report
+        from isometry.report.page import report_file
 
         with usage(OSError):
             report = report_file(report)

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import platform
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isometry.eval import Roc, roc
-from isometry.io.atomic import replacing
-from isometry.report import views
+from isometry.report import page, views
 from isometry.report.scene import BASELINE, Scene, View, make_scene
 
 if TYPE_CHECKING:
-    from isometry.eval import Interval
     from isometry.select.result import Comparison, MethodResult
 
 HEATMAP_FEATURES = 16
-LEGEND_CLASSES = 24
-SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross")
-GLYPHS = ("●", "■", "▲", "◆", "✚")
 SCORES = {
     "knn": "the share of held-out points whose class the vote of their {n_neighbors} nearest neighbours gets right",
     "map@r": "MAP@R, the mean average precision of the R nearest, where R is the number of points of the same class",
@@ -54,49 +45,24 @@ def write_report(
         more for them, on a part of the rows, and the pictures show the others
     max_points : points drawn in a picture, at most
     """
-    path = report_file(path)
+    path = page.report_file(path)  # before the work: an impossible place is told at once
     scene = make_scene(comparison, X, y, max_points)
-    page = _page(comparison, scene)
-    with replacing(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    return path
-
-
-def report_file(path: str | os.PathLike) -> Path:
-    """Where a report at ``path`` goes: an ``.html`` file itself, else ``index.html`` in that folder, which is made."""
-    path = Path(path)
-    if path.suffix.lower() in (".html", ".htm"):
-        return path
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot make a folder for the report ({error.strerror})", str(path)) from error
-    return path / "index.html"
-
-
-def _page(comparison: Comparison, scene: Scene) -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError('the report needs plotly: pip install "isometry[cli]"', name="plotly") from error
-    template = Template(files("isometry.report").joinpath("page.html").read_text(encoding="utf-8"))
     name = str(comparison.data.get("name") or "data")
-    sections = [
-        _ranking_section(comparison),
-        _space_section(comparison, scene),
-        _weights_section(comparison, scene),
-        _pairs_section(scene),
-        _convergence_section(scene),
-        _method_section(comparison, scene),
-    ]
-    return template.substitute(
-        title=escape(f"{name}: comparison of metrics"),
-        name=escape(name),
-        facts=escape(_facts(comparison)),
-        verdict=escape(comparison.verdict),
-        tone="good" if comparison.best else "plain",
-        sections="\n".join(s for s in sections if s),
-        plotly=get_plotlyjs(),
+    return page.write_page(
+        path,
+        title=f"{name}: comparison of metrics",
+        name=name,
+        facts=_facts(comparison),
+        verdict=comparison.verdict,
+        good=bool(comparison.best),
+        sections=[
+            _ranking_section(comparison),
+            _space_section(comparison, scene),
+            _weights_section(comparison, scene),
+            _pairs_section(scene),
+            _convergence_section(scene),
+            _method_section(comparison, scene),
+        ],
     )
 
 
@@ -108,42 +74,6 @@ def _facts(comparison: Comparison) -> str:
     return " · ".join([*facts, f"{len(comparison.results)} metrics"])
 
 
-def _section(title: str, *parts: str) -> str:
-    return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(p for p in parts if p) + "\n</section>"
-
-
-def _paragraph(text: str, kind: str = "") -> str:
-    return f"<p{f' class={kind}' if kind else ''}>{escape(text)}</p>" if text else ""
-
-
-def _plot(
-    data: list[dict], layout: dict, height: int, label: str, *, width: int | None = None, squeeze: bool = False
-) -> str:
-    """A figure as JSON for the script at the end of the page; ``label`` says what it shows to a screen reader.
-
-    ``squeeze`` leaves out the names along the horizontal axis and the colour scale where the window is narrow.
-    """
-    figure = _finite({"data": data, "layout": layout, "squeeze": squeeze})
-    spec = json.dumps(figure, allow_nan=False, separators=(",", ":"))
-    spec = spec.replace("<", "\\u003c")  # no text can end the script or comment it out
-    limit = f";max-width:{width}px" if width else ""
-    return (
-        f'<div class="plot" role="img" aria-label="{escape(label)}" style="height:{height}px{limit}">'
-        f'<script type="application/json">{spec}</script></div>'
-    )
-
-
-def _finite(value: Any) -> Any:
-    """``value`` with arrays as lists, five digits to a number, and null for what is no number."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [_finite(v) for v in value]
-    if isinstance(value, (float, np.floating)):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value
-
-
 def _ranking_section(comparison: Comparison) -> str:
     percent = f"{100 * comparison.level:g} %"
     rows = [r for r in comparison.results if r.difference is not None]
@@ -152,9 +82,9 @@ def _ranking_section(comparison: Comparison) -> str:
         f"{percent} interval. Blue is reliably better, red-orange reliably worse, grey unclear; the colours allow for "
         "the number of metrics that were tried."
     )
-    return _section(
+    return page.section(
         f"Difference to {BASELINE}",
-        _paragraph(intro) if rows else _paragraph(f"No metric could be compared with {BASELINE}."),
+        page.paragraph(intro) if rows else page.paragraph(f"No metric could be compared with {BASELINE}."),
         _forest(rows, comparison.scoring) if rows else "",
         _table(comparison, percent),
     )
@@ -164,7 +94,9 @@ def _forest(rows: Sequence[MethodResult], scoring: str) -> str:
     gaps = [r.difference for r in rows if r.difference is not None]
     colours = [views.VERDICTS.get(r.reliable, views.UNCLEAR) for r in rows]
     half = [[g.high - g.mean for g in gaps], [g.mean - g.low for g in gaps]]
-    hover = [f"{escape(r.name)}: {_signed(g.mean)} {_span(g, signed=True)}" for r, g in zip(rows, gaps, strict=True)]
+    hover = [
+        f"{escape(r.name)}: {page.signed(g.mean)} {page.span(g, signed=True)}" for r, g in zip(rows, gaps, strict=True)
+    ]
     data = [
         {
             "type": "scatter",
@@ -184,7 +116,7 @@ def _forest(rows: Sequence[MethodResult], scoring: str) -> str:
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category", "fixedrange": True},
         "margin": {"l": 10, "r": 10, "t": 10, "b": 45},
     }
-    return _plot(data, layout, 90 + 26 * len(rows), f"Differences to {BASELINE} with intervals")
+    return page.plot(data, layout, 90 + 26 * len(rows), f"Differences to {BASELINE} with intervals")
 
 
 def _table(comparison: Comparison, percent: str) -> str:
@@ -213,10 +145,15 @@ def _row(r: MethodResult, best: bool) -> str:
     if r.failures:
         remarks.insert(0, f"{len(r.failures)} of {r.n_fits} fits failed: {r.failures[0]}")
     d = r.difference
-    cells = [f"{r.score.mean:.4f}", _span(r.score), _signed(d.mean) if d else "", _span(d, signed=True) if d else ""]
+    cells = [
+        f"{r.score.mean:.4f}",
+        page.span(r.score),
+        page.signed(d.mean) if d else "",
+        page.span(d, signed=True) if d else "",
+    ]
     numbers = "".join(f"<td>{escape(c)}</td>" for c in cells)
     mark = f'<td class="text"><span class="mark {escape(r.reliable)}">{escape(r.reliable)}</span></td>'
-    seconds = f"<td>{_seconds(r.fit_seconds)}</td>"
+    seconds = f"<td>{page.seconds(r.fit_seconds)}</td>"
     notes = f'<td class="text">{escape("; ".join(remarks))}</td>'
     return f"<tr{' class=best' if best else ''}><th>{escape(r.name)}</th>{numbers}{mark}{seconds}{notes}</tr>"
 
@@ -225,56 +162,18 @@ def _space_section(comparison: Comparison, scene: Scene) -> str:
     if not scene.views:
         return ""
     panels = [
-        _figure(v, f"{comparison.scoring} {_score(comparison, v.name):.3f}", _points(v, scene)) for v in scene.views
+        _figure(v, f"{comparison.scoring} {_score(comparison, v.name):.3f}", page.points(v, scene)) for v in scene.views
     ]
     intro = (
         f"{scene.held_out} Each panel is the plane of the two widest directions (PCA) of the space that the "
         "metric makes; a good metric draws a class together and sets classes apart. Point at a dot for its class."
     )
-    return _section(
+    return page.section(
         "The space, before and after",
-        _paragraph(intro),
-        _legend(scene.classes),
+        page.paragraph(intro),
+        page.legend(scene.classes),
         f'<div class="grid">{"".join(panels)}</div>',
     )
-
-
-def _points(view: View, scene: Scene) -> str:
-    turn, colour = np.divmod(scene.codes, len(views.PALETTE))
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": view.points[:, 0],
-        "y": view.points[:, 1],
-        "text": [escape(scene.classes[c]) for c in scene.codes],
-        "hoverinfo": "text",
-        "marker": {
-            "size": 6 if len(scene.codes) < 800 else 4,
-            "opacity": 0.8,
-            "color": [views.PALETTE[k] for k in colour],
-            "symbol": [SYMBOLS[t % len(SYMBOLS)] for t in turn],
-        },
-    }
-    bare = {"showticklabels": False, "zeroline": False}
-    layout = {
-        "showlegend": False,
-        "xaxis": bare,
-        "yaxis": {**bare, "scaleanchor": "x"},
-        "margin": {"l": 5, "r": 5, "t": 5, "b": 5},
-    }
-    return _plot([trace], layout, 320, f"Held-out points under {view.name}")
-
-
-def _legend(classes: list[str]) -> str:
-    if len(classes) > LEGEND_CLASSES:
-        return _paragraph(f"{len(classes)} classes: colours and shapes repeat; point at a dot for its class.", "small")
-    items = []
-    for c, name in enumerate(classes):
-        turn, colour = divmod(c, len(views.PALETTE))
-        items.append(
-            f'<li><b style="color:{views.PALETTE[colour]}">{GLYPHS[turn % len(GLYPHS)]}</b> {escape(name)}</li>'
-        )
-    return f'<ul class="legend">{"".join(items)}</ul>'
 
 
 def _weights_section(comparison: Comparison, scene: Scene) -> str:
@@ -286,7 +185,7 @@ def _weights_section(comparison: Comparison, scene: Scene) -> str:
     block, features = views.leading_features(W, names if known else None, HEATMAP_FEATURES)
     shown = f"the {len(features)} heaviest of {len(W)} features" if len(features) < len(W) else "the features"
     top = float(np.abs(block).max()) or 1.0
-    ticks = [escape(_short(f)) for f in features]
+    ticks = [escape(page.short(f)) for f in features]
     trace = {
         "type": "heatmap",
         "z": block,
@@ -312,10 +211,10 @@ def _weights_section(comparison: Comparison, scene: Scene) -> str:
         "partly cancel."
     )
     height = 190 + 24 * len(ticks)
-    return _section(
+    return page.section(
         "What the metric looks at",
-        _paragraph(intro),
-        _plot([trace], layout, height, f"Matrix of {name}", width=height + 160, squeeze=True),
+        page.paragraph(intro),
+        page.plot([trace], layout, height, f"Matrix of {name}", width=height + 160, squeeze=True),
     )
 
 
@@ -328,9 +227,9 @@ def _pairs_section(scene: Scene) -> str:
         f"Distances of {len(scene.similar):,} held-out pairs. The less the two heaps overlap, the better a threshold "
         "on the distance tells whether two things are of the same kind; the curve shows every threshold at once."
     )
-    return _section(
+    return page.section(
         "Same or different?",
-        _paragraph(intro),
+        page.paragraph(intro),
         f'<ul class="legend"><li><b style="color:{views.SAME}">■</b> same class</li>'
         f'<li><b style="color:{views.DIFFERENT}">■</b> different classes</li></ul>',
         f'<div class="grid">{"".join(panels)}</div>',
@@ -353,7 +252,7 @@ def _densities(view: View, scene: Scene) -> str:
         "yaxis": {"showticklabels": False},
         "margin": {"l": 10, "r": 10, "t": 5, "b": 40},
     }
-    return _plot(data, layout, 240, f"Distances of same and different pairs under {view.name}")
+    return page.plot(data, layout, 240, f"Distances of same and different pairs under {view.name}")
 
 
 def _roc(scene: Scene, curves: Sequence[Roc]) -> str:
@@ -374,7 +273,7 @@ def _roc(scene: Scene, curves: Sequence[Roc]) -> str:
         "legend": {"x": 1, "xanchor": "right", "y": 0.02, "yanchor": "bottom"},
         "margin": {"l": 50, "r": 10, "t": 10, "b": 45},
     }
-    return _plot(data, layout, 400, "ROC curves of the pictured metrics", width=640)
+    return page.plot(data, layout, 400, "ROC curves of the pictured metrics", width=640)
 
 
 def _convergence_section(scene: Scene) -> str:
@@ -403,7 +302,9 @@ def _convergence_section(scene: Scene) -> str:
         "that lies flat well before its end has converged; one that still falls there would gain from more iterations. "
         "A jump is a new stage of a method that solves its problem in stages."
     )
-    return _section("Convergence", _paragraph(intro), _plot(data, layout, 320, "Convergence of iterative metrics"))
+    return page.section(
+        "Convergence", page.paragraph(intro), page.plot(data, layout, 320, "Convergence of iterative metrics")
+    )
 
 
 def _method_section(comparison: Comparison, scene: Scene) -> str:
@@ -431,19 +332,10 @@ def _method_section(comparison: Comparison, scene: Scene) -> str:
         *scene.notes,
         *c.notes,
         *(["The run was interrupted: what had finished is shown."] if c.interrupted else []),
-        _made_with(s),
+        page.made_with(s),
     ]
     lines = "".join(f"<li>{escape(item)}</li>" for item in items)
-    return _section("How it was measured", f"<ul>{lines}</ul>")
-
-
-def _made_with(settings: dict[str, Any]) -> str:
-    from isometry import __version__
-
-    versions = {"isometry": __version__, "python": platform.python_version()} | dict(settings.get("versions") or {})
-    listed = ", ".join(f"{k} {v}" for k, v in versions.items())
-    took = f" in {_seconds(settings['seconds'])}" if settings.get("seconds") is not None else ""
-    return f"Computed{took} with seed {settings.get('random_state')}; {listed}."
+    return page.section("How it was measured", f"<ul>{lines}</ul>")
 
 
 def _figure(view: View, remark: str, plot: str) -> str:
@@ -454,21 +346,3 @@ def _figure(view: View, remark: str, plot: str) -> str:
 def _score(comparison: Comparison, name: str) -> float:
     score = comparison[name].score
     return score.mean if score is not None else math.nan
-
-
-def _short(name: str, most: int = 22) -> str:
-    """Cut in the middle: columns are often told apart by how they end."""
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "−")
-
-
-def _span(interval: Interval, *, signed: bool = False) -> str:
-    ends = (f"{v:+.4f}" if signed else f"{v:.4f}" for v in (interval.low, interval.high))
-    return f"[{', '.join(ends)}]".replace("-", "−").replace("inf", "∞")
-
-
-def _seconds(value: float) -> str:
-    return f"{1000 * value:.0f} ms" if value < 1 else f"{value:.1f} s" if value < 100 else f"{value / 60:.0f} min"

@@ -7,15 +7,12 @@ import io
 import os
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
 
-from isometry.io.atomic import replacing
-from isometry.report import html, views
+from isometry.report import page, views
 from isometry.report.heldout import NETWORK, HeldOutScene, HeldOutScore
 from isometry.report.scene import Scene, View
 
@@ -53,32 +50,17 @@ class TrainingReport:
 
 def write_training_report(report: TrainingReport, path: str | os.PathLike) -> Path:
     """Write the page to ``path``, an ``.html`` file or a folder, and return where it is."""
-    path = html.report_file(path)
-    page = _page(report)
-    with replacing(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    return path
-
-
-def _page(report: TrainingReport) -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError('the report needs plotly: pip install "isometry[cli]"', name="plotly") from error
-    template = Template(files("isometry.report").joinpath("page.html").read_text(encoding="utf-8"))
-    scene = report.scene
-    sections = [_curves_section(report)]
+    scene, sections = report.scene, [_curves_section(report)]
     if scene is not None:
         sections = [_scores_section(scene), *sections, _retrieval_section(scene), _space_section(scene)]
-    sections.append(_method_section(report))
-    return template.substitute(
-        title=escape(f"{report.name}: training"),
-        name=escape(report.name),
-        facts=escape(_facts(report)),
-        verdict=escape(_verdict(report)),
-        tone="good" if report.converged and scene is not None and scene.better else "plain",
-        sections="\n".join(s for s in sections if s),
-        plotly=get_plotlyjs(),
+    return page.write_page(
+        path,
+        title=f"{report.name}: training",
+        name=report.name,
+        facts=_facts(report),
+        verdict=_verdict(report),
+        good=report.converged and scene is not None and scene.better,
+        sections=[*sections, _method_section(report)],
     )
 
 
@@ -104,8 +86,8 @@ def _scores_section(scene: HeldOutScene) -> str:
         f"How well samples of {who} find others of their class among themselves, with 95 % intervals over the samples. "
         "The classical metrics learned from the same training part as the network."
     )
-    return html._section(
-        "Does the network help?", html._paragraph(intro), _dots(scene.scores), _table(scene.scores), STYLE
+    return page.section(
+        "Does the network help?", page.paragraph(intro), _dots(scene.scores), _table(scene.scores), STYLE
     )
 
 
@@ -124,7 +106,7 @@ def _dots(scores: list[HeldOutScore]) -> str:
                 "thickness": 2,
                 "width": 4,
             },
-            "hovertext": [f"{escape(s.name)}: {s.map_at_r.mean:.4f} {html._span(s.map_at_r)}"],
+            "hovertext": [f"{escape(s.name)}: {s.map_at_r.mean:.4f} {page.span(s.map_at_r)}"],
             "hoverinfo": "text",
         }
         for s in scores
@@ -135,15 +117,15 @@ def _dots(scores: list[HeldOutScore]) -> str:
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category", "fixedrange": True},
         "margin": {"l": 10, "r": 15, "t": 10, "b": 45},
     }
-    return html._plot(data, layout, 90 + 26 * len(scores), "MAP@R of each map with its interval")
+    return page.plot(data, layout, 90 + 26 * len(scores), "MAP@R of each map with its interval")
 
 
 def _table(scores: list[HeldOutScore]) -> str:
     heads = ["map", "MAP@R", "95 % interval", "Recall@1", "95 % interval", "network − this", "95 % interval"]
     rows = []
     for s in scores:
-        gain = [html._signed(s.gain.mean), html._span(s.gain, signed=True)] if s.gain else ["", ""]
-        cells = [f"{s.map_at_r.mean:.4f}", html._span(s.map_at_r), f"{s.recall.mean:.4f}", html._span(s.recall), *gain]
+        gain = [page.signed(s.gain.mean), page.span(s.gain, signed=True)] if s.gain else ["", ""]
+        cells = [f"{s.map_at_r.mean:.4f}", page.span(s.map_at_r), f"{s.recall.mean:.4f}", page.span(s.recall), *gain]
         numbers = "".join(f"<td>{escape(c)}</td>" for c in cells)
         rows.append(f"<tr{' class=best' if s.name == NETWORK else ''}><th>{escape(s.name)}</th>{numbers}</tr>")
     head = "".join(f"<th>{escape(h)}</th>" for h in heads)
@@ -166,7 +148,7 @@ def _curves_section(report: TrainingReport) -> str:
     dotted = f"The dotted line is {raw.name}. " if raw is not None else ""
     intro = f"By epoch. {dotted}Training ended because: {report.stop_reason}."
     grid = f'<div class="grid">{"".join(panels)}</div>'
-    return html._section("Learning curves", html._paragraph(intro), grid) if panels else ""
+    return page.section("Learning curves", page.paragraph(intro), grid) if panels else ""
 
 
 def _curve(title: str, values: list[float], level: float | None) -> str:
@@ -182,7 +164,7 @@ def _curve(title: str, values: list[float], level: float | None) -> str:
         "yaxis": {"zeroline": False},
         "margin": {"l": 50, "r": 10, "t": 5, "b": 40},
     }
-    return html._plot(data, layout, 220, f"{title} by epoch")
+    return page.plot(data, layout, 220, f"{title} by epoch")
 
 
 # -- retrieval ---------------------------------------------------------------------------------------------------------
@@ -203,7 +185,7 @@ def _retrieval_section(scene: HeldOutScene) -> str:
         f'<li><b style="color:{views.WORSE}">┅</b> wrong class (dashed frame)</li></ul>'
     )
     grid = f'<div class="grid queries">{panels}</div>'
-    return html._section("What is found", html._paragraph(intro), legend, grid)
+    return page.section("What is found", page.paragraph(intro), legend, grid)
 
 
 def _query(scene: HeldOutScene, pictures: _Pictures, k: int) -> str:
@@ -250,15 +232,15 @@ def _space_section(scene: HeldOutScene) -> str:
     drawn = Scene(codes=codes, classes=[str(c) for c in classes])
     panels = "".join(
         f"<figure><figcaption>{escape(name)}</figcaption>"
-        f"{html._points(View(name, views.planar(Z[rows]), np.zeros(0)), drawn)}</figure>"
+        f"{page.points(View(name, views.planar(Z[rows]), np.zeros(0)), drawn)}</figure>"
         for name, Z in ((f"before: {scene.raw}", scene.before), ("after: the network", scene.after))
     )
     shown = f"{len(rows)} of {len(scene.y)}" if len(rows) < len(scene.y) else f"{len(rows)}"
     intro = f"{shown} held-out samples in the plane of their two widest directions, which hides all other directions."
-    return html._section(
+    return page.section(
         "The space before and after",
-        html._paragraph(intro),
-        html._legend(drawn.classes),
+        page.paragraph(intro),
+        page.legend(drawn.classes),
         f'<div class="grid">{panels}</div>',
     )
 
@@ -284,8 +266,8 @@ def _method_section(report: TrainingReport) -> str:
             "Recall@1 is the share whose nearest neighbour is of the same class.",
         ]
     shown = ", ".join(f"{k} {_shown(v)}" for k, v in s.items() if v is not None)
-    items += [f"Settings: {shown}.", html._made_with({"random_state": s.get("seed")})]
-    return html._section("How it was measured", f"<ul>{''.join(f'<li>{escape(i)}</li>' for i in items)}</ul>")
+    items += [f"Settings: {shown}.", page.made_with({"random_state": s.get("seed")})]
+    return page.section("How it was measured", f"<ul>{''.join(f'<li>{escape(i)}</li>' for i in items)}</ul>")
 
 
 def _shown(value: Any) -> str:

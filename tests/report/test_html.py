@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from isometry.eval import Interval
 from isometry.probabilistic.nca import NCA
 from isometry.report import views, write_report
-from isometry.report.html import _finite, _plot
+from isometry.report.page import finite, plot
 from isometry.report.scene import make_scene
 from isometry.select.result import Comparison, MethodResult
 from isometry.spectral import Covariance, Euclidean
@@ -273,7 +273,7 @@ def test_hostile_names_stay_text(tmp_path):
 
 
 def test_figure_text_cannot_end_its_script():
-    page = Page(_plot([{"name": EVIL}], {}, 9, EVIL))
+    page = Page(plot([{"name": EVIL}], {}, 9, EVIL))
     assert page.tags == ["div", "script"] and page.figures[0]["data"] == [{"name": EVIL}]
 
 
@@ -298,7 +298,7 @@ def test_folder_that_cannot_be_made_is_named(tmp_path):
 
 def test_numbers_in_figures_are_finite_and_short():
     raw = {"a": np.array([1 / 3, np.inf]), "b": [np.int64(3), np.float32(np.nan), "x", None], "c": (True, 1e-9)}
-    assert _finite(raw) == {"a": [0.33333, None], "b": [3, None, "x", None], "c": [True, 1e-9]}
+    assert finite(raw) == {"a": [0.33333, None], "b": [3, None, "x", None], "c": [True, 1e-9]}
 
 
 def test_estimators_of_the_comparison_stay_unfitted():
