@@ -38,7 +38,8 @@ class IML(LinearMetric):
     n_components : rows of L (default: all features)
     n_neighbors : k
     a : in [0, 1], weight of the similar pairs
-    margin : m, between similar and dissimilar squared distances; the unit of d² is 1, so standardise the features
+    margin : m, between similar and dissimilar squared distances; the unit of d² is 1, so standardise the features.
+        For the F₁ of a rare class the paper chooses among 1, 10, …, 10⁴ by cross-validation
     reg : γ, the pull towards the Euclidean metric
     init : "identity", "pca", "lda", "random" or an array (p, d)
     n_refresh : how often at most the strangers that may matter are sought among all samples, in each stage
