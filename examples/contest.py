@@ -26,9 +26,11 @@ Split = tuple[np.ndarray, np.ndarray]  # rows to learn from, rows to test
 Scores = dict[str, list[float]]  # one number for each split
 
 
-def splits(y: np.ndarray, n_splits: int, train_size: float | int, test_size: float | int | None = None) -> list[Split]:
+def splits(
+    y: np.ndarray, n_splits: int, train_size: float | int, test_size: float | int | None = None, seed: int = 1
+) -> list[Split]:
     """Seeded stratified splits, the same at every call."""
-    plan = StratifiedShuffleSplit(n_splits, train_size=train_size, test_size=test_size, random_state=1)
+    plan = StratifiedShuffleSplit(n_splits, train_size=train_size, test_size=test_size, random_state=seed)
     return list(plan.split(np.zeros(len(y)), y))
 
 

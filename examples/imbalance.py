@@ -9,8 +9,9 @@ two components after 800 rows DMBK is first, but not clearly.
 With all features nothing is gained on these sets, by no measure that was tried: F₁ of the rare class with 3-NN, the
 geometric mean of recalls, votes divided by the size of the class with up to 41 neighbours. IML was tried there with
 every margin and reg of its paper's grid, optimised as here and as by its authors: after 1,641 rows its F₁ for the rare
-classes 3 to 5 of page_blocks is 0.719 and 0.728 at best, GMML's 0.733. Few components were looked at after that; the
-margin and the 400 rows were chosen on other splits than those shown, after other margins and sizes.
+classes 3 to 5 of page_blocks is 0.719 and 0.728 at best, GMML's 0.733. Few components were looked at after that. IML's
+setting, two components, 400 rows and a margin of 100, was picked out of more than a hundred; it is shown on 80 splits
+that were drawn once, when all of this was fixed. On 80 earlier ones, 40 of them not clear yet, it won by 2.8 points.
 
 Run with: python -m examples.imbalance
 """
@@ -34,13 +35,12 @@ from examples.data import load
 from isometry import DMBK, GMML, IML, LMNN, NCA, FisherML
 
 RIVALS = {"PCA": PCA, "GMML": GMML, "FisherML": FisherML, "LMNN": LMNN, "NCA": partial(NCA, random_state=0)}
-BALANCED = {"IML": IML, "DMBK": partial(DMBK, n_init=1, random_state=0)}
-CASES = [  # set, components, rows to learn from, rows to test, margin of IML, splits
-    ("winequality_red_4", 1, 800, 799, 1.0, 20),
-    ("winequality_red_4", 2, 800, 799, 1.0, 20),
-    ("page_blocks", 1, 800, 3000, 1.0, 20),
-    ("page_blocks", 2, 800, 3000, 1.0, 20),
-    ("page_blocks", 2, 400, 3000, 100.0, 80),
+CASES = [  # set, components, rows to learn from, rows to test, margin of IML, splits, their seed
+    ("winequality_red_4", 1, 800, 799, 1, 20, 1),
+    ("winequality_red_4", 2, 800, 799, 1, 20, 1),
+    ("page_blocks", 1, 800, 3000, 1, 20, 1),
+    ("page_blocks", 2, 800, 3000, 1, 20, 1),
+    ("page_blocks", 2, 400, 3000, 100, 80, 2026),
 ]
 
 
@@ -57,18 +57,21 @@ def balanced_vote(learner: Any, X: np.ndarray, y: np.ndarray, split: Split, k: i
 def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     figure, *axes = panels(len(CASES), 3.6)
-    for ax, (name, p, train, test, margin, n_splits) in zip(axes, CASES, strict=True):
+    for ax, (name, p, train, test, margin, n_splits, seed) in zip(axes, CASES, strict=True):
         X, y = load(name)
-        methods = {**RIVALS, **BALANCED, "IML": partial(IML, margin=margin)}
+        balanced = {
+            f"IML(margin={margin})": partial(IML, margin=margin),
+            "DMBK": partial(DMBK, n_init=1, random_state=0),
+        }
         learners = {
             method: lambda make=make, p=p: make_pipeline(StandardScaler(), make(n_components=p))
-            for method, make in methods.items()
+            for method, make in {**RIVALS, **balanced}.items()
         }
         score = lambda m, s, X=X, y=y: balanced_vote(m, X, y, s)  # noqa: E731
-        scores = contest(learners, splits(y, n_splits, train, test), score)
+        scores = contest(learners, splits(y, n_splits, train, test, seed), score)
         title = f"{name}, {p} component{'s' if p > 1 else ''}, {train} rows"
-        report(f"{title}: balanced accuracy", scores, set(BALANCED))
-        draw(ax, scores, set(BALANCED), title, "balanced accuracy")
+        report(f"{title}: balanced accuracy", scores, set(balanced))
+        draw(ax, scores, set(balanced), title, "balanced accuracy")
     save(figure, "imbalance")
 
 

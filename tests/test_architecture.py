@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import isometry
-from isometry.registry import FAMILIES, METHODS
+from isometry.registry import FAMILIES, METHODS, all_methods
 
 ROOT = Path(isometry.__file__).parent
 # each layer may import itself and the layers before it
@@ -138,3 +139,11 @@ def test_dir_lists_what_getattr_finds():
         assert getattr(isometry, name) is not None
     with pytest.raises(AttributeError, match="isometry list"):
         isometry.NoSuchMethod  # noqa: B018
+
+
+@pytest.mark.parametrize("method", all_methods(kind="estimator"), ids=lambda m: m.name)
+def test_no_method_leaves_a_hook_of_its_base_open(method):
+    made = inspect.getmembers(type(method.make()), inspect.isfunction)
+    ours = [(name, f) for name, f in made if f.__module__.startswith("isometry")]
+    assert any(name == "fit" for name, _ in ours)
+    assert not [name for name, f in ours if f.__code__.co_names == ("NotImplementedError",)]
