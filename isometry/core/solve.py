@@ -61,6 +61,7 @@ def lbfgs(
     flat: float | None = None,
     memory: int = 10,
     progress: Progress | None = None,
+    report: Callable[[np.ndarray], float] | None = None,
 ) -> Solution:
     """Minimise ``fun(x) → (value, gradient)`` over an array of any shape by SciPy's L-BFGS-B, in float64.
 
@@ -68,7 +69,7 @@ def lbfgs(
     and cannot land on 0, which is a stationary point of every function of LᵀL. Stops when the largest entry of the
     (projected) gradient in those variables is ≤ tol · max(its value at the start, |f|/100), or when an iteration lowers
     the value by less than ``flat`` (default tol · 1e-4), relatively. ``memory`` is the number of steps it remembers,
-    fewer if they are long.
+    fewer if they are long. ``report(x)`` is what the history holds where that is another number than the value.
     """
     shape, history = np.shape(x0), []
     progress = progress or Progress()
@@ -85,7 +86,7 @@ def lbfgs(
     def scaled(u):
         return (f0, g0.copy()) if np.array_equal(u, u0) else evaluate(u)  # SciPy asks for the start once more
 
-    history.append(f0)
+    history.append(f0 if report is None else report(x0.reshape(shape)))
     if not np.isfinite(f0):
         raise FloatingPointError("the objective is not finite at the starting point; scale the data or change `init`")
     gtol = tol * max(np.abs(g0).max(initial=0.0), 1e-2 * abs(f0), 1e-300)
@@ -93,7 +94,8 @@ def lbfgs(
         return Solution(x0.reshape(shape), f0, 0, "no iteration asked for", False, history)
 
     def callback(intermediate_result):
-        history.append(float(intermediate_result.fun))
+        value = intermediate_result.fun if report is None else report((intermediate_result.x * unit).reshape(shape))
+        history.append(float(value))
         progress.step(history[-1])
 
     if bounds is not None:

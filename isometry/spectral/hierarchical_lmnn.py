@@ -14,7 +14,7 @@ from isometry.core.linalg import fix_signs, row_range, sym_fn
 from isometry.core.solve import Progress, Solution
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.spectral.impostors import ListedTriplets
-from isometry.spectral.lmnn import descend
+from isometry.spectral.large_margin import descend
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels
 
@@ -50,7 +50,9 @@ class HierarchicalLMNN(LinearMetric):
     -----
     The survey only names the scheme. I is added because M alone would flatten what the next balls need. After each step
     the map is scaled so that the points keep their total variance, the unit of the margin. Radii are 0.1, 0.4, 0.7, …
-    of the root of the total variance; of the mean deviation of a feature, balls would be empty in ten dimensions.
+    of the root of the total variance; of the mean deviation of a feature, balls would be empty in ten dimensions. A
+    ball that is empty all the same, as most are where features have long tails, is moved to the sample nearest to its
+    centre.
 
     References
     ----------
@@ -69,7 +71,7 @@ class HierarchicalLMNN(LinearMetric):
     n_rounds: int = 10
     sample_portion: float = 1.0
     max_iter: int = 200
-    tol: float = 1e-3
+    tol: float = 1e-2
     random_state: Seed = None
     verbose: bool | int = False
 
@@ -98,8 +100,7 @@ class HierarchicalLMNN(LinearMetric):
                 radius = (RADIUS + RADIUS_GROWTH * t) * spread
                 portion = max(self.sample_portion - SMALLER_SAMPLE * t, min(SMALLEST_SAMPLE, self.sample_portion))
                 for _ in range(max(1, round(balls * FEWER_BALLS**t))):
-                    centre = rng.uniform(X.min(axis=0), X.max(axis=0))
-                    near = np.flatnonzero(np.sum((X - centre) ** 2, axis=1) <= radius**2)
+                    near = ball(X, rng.uniform(X.min(axis=0), X.max(axis=0)), radius)
                     solution = self._solve(X, codes, stratified(near, codes, portion, rng), rng)
                     if solution is None:
                         continue
@@ -118,7 +119,7 @@ class HierarchicalLMNN(LinearMetric):
         if len(triplets.a) == 0:  # one class, or none with two members
             return None
         problem = ListedTriplets(X, triplets, self.margin)
-        return descend(problem, np.eye(X.shape[1]), self.mu, self.margin, max_iter=self.max_iter, tol=self.tol)
+        return descend(problem, np.eye(X.shape[1]), self.mu, max_iter=self.max_iter, tol=self.tol)[0]
 
     def _summary(self, solutions: list[Solution]) -> Solution:
         """One story of all small problems: their values in turn, and the first that did not converge."""
@@ -138,6 +139,14 @@ class HierarchicalLMNN(LinearMetric):
             converged=not failed,
             history=[s.value for s in solutions],
         )
+
+
+def ball(X: np.ndarray, centre: np.ndarray, radius: float) -> np.ndarray:
+    """Rows of X within the radius of the centre or, if there are none, of the row nearest to it."""
+    sqdist = np.sum((X - centre) ** 2, axis=1)
+    if sqdist.min() > radius**2:
+        sqdist = np.sum((X - X[sqdist.argmin()]) ** 2, axis=1)
+    return np.flatnonzero(sqdist <= radius**2)
 
 
 def stratified(rows: np.ndarray, codes: np.ndarray, portion: float, rng: np.random.RandomState) -> np.ndarray:

@@ -14,6 +14,7 @@ from isometry.core.edges import ListedEdges
 from isometry.core.hinge import rounded_hinge
 from isometry.core.scatter import pair_scatter
 from isometry.core.threads import in_threads, n_threads
+from isometry.spectral.large_margin import HingeSums
 from isometry.supervision import Triplets
 
 BYTES_PER_PAIR = 160  # of a list in use
@@ -99,55 +100,63 @@ class Impostors:
 
     def __call__(self, L, mu, tau):
         Z, delta, t, reach = self._measure(L)
-        near = self._listed(Z, reach)
-        value, weight, G = (
-            self._all_pairs(Z, t, reach, tau) if near is None else self._listed_pairs(near, Z, t, reach, tau)
-        )
+        sums, weight, G = self._push(Z, t, reach, tau, Z)
         delta *= weight[self.valid].astype(delta.dtype)[:, None]
         G += self.targets.incidence.T @ delta
         LA = (1 - mu) * L @ self.pull
-        return mu * value + float(np.vdot(LA, L)), 2 * (mu * (G.T @ self.X) + LA)
+        pull = float(np.vdot(LA, L))
+        return mu * sums.rounded + pull, 2 * (mu * (G.T @ self.X) + LA), mu * sums.sharp(tau) + pull
 
-    def _hinges(self, near: Near, t, reach, tau) -> tuple[float, np.ndarray, np.ndarray]:
-        """Σ hinges over pairs, its slopes (n, k) in squared distances of targets, and those (m,) in the pairs' own."""
+    def push_gradient(self, L, tau) -> tuple[np.ndarray, HingeSums]:
+        """∂/∂W (d, d) of the sum of hinges rounded over τ, and the sums."""
+        (Z, _, t, reach), X = self._measure(L), self.X.astype(np.float64, copy=False)
+        sums, weight, pull = self._push(Z, t, reach, tau, X)
+        return X.T @ (pull + self.targets.pull(weight[self.valid], X)), sums
+
+    def _push(self, Z, t, reach, tau, V) -> tuple[HingeSums, np.ndarray, np.ndarray]:
+        """Sums of hinges, slopes (n, k) in the targets' distances, Laplacian of the slopes in pairs times V (n, ·)."""
+        near = self._listed(Z, reach)
+        return self._all_pairs(Z, t, reach, tau, V) if near is None else self._listed_pairs(near, t, reach, tau, V)
+
+    def _hinges(self, near: Near, t, reach, tau) -> tuple[HingeSums, np.ndarray, np.ndarray]:
+        """Sums over pairs, their slopes (n, k) in squared distances of targets, and those (m,) in the pairs' own."""
         (a, b, d, of_a, of_b), n = near, len(t)
-        value, slopes, weight = 0.0, np.zeros(len(d)), np.zeros(t.shape)
+        value, squares, slopes, weight = 0.0, 0.0, np.zeros(len(d)), np.zeros(t.shape)
         for anchor, allowed in ((a, of_a), (b, of_b)):
             live = np.flatnonzero((d < reach[anchor] ** 2) & (True if allowed is None else allowed))
             i = anchor[live]
             h, slope = rounded_hinge(self.margin + t[i] - d[live, None], tau)  # (m, k)
-            value += float(h.sum())
+            value, squares = value + float(h.sum()), squares + float(np.vdot(slope, slope))
             slopes[live] -= slope.sum(axis=1)
             for j in range(t.shape[1]):
                 weight[:, j] += np.bincount(i, slope[:, j], n)
-        return value, weight, slopes
+        return HingeSums(value, float(weight.sum()), squares), weight, slopes
 
-    def _listed_pairs(self, near: Near, Z, t, reach, tau) -> tuple[float, np.ndarray, np.ndarray]:
-        """Σ hinges, its slopes in targets, and the pull (n, p) of the slopes in pairs."""
-        value, weight, slopes = self._hinges(near, t, reach, tau)
+    def _listed_pairs(self, near: Near, t, reach, tau, V) -> tuple[HingeSums, np.ndarray, np.ndarray]:
+        sums, weight, slopes = self._hinges(near, t, reach, tau)
         live = np.flatnonzero(slopes)
-        return value, weight, ListedEdges(near.a[live], near.b[live], len(Z)).pull(slopes[live], Z)
+        return sums, weight, ListedEdges(near.a[live], near.b[live], len(V)).pull(slopes[live], V)
 
-    def _all_pairs(self, Z, t, reach, tau) -> tuple[float, np.ndarray, np.ndarray]:
+    def _all_pairs(self, Z, t, reach, tau, V) -> tuple[HingeSums, np.ndarray, np.ndarray]:
         """The same tile by tile, without a list."""
         left, right, bound = sieve(Z, reach**2, Z.dtype)
 
-        def work(part: int, parts: int) -> tuple[float, int, np.ndarray, np.ndarray]:
-            value, count, weight, pull = 0.0, 0, np.zeros(t.shape), np.zeros(Z.shape)
+        def work(part: int, parts: int) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
+            sums, count, weight, pull = np.zeros(3), 0, np.zeros(t.shape), np.zeros(V.shape)
             for rows, columns, same in self._tiles[part::parts]:
                 D = left[rows] @ right[columns].T  # (b, c)
                 near = close_pairs(D, bound, rows, columns, same)
                 f, w, slopes = self._hinges(near, t, reach, tau)
-                value, count, weight = value + f, count + len(slopes), weight + w
+                sums, count, weight = sums + f, count + len(slopes), weight + w
                 D.fill(0)
                 D[near.a - rows.start, near.b - columns.start] = slopes
-                pull[rows] += D.sum(axis=1)[:, None] * Z[rows] - D @ Z[columns]
-                pull[columns] += D.sum(axis=0)[:, None] * Z[columns] - D.T @ Z[rows]
-            return value, count, weight, pull
+                pull[rows] += D.sum(axis=1)[:, None] * V[rows] - D @ V[columns]
+                pull[columns] += D.sum(axis=0)[:, None] * V[columns] - D.T @ V[rows]
+            return sums, count, weight, pull
 
-        values, counts, weights, pulls = zip(*in_threads(work, n_threads() if len(Z) >= THREADED else 1))
+        sums, counts, weights, pulls = zip(*in_threads(work, n_threads() if len(Z) >= THREADED else 1))
         self.crowded = sum(counts) > self._most / 2
-        return sum(values), np.sum(weights, axis=0), np.sum(pulls, axis=0)
+        return HingeSums(*map(float, np.sum(sums, axis=0))), np.sum(weights, axis=0), np.sum(pulls, axis=0)
 
     @property
     def _most(self) -> int:
@@ -251,10 +260,10 @@ class Impostors:
     def value(self, L, mu) -> float:
         """The objective with the sharp hinge over all impostors, whether or not their number is limited."""
         if self.cap is None:
-            return float(self(L, mu, SHARP * self.margin)[0])
+            return self(L, mu, SHARP * self.margin)[2]
         Z, _, t, reach = self._measure(L)
-        push, _, _ = self._all_pairs(Z, t, reach, SHARP * self.margin)
-        return (1 - mu) * float(np.vdot(L @ self.pull, L)) + mu * push
+        sums, _, _ = self._all_pairs(Z, t, reach, SHARP * self.margin, Z)
+        return (1 - mu) * float(np.vdot(L @ self.pull, L)) + mu * sums.rounded
 
     def all_triplets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(anchor, target, impostor) for every target and every point of another class."""
@@ -347,10 +356,20 @@ class ListedTriplets:
         value, slope = rounded_hinge(h, tau)
         G = self.near.incidence.T @ (near * slope[:, None]) - self.far.incidence.T @ (far * slope[:, None])
         LA = (1 - mu) * L @ self.pull
-        return mu * value.sum() + float(np.vdot(LA, L)), 2 * (mu * G.T @ self.X + LA)
+        pull = float(np.vdot(LA, L))
+        sharp = mu * float(np.maximum(h, 0).sum()) + pull
+        return mu * float(value.sum()) + pull, 2 * (mu * G.T @ self.X + LA), sharp
+
+    def push_gradient(self, L, tau) -> tuple[np.ndarray, HingeSums]:
+        X = self.X.astype(np.float64, copy=False)
+        Z = self.X @ L.T.astype(self.X.dtype)
+        h = self.margin + pair_sqdist(Z, self.near.i, self.near.j) - pair_sqdist(Z, self.far.i, self.far.j)
+        value, slope = rounded_hinge(h, tau)
+        G = X.T @ (self.near.pull(slope, X) - self.far.pull(slope, X))
+        return G, HingeSums(float(value.sum()), float(slope.sum()), float(np.vdot(slope, slope)))
 
     def value(self, L, mu) -> float:
-        return float(self(L, mu, SHARP * self.margin)[0])
+        return self(L, mu, SHARP * self.margin)[2]
 
     def all_triplets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.triplets.a, self.triplets.p, self.triplets.n

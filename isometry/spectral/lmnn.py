@@ -10,15 +10,15 @@ from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
 from isometry.core.graph import target_neighbors
-from isometry.core.hinge import SMOOTHING
 from isometry.core.linalg import fix_signs, row_range
 from isometry.core.objective import Objective, minimize_batches
-from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.core.solve import Progress, Solution
 from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.spectral.energy import energies
 from isometry.spectral.impostor_batches import lmnn_by_anchors
 from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
+from isometry.spectral.large_margin import descend
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
 
@@ -49,11 +49,15 @@ class LMNN(LinearMetric):
         Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches, ``objective_`` their last mean. None: no batches
     solver : "lbfgs" on L, or "sdp": the convex programme by cvxpy, for some 60 samples at most
-    max_iter, tol, random_state, verbose : as everywhere
+    tol : with p = d and all impostors, how far above the minimum the objective may be, relatively: the search ends when
+        duality proves that it is not. Otherwise it ends when a further run would lower it by less than tol/10
+    max_iter, random_state, verbose : as everywhere
 
     Attributes
     ----------
     objective_ : the value of the objective at the solution, over all impostors
+    gap_ : how far it is above the minimum at most, relatively, as proven; None where the problem is not convex
+    history_ : the objective after each iteration; with ``max_impostors``, over the impostors that were listed
 
     References
     ----------
@@ -75,7 +79,7 @@ class LMNN(LinearMetric):
     max_impostors: int | None = None
     batch_size: int | None = None
     solver: str = "lbfgs"
-    max_iter: int = 200
+    max_iter: int = 1000
     tol: float = 1e-3
     random_state: Seed = None
     verbose: bool | int = False
@@ -94,7 +98,7 @@ class LMNN(LinearMetric):
         X = X @ Q.astype(dtype)
         rng, d = check_random_state(self.random_state), X.shape[1]
         L = initial_map(X, side, self.init, min(p or d, d), rng, basis=Q)
-        Z, n_iter, history = X, 0, []
+        Z, n_iter, history, self.gap_ = X, 0, [], None
         with Progress(self.verbose, "LMNN", None) as progress:
             for _ in range(self.n_mining):
                 all_impostors = isinstance(side, Labels) and self.mining == "batch_all"
@@ -106,9 +110,8 @@ class LMNN(LinearMetric):
                 solution = self._solve(problem, X, L, p, rng, progress)
                 L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
                 Z = X @ L.T.astype(dtype)
-        in_batches = isinstance(problem, Objective)
-        self.objective_ = solution.value if in_batches else problem.value(L, self.mu)
-        self.max_impostors_ = None if in_batches else problem.cap
+        self.objective_ = solution.value
+        self.max_impostors_ = None if isinstance(problem, Objective) else problem.cap
         _, s, Vt = np.linalg.svd(L, full_matrices=False)
         self._set_components(fix_signs(s[:, None] * Vt) @ Q.T, dtype)
         self._record(replace(solution, n_iter=n_iter, history=history))
@@ -120,7 +123,8 @@ class LMNN(LinearMetric):
             return minimize_batches(problem, L, self.batch_size, rng, **options)
         if self.solver == "sdp":
             return self._sdp(problem, X, p)
-        return descend(problem, L, self.mu, self.margin, **options)
+        solution, self.gap_ = descend(problem, L, self.mu, **options)
+        return solution
 
     def _problem(self, X, side, Z, targets, rng) -> Impostors | ListedTriplets | Objective:
         """The objective over given triplets, over all impostors of the targets, or over triplets of the points Z."""
@@ -158,7 +162,8 @@ class LMNN(LinearMetric):
         programme = cp.Problem(cp.Minimize((1 - self.mu) * cp.trace(W @ problem.pull) + self.mu * push))
         programme.solve(solver="CLARABEL")
         L, n_iter = factor(np.asarray(W.value), p), programme.solver_stats.num_iters or 0
-        return Solution(L, programme.value, n_iter, programme.status, programme.status == "optimal", [programme.value])
+        value = problem.value(L, self.mu)
+        return Solution(L, value, n_iter, programme.status, programme.status == "optimal", [value])
 
     def energy_predict(self, X: Any, X_train: Any, y_train: Any) -> np.ndarray:
         """The label under which each row of X would add least to the objective, as one more point of the training data.
@@ -170,42 +175,3 @@ class LMNN(LinearMetric):
         Z_train, Z = (np.asarray(self.transform(part), dtype=np.float64) for part in (X_train, X))
         E = energies(Z, Z_train, labels.codes, self.n_neighbors, self.mu, self.margin)  # (m, c)
         return labels.classes[E.argmin(axis=1)]
-
-
-def descend(
-    problem: Impostors | ListedTriplets,
-    L: np.ndarray,
-    mu: float,
-    margin: float,
-    *,
-    max_iter: int,
-    tol: float,
-    progress: Progress | None = None,
-) -> Solution:
-    """L-BFGS on a rounded hinge that gets sharper; a list of impostors that is cut short is made anew on the way."""
-    history, n_iter = [], 0
-    problem.restart(L)
-    for tau in SMOOTHING:
-        sharpest = tau == SMOOTHING[-1]
-        end = (
-            max_iter if sharpest else n_iter + max(1, 3 * (max_iter - n_iter) // 4)
-        )  # each round leaves some to the next
-        f = lambda M, tau=tau: problem(M, mu, tau * margin)  # noqa: E731
-        while n_iter < end:
-            budget = min(problem.patience, end - n_iter)
-            solution = lbfgs(f, L, max_iter=budget, tol=tol, flat=0.1 * tol, memory=20, progress=progress)
-            n_iter += max(solution.n_iter, 1)
-            history += solution.history
-            fresh = problem.search(solution.x)  # impostors that were not in the list
-            stuck = not solution.converged and solution.history[0] - solution.value <= tol * abs(solution.value)
-            if fresh == 0 and stuck:  # on a kink
-                solution = replace(solution, converged=True, reason="no further decrease after a restart")
-            if fresh == 0 or f(solution.x)[0] < f(L)[0]:  # with the list completed, is it still progress?
-                L = solution.x
-            if fresh == 0 and solution.converged:
-                break
-        else:
-            if sharpest:
-                solution = replace(solution, converged=False)
-    reason = solution.reason if solution.converged else f"max_iter={max_iter} reached"
-    return Solution(L, solution.value, n_iter, reason, solution.converged, history)

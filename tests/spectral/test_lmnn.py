@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import sklearn
 from numpy.testing import assert_allclose
 from scipy.optimize import lsq_linear
-from sklearn.datasets import make_classification
+from sklearn.datasets import load_breast_cancer, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from isometry import LMNN, Labels, NeighborTriplets, Triplets
 from isometry.core.graph import target_neighbors
 from isometry.spectral import impostors
 from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
+from isometry.spectral.large_margin import certificate, pull_coordinates
 from tests.conftest import make_blobs
 
 
@@ -79,7 +82,7 @@ def test_M11a_gradient_by_finite_differences(kind):
         P.search(0.0 * L)  # every pair is listed
     else:
         P = ListedTriplets(X, NeighborTriplets(2).draw(X, Labels(y), None), 1.0)
-    _, g = P(L, 0.4, 0.1)
+    _, g, _ = P(L, 0.4, 0.1)
     for index in np.ndindex(L.shape):
         e = np.zeros_like(L)
         e[index] = h
@@ -121,6 +124,118 @@ def test_M11c_optimality_with_weights_on_the_kinks():
     assert np.linalg.norm(A @ fit.x + (fixed @ W).ravel()) <= 2e-2 * np.linalg.norm(fixed @ W) + 1e-3
     G = fixed + sum(t * K for t, K in zip(fit.x, kinks))
     assert np.linalg.eigvalsh((G + G.T) / 2)[0] >= -2e-2 * np.linalg.norm(fixed)
+
+
+def six_points():
+    """Only the first feature tells the classes apart; the best multiple of the Euclidean metric is 0."""
+    return np.array([[-0.1, -0.1, -0.1, 0.1, 0.1, 0.1], [1, 0, -1, 1, 0, -1.0]]).T, np.repeat([0, 1], 3)
+
+
+def hidden_direction():
+    """Classes differ in one feature, which is 500 times narrower than the noise in the others."""
+    rng, y = np.random.RandomState(0), np.arange(300) % 3
+    X = rng.randn(300, 5)
+    X[:, 0] = 0.1 * X[:, 0] + y
+    X[:, 1:] *= 50
+    return X, y
+
+
+def many_classes():
+    rng, y = np.random.RandomState(0), np.arange(200) % 100
+    return rng.randn(100, 30)[y] + 0.5 * rng.randn(200, 30), y
+
+
+HARD = {
+    "six points": (six_points, 2),
+    "hidden direction": (hidden_direction, 3),
+    "many classes": (many_classes, 1),
+    "wine, raw": (lambda: load_wine(return_X_y=True), 3),
+    "breast cancer, raw": (lambda: load_breast_cancer(return_X_y=True), 3),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_by_default_it_ends_at_the_minimum(name):
+    """Within 0.1 % of a longer search where it says so, and never farther above it than it claims to have proven."""
+    make, k = HARD[name]
+    X, y = make()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ConvergenceWarning)
+        learner = LMNN(n_neighbors=k).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # 1e-5 may be out of reach of rounding
+        longer = LMNN(n_neighbors=k, tol=1e-5, max_iter=1500).fit(X, y)
+    assert learner.converged_ == (learner.gap_ <= learner.tol) == (not said)
+    assert longer.objective_ >= (1 - learner.gap_) * learner.objective_ - 1e-4
+    if name == "many classes":  # 30 features from 100 pairs of targets: a proof takes thousands of steps
+        assert learner.objective_ <= 1.01 * longer.objective_
+    else:
+        assert learner.converged_ and learner.objective_ <= 1.001 * longer.objective_ + 1e-4
+    if name == "six points":
+        assert learner.objective_ < 1e-4
+    if name == "hidden direction":
+        assert learner.objective_ < 42
+
+
+def test_directions_without_pull_are_not_taken_for_a_proof():
+    """A feature in which targets hardly differ can be stretched almost for free: no ridge may hide that."""
+    rng, y = np.random.RandomState(0), np.arange(120) % 3
+    X = rng.randn(120, 4)
+    X[:, 3] = 1e-3 * y + 1e-7 * rng.randn(120)  # tells the classes apart, on a scale of its own
+    targets = target_neighbors(X - X.mean(axis=0), y, 3)
+    best = slow_objective(X, y, targets, np.diag([0, 0, 0, 1e3]), 0.5, 1.0)  # neighbouring classes at distance 1
+    learner = LMNN().fit(X, y)
+    assert learner.objective_ <= best
+    if learner.converged_:
+        assert best >= (1 - learner.gap_) * learner.objective_ - 1e-4
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mu", [0.2, 0.5, 1.0])
+def test_the_bound_is_below_the_semidefinite_optimum(seed, mu):
+    """Weak duality holds at any metric, near the minimum or not, and is nearly tight at the minimum."""
+    X, y = small(seed=seed)
+    minimum = LMNN(solver="sdp", mu=mu).fit(X, y).objective_
+    P, rng = problem(X, y), np.random.default_rng(seed)
+    T, inverse = pull_coordinates(P, mu)
+    assert_allclose(T @ inverse, np.eye(3), atol=1e-9)
+    for L in rng.standard_normal((5, 3, 3)):
+        for tau in (0.1, 1e-3):
+            proof = certificate(P, L @ inverse.T, T, mu, tau)
+            assert proof.bound <= minimum * (1 + 1e-6) + 1e-6
+            assert_allclose(proof.value, P.value(L, mu), rtol=1e-9)
+            push, _ = P.push_gradient(L, tau)  # finite differences in W along the directions that L can take
+            G = np.linalg.solve(T.T, proof.G) @ inverse
+            gradient = P(L, mu, tau)[1]
+            assert_allclose(2 * L @ ((1 - mu) * P.pull + mu * push), gradient, atol=1e-8 * np.abs(gradient).max())
+            assert_allclose(2 * L @ G, gradient, atol=1e-4 * np.abs(gradient).max())  # up to the ridge of 1e-6
+    learner = LMNN(mu=mu).fit(X, y)
+    assert learner.converged_ and minimum >= (1 - learner.tol) * learner.objective_ - 1e-4
+    assert (learner.gap_ is None) == (mu == 1)  # without pull nothing is proven
+
+
+def test_the_history_is_of_the_objective():
+    X, y = small(n=60, seed=1)
+    for learner in (LMNN(), LMNN(2)):
+        learner.fit(X, y)
+        assert_allclose(learner.history_[-1], learner.objective_, rtol=1e-6)
+    P = problem(X - X.mean(axis=0), y)
+    first, last = LMNN(init=np.eye(3), max_iter=1), LMNN(init=np.eye(3), max_iter=0)
+    for learner in (first, last):
+        with pytest.warns(ConvergenceWarning, match="within"):
+            learner.fit(X, y)
+        assert_allclose(learner.history_[0], P.value(np.eye(3), 0.5), rtol=1e-9)
+    assert last.n_iter_ == 0 and not last.converged_
+    assert_allclose(last.mahalanobis_, np.eye(3), atol=1e-12)
+
+
+def test_units_of_the_features_cost_no_iterations():
+    """In coordinates of the pull the search is the same in any units, but for rounding."""
+    X, y = small(n=90, d=3, seed=2)
+    triplets, unit = NeighborTriplets(3).draw(X, Labels(y), None), np.array([1e-3, 1.0, 1e4])
+    plain, scaled = (LMNN(init=init).fit(Z, triplets) for Z, init in ((X, np.eye(3)), (X * unit, np.diag(1 / unit))))
+    assert scaled.converged_ and scaled.n_iter_ <= 3 * plain.n_iter_
+    assert_allclose(scaled.objective_, plain.objective_, rtol=plain.tol)
 
 
 def test_M11d_no_impostors():
@@ -189,11 +304,16 @@ def test_lists_and_tiles_agree(tau, monkeypatch):
     L = np.random.default_rng(0).standard_normal((5, 8))
     listed, tiled = (Impostors(X, codes, target_neighbors(X, codes, 3), 1.0, None) for _ in range(2))
     tiled.crowded = True
-    value, gradient = listed(L, 0.4, tau)
+    value, gradient, sharp = listed(L, 0.4, tau)
     assert listed.near is not None and tiled.near is None
     found = tiled(L, 0.4, tau)
     assert_allclose(found[0], value, rtol=1e-12)
     assert_allclose(found[1], gradient, atol=1e-10 * np.abs(gradient).max())
+    assert_allclose([found[2], sharp], listed.value(L, 0.4), rtol=1e-10)
+    for P in (listed, tiled):  # the gradient in W gives that in L
+        push, sums = P.push_gradient(L, tau)
+        assert_allclose(2 * L @ (0.6 * P.pull + 0.4 * push), gradient, atol=1e-10 * np.abs(gradient).max())
+        assert_allclose(0.6 * np.vdot(L @ P.pull, L) + 0.4 * sums.sharp(tau), sharp, rtol=1e-10)
     # it changes to all pairs and back by itself, and the value never depends on it
     monkeypatch.setattr(impostors, "CROWDED", 0.0)
     few = Impostors(X, codes, target_neighbors(X, codes, 3), 1.0, None)

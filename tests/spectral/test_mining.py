@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import sklearn
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import sqrtm
+from sklearn.exceptions import ConvergenceWarning
 
 from isometry import LMNN, HierarchicalLMNN, Labels, NeighborTriplets
 from isometry.core.graph import target_neighbors
-from isometry.spectral.hierarchical_lmnn import stratified
+from isometry.spectral.hierarchical_lmnn import ball, stratified
 from isometry.spectral.impostors import Impostors, ListedTriplets
 from isometry.spectral.mining import EXTREMES, mine, sampling_logweight
 from tests.conftest import make_blobs
@@ -179,6 +182,20 @@ def test_M12d_map_is_the_product_of_its_steps():
     assert_allclose(fitted.mahalanobis_, L.T @ L, rtol=1e-8, atol=1e-10)
     Z = fitted.transform(X)
     assert_allclose(np.linalg.norm(Z[0] - Z[9]), np.linalg.norm(L @ (X[0] - X[9])), rtol=1e-8)
+
+
+def test_balls_reach_data_with_long_tails():
+    """The box that holds such data is nearly empty: balls drawn in it would miss every sample."""
+    rng, y = np.random.default_rng(0), np.arange(150) % 3
+    X = rng.standard_normal((150, 20)) + np.eye(3, 20)[y]
+    X[:6] *= 50
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # no ball held points of two classes
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        learner = HierarchicalLMNN(random_state=0).fit(X, y)
+    assert learner.n_steps_ > 0 and np.ptp(np.linalg.svd(learner.components_)[1]) > 1e-3
+    assert_array_equal(ball(np.arange(4.0)[:, None], np.array([9.0]), 1.5), [2, 3])
+    assert_array_equal(ball(np.arange(4.0)[:, None], np.array([1.2]), 1.0), [1, 2])
 
 
 def test_M12d_reproducible_for_a_seed():

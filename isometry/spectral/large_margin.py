@@ -1,0 +1,234 @@
+"""How large-margin problems are solved: with a hinge that gets sharper, up to a proven distance from the minimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy.linalg as sla
+
+from isometry.core.linalg import symmetrize
+from isometry.core.solve import Progress, Solution, lbfgs
+
+WIDTHS = (1e-1, 3e-3)  # of the rounding of the hinge, in units of the margin; each starts where the last one ended
+NARROW = 1e-4  # the last width where nothing can be proven
+NARROWEST = 1e-10  # as far as a proof may ask for sharper hinges
+FLAT, FLATTEST = 1e-5, 1e-14  # relative decrease at which L-BFGS stops, at first and at last
+RIDGE = 1e-12  # pull in directions in which no targets differ, in units of its mean over standardised features
+
+
+class HingeSums(NamedTuple):
+    """Sums over all triplets, for a hinge that is rounded over a width τ and has slopes s in [0, 1]."""
+
+    rounded: float  # Σ of rounded hinges
+    slopes: float  # Σ s
+    squares: float  # Σ s²
+
+    def sharp(self, tau: float) -> float:
+        """Σ [h]₊: above the width h is the rounded value + τ/2, below it is τs, and both are rounded + τ(s − s²/2)."""
+        return self.rounded + tau * (self.slopes - self.squares / 2)
+
+
+class MarginProblem(Protocol):
+    """(1 − μ) tr(W A) + μ Σ_t [margin + tr(W C_t)]₊ over W = LᵀL, with A the scatter of the target pairs."""
+
+    X: np.ndarray  # (n, d), centred
+    margin: float
+    pull: np.ndarray  # A (d, d)
+
+    def __call__(self, L: np.ndarray, mu: float, tau: float) -> tuple[float, np.ndarray, float]:
+        """Value and gradient with a hinge rounded over τ, and the value with the sharp hinge."""
+        ...
+
+    def push_gradient(self, L: np.ndarray, tau: float) -> tuple[np.ndarray, HingeSums]:
+        """Σ s_t C_t (d, d), which is the gradient of the sum of rounded hinges in W, and the sums."""
+        ...
+
+    def value(self, L: np.ndarray, mu: float) -> float: ...
+
+    def restart(self, L: np.ndarray) -> Any: ...
+
+    def search(self, L: np.ndarray) -> int: ...
+
+    @property
+    def cap(self) -> int | None: ...
+
+    @property
+    def patience(self) -> int: ...
+
+
+class Certificate(NamedTuple):
+    """What the slopes s of the hinges at a metric W prove of all metrics."""
+
+    value: float  # of the objective at W, with the sharp hinge
+    bound: float  # no metric has a smaller one
+    rounding: float  # what would be left of value − bound at the minimum, because the hinge is rounded
+    G: np.ndarray  # the gradient in W (d, d), in coordinates of M
+
+
+class Search:
+    """L-BFGS on M, L = M Tᵀ, in coordinates where the pull is |M|², on hinges that get sharper."""
+
+    def __init__(self, problem: MarginProblem, L: np.ndarray, mu: float, max_iter: int, progress: Progress | None):
+        self.problem, self.mu, self.max_iter, self.progress = problem, mu, max_iter, progress
+        self.T, inverse = pull_coordinates(problem, mu)
+        self.M, self.n_iter = L @ inverse.T, 0
+        self.history: list[float] = []
+        self.step = 0.0  # the last one that ``grow`` took
+        problem.restart(L)
+
+    @property
+    def L(self) -> np.ndarray:
+        return self.M @ self.T.T
+
+    @property
+    def exhausted(self) -> bool:
+        return self.n_iter >= self.max_iter
+
+    def rounded(self, width: float) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """The objective in M with a hinge rounded over ``width`` margins: value and gradient."""
+
+        def f(M: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient, self.sharp = self.problem(M @ self.T.T, self.mu, width * self.problem.margin)
+            return value, gradient @ self.T
+
+        return f
+
+    def run(self, width: float, flat: float = FLAT) -> None:
+        """Descend until an iteration lowers the rounded objective by less than ``flat``, relatively."""
+        f, lacking, ended = self.rounded(width), 1, False
+        while not self.exhausted and (lacking or not ended):
+            budget = min(self.problem.patience, self.max_iter - self.n_iter)
+            solution = lbfgs(
+                f,
+                self.M,
+                max_iter=budget,
+                tol=min(1e2 * flat, 1e-3),
+                flat=flat,
+                memory=20,
+                progress=self.progress,
+                report=lambda _: self.sharp,  # an iteration ends at the point that was evaluated last
+            )
+            self.n_iter += max(solution.n_iter, 1)
+            self.history += solution.history[1:] if self.history else solution.history
+            lacking, ended = self.problem.search(solution.x @ self.T.T), solution.n_iter < budget
+            if lacking == 0 or f(solution.x)[0] < f(self.M)[0]:  # with the list completed, is it still lower?
+                self.M = solution.x
+
+    def prove(self, tol: float) -> tuple[Solution, float]:
+        """Go on until the value is proven to be within tol of the minimum; the solution, and the relative gap."""
+        width, flat, bound, unit = WIDTHS[-1], FLAT, 0.0, 0.1 * self.mu * self.problem.margin
+        while True:
+            proof = certificate(self.problem, self.M, self.T, self.mu, width * self.problem.margin)
+            unit = max(unit, 1e-6 * proof.value)  # what counts as much where the minimum is 0
+            bound, scale = max(bound, proof.bound), max(proof.value, unit)
+            gap = max(proof.value - bound, 0.0) / scale
+            if gap <= tol:
+                return self.ended(proof.value, f"the objective is proven to be within {gap:.1g} of the minimum"), gap
+            if self.exhausted:
+                return self.gave_up(proof.value, f"max_iter={self.max_iter} reached", gap), gap
+            if proof.rounding > tol / 2 * scale and width > NARROWEST:
+                width /= 10
+            lower = self.grow(proof.G, width)
+            if flat <= FLATTEST and lower <= 1e-12 * scale:
+                if width <= NARROWEST:
+                    return self.gave_up(proof.value, "no further decrease within rounding", gap), gap
+                width /= 10
+            flat = max(flat / 10, FLATTEST)
+            self.run(width, flat)
+
+    def settle(self, tol: float) -> Solution:
+        """Go on until a further run lowers the value by less than tol/10."""
+        value, flat = self.problem.value(self.L, self.mu), FLAT
+        while not self.exhausted:
+            self.run(NARROW, flat)
+            before, value, flat = value, self.problem.value(self.L, self.mu), flat / 10
+            if before - value <= tol / 10 * before:
+                return self.ended(value, "no further decrease after a restart")
+        return self.ended(value, f"max_iter={self.max_iter} reached", False)
+
+    def ended(self, value: float, reason: str, converged: bool = True) -> Solution:
+        return Solution(self.L, value, self.n_iter, reason, converged, self.history or [value])
+
+    def gave_up(self, value: float, why: str, gap: float) -> Solution:
+        return self.ended(value, f"{why}, where the objective is proven to be within {gap:.1g} of the minimum", False)
+
+    def grow(self, G: np.ndarray, width: float) -> float:
+        """Step along all directions of descent in W, W + step Σ |λ| v vᵀ over λ < 0 of G; by how much it is lower.
+
+        L-BFGS on M sees slopes M G, which vanish with M in directions where W is still 0.
+        """
+        f, (w, V) = self.rounded(width), sla.eigh(G)
+        start = best = f(self.M)[0]
+        B, W, chosen = V[:, w < 0] * np.sqrt(-w[w < 0]), self.M.T @ self.M, self.M
+
+        def stepped(step: float) -> np.ndarray:
+            w, V = sla.eigh(W + step * B @ B.T)
+            return (V * np.sqrt(np.maximum(w, 0))).T
+
+        step, factor = self.step or (1e-2 * np.trace(W) + 1e-12) / max(float(np.vdot(B, B)), 1e-300), 4.0
+        for _ in range(20 if B.size else 0):
+            M = stepped(step)
+            value = f(M)[0]
+            if value < best:
+                best, chosen, self.step = value, M, step
+            elif best < start:  # the last step was better
+                break
+            else:
+                factor = 0.25
+            step *= factor
+        self.M = chosen
+        return start - best
+
+
+def descend(
+    problem: MarginProblem,
+    L: np.ndarray,
+    mu: float,
+    *,
+    max_iter: int,
+    tol: float,
+    progress: Progress | None = None,
+) -> tuple[Solution, float | None]:
+    """The solution, and how far it is above the minimum at most, relatively, where that can be proven.
+
+    With a square L and all impostors the problem is convex in W = LᵀL, and the search ends with a proof; otherwise when
+    it has come to rest. Without pull (μ = 1) slopes prove nothing, and without push (μ = 0) the minimum is W = 0.
+    """
+    search = Search(problem, L, mu, max_iter, progress)
+    for width in WIDTHS:
+        search.run(width)
+    if problem.cap is None and len(L) == L.shape[1] and 0 < mu < 1:
+        return search.prove(tol)
+    return search.settle(tol), None
+
+
+def pull_coordinates(problem: MarginProblem, mu: float) -> tuple[np.ndarray, np.ndarray]:
+    """T (d, d) with Tᵀ((1 − μ)A + ridge)T = I, and its inverse. The ridge is for directions in which no targets differ.
+
+    In these coordinates L-BFGS needs a tenth of the iterations or less if features have different scales or correlate.
+    """
+    deviation = problem.X.std(axis=0, dtype=np.float64)
+    deviation[deviation == 0] = 1.0
+    A = problem.pull / np.outer(deviation, deviation)
+    ridge = RIDGE * (np.trace(A) / len(A) or 1.0)
+    w, V = sla.eigh((1 - mu) * symmetrize(A) + ridge * np.eye(len(A)))
+    w = np.sqrt(np.maximum(w, ridge))
+    return V / w / deviation[:, None], (V * w).T * deviation
+
+
+def certificate(problem: MarginProblem, M: np.ndarray, T: np.ndarray, mu: float, tau: float) -> Certificate:
+    """Weak duality, with slopes s of the rounded hinges as dual variables.
+
+    For any s in [0, 1] the objective at W' is at least tr(W' G(s)) + μ margin Σ s. If G(αs) ⪰ 0 the first term is not
+    negative, so μ margin α Σ s is a lower bound of the minimum; the largest such α ≤ 1 is −1/λ for λ the smallest
+    eigenvalue of μ Σ s_t C_t in coordinates where the pull is I.
+    """
+    L = M @ T.T
+    push, sums = problem.push_gradient(L, tau)
+    value = (1 - mu) * float(np.vdot(L @ problem.pull, L)) + mu * sums.sharp(tau)
+    C = symmetrize(mu * T.T @ push @ T)
+    scale = 1 / max(1.0, -float(sla.eigvalsh(C, subset_by_index=[0, 0])[0]))
+    rounding = mu * tau * (sums.slopes - sums.squares)  # Σ [h]₊ − s h, with h = τ s where s < 1
+    return Certificate(value, mu * problem.margin * scale * sums.slopes, rounding, np.eye(len(C)) + C)
