@@ -170,7 +170,8 @@ class Pairs(Supervision):
     similar : (m,) booleans; or +1/−1; or a soft similarity in [0, 1], which makes a pair similar with weight s and
         dissimilar with weight 1 − s. With a target it may be left out: such pairs are neither
     n : number of samples
-    weight : (m,) optional non-negative weights
+    weight : (m,) optional weights ≥ 0: a pair of weight 2 counts as if it were listed twice, one of weight 0 as if it
+        were not listed. Methods that cannot weigh pairs refuse weights that differ
     target : (m,) the distance each pair should have, for the methods that can use it
     """
 
@@ -214,19 +215,41 @@ class Pairs(Supervision):
 
     @property
     def similar(self) -> EdgeList:
-        keep = self.similarity > 0
-        return EdgeList.make(self.i[keep], self.j[keep], (self.weight * self.similarity)[keep])
+        return self._edges(self.weight * self.similarity)
 
     @property
     def dissimilar(self) -> EdgeList:
-        keep = self.similarity < 1
-        return EdgeList.make(self.i[keep], self.j[keep], (self.weight * (1 - self.similarity))[keep])
+        return self._edges(self.weight * (1 - self.similarity))
+
+    def _edges(self, weight: np.ndarray) -> EdgeList:
+        keep = weight > 0  # false for a pair that is neither, whose weight is not a number
+        return EdgeList.make(self.i[keep], self.j[keep], weight[keep])
+
+    def refuse_weights(self, who: str, kinds: tuple[str, ...] = ("similar", "dissimilar")) -> None:
+        """An error if the pairs of one kind differ in weight, or similarities are soft; ``who`` cannot express it."""
+        advice = "or take a method that weighs pairs, such as GMML or ITML"
+        soft = (self.weight > 0) & (self.similarity > 0) & (self.similarity < 1)
+        if soft.any():
+            k = int(np.argmax(soft))
+            raise ValueError(
+                f"{who} and cannot weigh them: pair {k} of y has the similarity {self.similarity[k]:g}. Make it 0 or "
+                f"1, leave it out, {advice}"
+            )
+        for kind in kinds:
+            w = getattr(self, kind).weight
+            if len(w) and w.min() < w.max():
+                raise ValueError(
+                    f"{who} and cannot weigh them: the weights of the {kind} pairs of y range from {w.min():g} to "
+                    f"{w.max():g}. Make them equal, with 0 for pairs to leave out, {advice}"
+                )
 
     def components(self) -> np.ndarray:
-        return graph_components(self.i, self.j, self.n_samples)
+        counts = self.weight > 0
+        return graph_components(self.i[counts], self.j[counts], self.n_samples)
 
     def to(self, kind):
         if issubclass(kind, Chunklets):
+            self.refuse_weights("chunklets are groups made of similar pairs")
             return _chunklets_from_pairs(self)
         return super().to(kind)
 

@@ -107,7 +107,9 @@ class LaplacianKernelML(MetricLearner):
     def _pairs(self, X, side, rng) -> tuple[LinearOperator, EdgeList]:
         """E_S, and the dissimilar pairs."""
         near = far = side
-        if isinstance(side, Labels):
+        if isinstance(side, Pairs):
+            side.refuse_weights("LaplacianKernelML keeps all dissimilar pairs apart", ("dissimilar",))
+        else:
             auto = isinstance(self.pairs, str) and self.pairs == "auto"
             far = choose_pairs(side, RandomPairs(N_DISSIMILAR) if auto else self.pairs, X, rng)
             near = side if auto else far
