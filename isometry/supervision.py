@@ -6,6 +6,7 @@ induced sub-object, renumbered, so that `Pipeline`, `cross_validate` and `GridSe
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -410,9 +411,19 @@ class Candidates(Supervision):
 
 
 def as_supervision(y: Any, n_samples: int | None = None, *, unlabelled: Any = None) -> Supervision | None:
-    """``y`` as a supervision object: objects pass, arrays become Labels; the length is checked."""
+    """``y`` as a supervision object: objects pass, arrays become Labels; the length is checked.
+
+    In an array that holds −1 and +1 and nothing else these are two classes, also where ``unlabelled`` is −1.
+    """
     if y is None:
         return None
+    if unlabelled == -1 and not isinstance(y, Supervision) and _holds_two_signs(np.asarray(y)):
+        warnings.warn(
+            "y holds -1 and +1 and nothing else, which are taken for two classes. Pass Labels(y) to say so, or "
+            "Labels(y, unlabelled=-1) if the rows with -1 have no label",
+            stacklevel=4,
+        )
+        unlabelled = None
     side = y if isinstance(y, Supervision) else Labels(y, unlabelled=unlabelled)
     if n_samples is not None and len(side) != n_samples:
         raise ValueError(f"X has {n_samples} samples but y speaks of {len(side)}")
@@ -491,6 +502,12 @@ def _numbered(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     present = np.flatnonzero(np.bincount(place))
     classes = (present.astype(wide.dtype) + wide.dtype.type(low)).astype(y.dtype)
     return classes, place if len(present) == present[-1] + 1 else (np.cumsum(np.bincount(present)) - 1)[place]
+
+
+def _holds_two_signs(y: np.ndarray) -> bool:
+    """Whether all entries are −1 or +1, and both occur."""
+    plus, minus = (np.asarray(y == sign) for sign in (1, -1))
+    return bool(plus.any() and minus.any() and np.all(plus | minus))
 
 
 def _missing(y: np.ndarray) -> np.ndarray:

@@ -170,6 +170,32 @@ def test_labels_and_all_their_pairs_agree(method):
     assert_same_metric(distances(A, X), distances(B, X), rtol=1e-3 if "iterative" in method.traits else 1e-7)
 
 
+SEMI_SUPERVISED = {"M09", "M14", "M18", "M19"}  # a plain −1 is no label for these
+
+
+@every()
+def test_minus_one_and_plus_one_are_two_classes(method):
+    """For semi-supervised methods too, to which −1 beside other labels means that there is none."""
+    X, y = make_blobs()
+    y = np.minimum(y, 1)
+    learner, semi = make(method), method.key in SEMI_SUPERVISED
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        A = distances(learner.fit(X, 2 * y - 1), X)
+    assert any("taken for two classes" in str(w.message) for w in caught) == semi
+    assert_allclose(A, distances(make(method).fit(X, y), X), rtol=0, atol=0)
+    if semi:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*taken for two classes")
+            assert_allclose(distances(make(method).fit(X, Labels(2 * y - 1)), X), A, rtol=0, atol=0)
+            if "dissimilar" in learner._needs:
+                with pytest.raises(ValueError, match="needs at least 2 classes; y has 1 class"):
+                    make(method).fit(X, Labels(2 * y - 1, unlabelled=-1))
+            else:
+                make(method).fit(X, Labels(2 * y - 1, unlabelled=-1))
+            make(method).fit(X, np.where(np.arange(len(y)) % 3, y, -1))  # −1, 0 and 1
+
+
 FROM_PAIRS = [m for m in TABLE if {"pairs", "chunklets"} & set(m.sees.replace(",", " ").split())]
 CANNOT_WEIGH = {"M06", "M07", "M19", "M20", "P16", "P17"}  # groups made of pairs, and pairs kept apart: all or nothing
 
