@@ -121,6 +121,8 @@ class Kernelized(KernelMetric):
         r = phi.basis.shape[1]
         if isinstance(p := getattr(learner, "n_components", None), Integral) and p > r:
             learner.set_params(n_components=r)
+        if hasattr(learner, "_spectrum"):  # a method that looks at the coefficients of the kernel
+            learner._spectrum = phi.spectrum
         self.learner_ = learner.fit(phi(X).astype(X.dtype, copy=False), side)
         self._keep(phi, learner.components_ if isinstance(learner, LinearMetric) else None)
         for name in REPORT:

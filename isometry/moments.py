@@ -64,6 +64,11 @@ class MomentsMetric(LinearMetric):
         self._fit_moments(self.moments_)
         return self
 
+    def _supervise(self, y, n):
+        if isinstance(y, Pairs) and Pairs not in self._sees:
+            y.refuse_weights(f"{type(self).__name__} makes groups of similar pairs")
+        return super()._supervise(y, n)
+
     def partial_fit(self, X: Any, y: Any = None) -> MomentsMetric:
         """Add a chunk of rows and learn from all chunks so far: the same metric as one fit on all of them.
 

@@ -6,6 +6,7 @@ induced sub-object, renumbered, so that `Pipeline`, `cross_validate` and `GridSe
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -170,7 +171,8 @@ class Pairs(Supervision):
     similar : (m,) booleans; or +1/−1; or a soft similarity in [0, 1], which makes a pair similar with weight s and
         dissimilar with weight 1 − s. With a target it may be left out: such pairs are neither
     n : number of samples
-    weight : (m,) optional non-negative weights
+    weight : (m,) optional weights ≥ 0: a pair of weight 2 counts as if it were listed twice, one of weight 0 as if it
+        were not listed. Methods that cannot weigh pairs refuse weights that differ
     target : (m,) the distance each pair should have, for the methods that can use it
     """
 
@@ -214,19 +216,41 @@ class Pairs(Supervision):
 
     @property
     def similar(self) -> EdgeList:
-        keep = self.similarity > 0
-        return EdgeList.make(self.i[keep], self.j[keep], (self.weight * self.similarity)[keep])
+        return self._edges(self.weight * self.similarity)
 
     @property
     def dissimilar(self) -> EdgeList:
-        keep = self.similarity < 1
-        return EdgeList.make(self.i[keep], self.j[keep], (self.weight * (1 - self.similarity))[keep])
+        return self._edges(self.weight * (1 - self.similarity))
+
+    def _edges(self, weight: np.ndarray) -> EdgeList:
+        keep = weight > 0  # false for a pair that is neither, whose weight is not a number
+        return EdgeList.make(self.i[keep], self.j[keep], weight[keep])
+
+    def refuse_weights(self, who: str, kinds: tuple[str, ...] = ("similar", "dissimilar")) -> None:
+        """An error if the pairs of one kind differ in weight, or similarities are soft; ``who`` cannot express it."""
+        advice = "or take a method that weighs pairs, such as GMML or ITML"
+        soft = (self.weight > 0) & (self.similarity > 0) & (self.similarity < 1)
+        if soft.any():
+            k = int(np.argmax(soft))
+            raise ValueError(
+                f"{who} and cannot weigh them: pair {k} of y has the similarity {self.similarity[k]:g}. Make it 0 or "
+                f"1, leave it out, {advice}"
+            )
+        for kind in kinds:
+            w = getattr(self, kind).weight
+            if len(w) and w.min() < w.max():
+                raise ValueError(
+                    f"{who} and cannot weigh them: the weights of the {kind} pairs of y range from {w.min():g} to "
+                    f"{w.max():g}. Make them equal, with 0 for pairs to leave out, {advice}"
+                )
 
     def components(self) -> np.ndarray:
-        return graph_components(self.i, self.j, self.n_samples)
+        counts = self.weight > 0
+        return graph_components(self.i[counts], self.j[counts], self.n_samples)
 
     def to(self, kind):
         if issubclass(kind, Chunklets):
+            self.refuse_weights("chunklets are groups made of similar pairs")
             return _chunklets_from_pairs(self)
         return super().to(kind)
 
@@ -387,9 +411,19 @@ class Candidates(Supervision):
 
 
 def as_supervision(y: Any, n_samples: int | None = None, *, unlabelled: Any = None) -> Supervision | None:
-    """``y`` as a supervision object: objects pass, arrays become Labels; the length is checked."""
+    """``y`` as a supervision object: objects pass, arrays become Labels; the length is checked.
+
+    In an array that holds −1 and +1 and nothing else these are two classes, also where ``unlabelled`` is −1.
+    """
     if y is None:
         return None
+    if unlabelled == -1 and not isinstance(y, Supervision) and _holds_two_signs(np.asarray(y)):
+        warnings.warn(
+            "y holds -1 and +1 and nothing else, which are taken for two classes. Pass Labels(y) to say so, or "
+            "Labels(y, unlabelled=-1) if the rows with -1 have no label",
+            stacklevel=4,
+        )
+        unlabelled = None
     side = y if isinstance(y, Supervision) else Labels(y, unlabelled=unlabelled)
     if n_samples is not None and len(side) != n_samples:
         raise ValueError(f"X has {n_samples} samples but y speaks of {len(side)}")
@@ -468,6 +502,12 @@ def _numbered(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     present = np.flatnonzero(np.bincount(place))
     classes = (present.astype(wide.dtype) + wide.dtype.type(low)).astype(y.dtype)
     return classes, place if len(present) == present[-1] + 1 else (np.cumsum(np.bincount(present)) - 1)[place]
+
+
+def _holds_two_signs(y: np.ndarray) -> bool:
+    """Whether all entries are −1 or +1, and both occur."""
+    plus, minus = (np.asarray(y == sign) for sign in (1, -1))
+    return bool(plus.any() and minus.any() and np.all(plus | minus))
 
 
 def _missing(y: np.ndarray) -> np.ndarray:

@@ -170,6 +170,93 @@ def test_labels_and_all_their_pairs_agree(method):
     assert_same_metric(distances(A, X), distances(B, X), rtol=1e-3 if "iterative" in method.traits else 1e-7)
 
 
+SEMI_SUPERVISED = {"M09", "M14", "M18", "M19"}  # a plain −1 is no label for these
+
+
+@every()
+def test_minus_one_and_plus_one_are_two_classes(method):
+    """For semi-supervised methods too, to which −1 beside other labels means that there is none."""
+    X, y = make_blobs()
+    y = np.minimum(y, 1)
+    learner, semi = make(method), method.key in SEMI_SUPERVISED
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        A = distances(learner.fit(X, 2 * y - 1), X)
+    assert any("taken for two classes" in str(w.message) for w in caught) == semi
+    assert_allclose(A, distances(make(method).fit(X, y), X), rtol=0, atol=0)
+    if semi:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*taken for two classes")
+            assert_allclose(distances(make(method).fit(X, Labels(2 * y - 1)), X), A, rtol=0, atol=0)
+            if "dissimilar" in learner._needs:
+                with pytest.raises(ValueError, match="needs at least 2 classes; y has 1 class"):
+                    make(method).fit(X, Labels(2 * y - 1, unlabelled=-1))
+            else:
+                make(method).fit(X, Labels(2 * y - 1, unlabelled=-1))
+            make(method).fit(X, np.where(np.arange(len(y)) % 3, y, -1))  # −1, 0 and 1
+
+
+FROM_PAIRS = [m for m in TABLE if {"pairs", "chunklets"} & set(m.sees.replace(",", " ").split())]
+CANNOT_WEIGH = {"M06", "M07", "M19", "M20", "P16", "P17"}  # groups made of pairs, and pairs kept apart: all or nothing
+
+
+def some_pairs(seed=0):
+    """X, and 60 similar and 60 dissimilar pairs i, j, s of it in mixed order, a third of them marked."""
+    (X, y), rng = make_blobs(), np.random.default_rng(seed)
+    S, D = Labels(y).similar, Labels(y).dissimilar
+    a, b = (rng.choice(len(e.i), 60, replace=False) for e in (S, D))
+    order = rng.permutation(120)
+    i, j, s = np.r_[S.i[a], D.i[b]][order], np.r_[S.j[a], D.j[b]][order], np.repeat([1.0, 0.0], 60)[order]
+    return X, i, j, s, rng.random(120) < 1 / 3
+
+
+def from_pairs(method, X, i, j, s, weight=None):
+    """Distances after a fit; with all its dimensions if their number would depend on the pairs."""
+    params = {"n_components": 2} if method.example().get_params().get("n_components") == "auto" else {}
+    return distances(make(method, **params).fit(X, Pairs(i, j, s, n=len(X), weight=weight)), X)
+
+
+def pair_tolerance(method):
+    return 2e-3 if "iterative" in method.traits else 1e-6
+
+
+@every(FROM_PAIRS)
+def test_a_pair_of_weight_zero_is_not_there(method):
+    """Also if it says the opposite of the others."""
+    X, i, j, s, some = some_pairs()
+    there, k = np.repeat([1.0, 0.0], [120, some.sum()]), np.flatnonzero(some)
+    A = from_pairs(method, X, i, j, s)
+    B = from_pairs(method, X, np.r_[i, j[k]], np.r_[j, i[k]], np.r_[s, 1 - s[k]], weight=there)
+    assert_same_metric(A, B, pair_tolerance(method))
+
+
+@every(FROM_PAIRS)
+def test_a_pair_of_weight_two_is_a_pair_listed_twice(method):
+    X, i, j, s, some = some_pairs()
+    everyone = np.ones_like(some)
+    for which in (everyone,) if method.key in CANNOT_WEIGH else (everyone, some):
+        rows = np.repeat(np.arange(120), 1 + which)
+        A = from_pairs(method, X, i[rows], j[rows], s[rows])
+        assert_same_metric(A, from_pairs(method, X, i, j, s, weight=1.0 + which), pair_tolerance(method))
+
+
+@every(FROM_PAIRS)
+def test_weights_and_soft_similarities_count_or_are_refused(method):
+    """Similarity s is a similar pair of weight s and a dissimilar one of weight 1 − s."""
+    X, i, j, s, some = some_pairs()
+    soft, weight = np.where(some, 0.2 + 0.5 * s, s), np.where(some, 0.1, 1.0)
+    if method.key in CANNOT_WEIGH:
+        for refused in ({"s": s, "weight": weight}, {"s": soft}):
+            with pytest.raises(ValueError, match="cannot weigh them"):
+                from_pairs(method, X, i, j, **refused)
+        return
+    plain, softly = from_pairs(method, X, i, j, s), from_pairs(method, X, i, j, soft)
+    both = from_pairs(method, X, np.r_[i, i], np.r_[j, j], np.repeat([1.0, 0.0], 120), weight=np.r_[soft, 1 - soft])
+    assert_same_metric(softly, both, pair_tolerance(method))
+    for other in (softly, from_pairs(method, X, i, j, s, weight=weight)):
+        assert np.abs(other - plain).max() > 10 * pair_tolerance(method) * plain.max()
+
+
 @every()
 def test_bad_input_is_named(method):
     X, y = make_blobs()

@@ -136,9 +136,41 @@ def test_float32_chunks_leave_a_float32_metric(data):
     assert parts.partial_fit(X, y).components_.dtype == np.float64
 
 
-def test_far_from_the_origin_chunks_do_not_cancel(data):
+OFFSETS = {
+    "all features": np.full(4, 1e4),
+    "a time stamp": np.array([0.0, 0.0, 1.7e9, 0.0]),
+    "all features are time stamps": np.full(4, 1.7e9),
+}
+
+
+@pytest.mark.filterwarnings("ignore::isometry.core.linalg.SingularMatrixWarning")  # n < d
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("way", ["array", "n < d", "chunks", "dask"])
+@every()
+def test_an_offset_of_the_features_costs_no_digits(name, way, offset, data):
+    """Multiples of 1/64 plus the offset are exact: what differs is the arithmetic, not the data.
+
+    Scatters are known to n · eps of their size, so a metric to some n · eps · cond(C_w), or 1e-12 for these blobs; 1e-9
+    leaves room for the gaps between eigenvalues. With n < d, C_w is singular, and all that bounds its condition are
+    ridges, of which 1e-8 is the least: 1e-5 takes the place of 1e-9.
+    """
+    if way == "n < d" and name == "DMBK":
+        pytest.skip("a search in coordinates of the row space, which are known up to a rotation")
     X, y = data
-    assert_same_metric(GMML().fit(X, y), in_chunks(GMML(), X + 1e6, y, [20, 70]), rtol=1e-5)
+    X = np.round(64 * X) / 64
+    far = X + OFFSETS[offset]
+    assert np.array_equal(far - OFFSETS[offset], X)
+    if way == "n < d":
+        wide = np.round(64 * np.random.default_rng(3).standard_normal((30, 40))) / 64
+        y, X, far = y[::3], np.c_[X[::3], wide], np.c_[far[::3], wide + OFFSETS[offset].max()]
+
+    def fit(X):
+        if way == "dask":
+            da = pytest.importorskip("dask.array")
+            return clone(LEARNERS[name]).fit(da.from_array(X, chunks=(25, 4)), y)
+        return in_chunks(LEARNERS[name], X, y, [20, 70]) if way == "chunks" else clone(LEARNERS[name]).fit(X, y)
+
+    assert_same_metric(fit(X), fit(far), 1e-5 if way == "n < d" else tolerance(name))
 
 
 def test_chunks_can_be_saved_and_continued(data, tmp_path):

@@ -91,6 +91,22 @@ def test_bad_pairs_are_named(args, message):
         Pairs(*args, n=3)
 
 
+def test_a_pair_of_weight_zero_joins_nothing():
+    pairs = Pairs([0, 1, 3], [1, 2, 4], [True, True, False], n=5, weight=[1.0, 0.0, 0.0])
+    assert pairs.similar.i.tolist() == [0] and len(pairs.dissimilar.i) == 0
+    assert pairs.to(Chunklets).codes.tolist() == [0, 0, -1, -1, -1]
+    assert len(np.unique(pairs.components())) == 4
+
+
+def test_groups_refuse_weights_and_soft_similarities():
+    with pytest.raises(ValueError, match=r"chunklets .* cannot weigh them: pair 1 of y has the similarity 0\.01"):
+        Pairs([0, 1], [1, 2], [1.0, 0.01], n=3).to(Chunklets)
+    with pytest.raises(ValueError, match=r"weights of the similar pairs of y range from 0\.5 to 2"):
+        Pairs([0, 1], [1, 2], [True, True], n=3, weight=[0.5, 2.0]).to(Chunklets)
+    alike = Pairs([0, 1, 0], [1, 2, 3], [True, True, False], n=4, weight=[2.0, 2.0, 0.5])  # equal within each kind
+    assert alike.to(Chunklets).codes.tolist() == [0, 0, 0, 1]
+
+
 def test_bad_weights_triplets_quadruplets_chunklets_candidates():
     with pytest.raises(ValueError, match="weight"):
         Pairs([0], [1], [True], n=3, weight=[-1.0])

@@ -86,17 +86,21 @@ def components(i: np.ndarray, j: np.ndarray, n: int) -> np.ndarray:
     return connected_components(graph, directed=False)[1]
 
 
-def pair_neighbors(i: np.ndarray, j: np.ndarray, similar: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def pair_neighbors(
+    i: np.ndarray, j: np.ndarray, similar: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Listed pairs gathered around every point that has both similar and dissimilar ones.
 
-    Returns those anchors (a,), their partners (a, k) with −1 for none, and which partners are similar (a, k).
+    Returns those anchors (a,), their partners (a, k) with −1 for none, which partners are similar (a, k), and the
+    weights of the pairs (a, k), 1 for none.
     """
-    anchor, other, hit = np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([similar, similar])
+    anchor, other = np.concatenate([i, j]), np.concatenate([j, i])
+    hit, weight = np.concatenate([similar, similar]), np.concatenate([weight, weight])
     n = int(anchor.max(initial=-1)) + 1
     n_hits, n_all = np.bincount(anchor[hit], minlength=n), np.bincount(anchor, minlength=n)
     both = (n_hits > 0) & (n_hits < n_all)
     keep = both[anchor]
-    anchor, other, hit = anchor[keep], other[keep], hit[keep]
+    anchor, other, hit, weight = anchor[keep], other[keep], hit[keep], weight[keep]
     order = np.argsort(anchor, kind="stable")
     anchors, first, count = np.unique(anchor[order], return_index=True, return_counts=True)
     row = np.repeat(np.arange(len(anchors)), count)
@@ -105,4 +109,6 @@ def pair_neighbors(i: np.ndarray, j: np.ndarray, similar: np.ndarray) -> tuple[n
     index[row, place] = other[order]
     is_hit = np.zeros(index.shape, dtype=bool)
     is_hit[row, place] = hit[order]
-    return anchors, index, is_hit
+    weights = np.ones(index.shape)
+    weights[row, place] = weight[order]
+    return anchors, index, is_hit, weights

@@ -54,6 +54,7 @@ class KernelMap:
     basis: np.ndarray  # (m, r) = V diag(l)^{-1/2}; its columns sum to 0 if the kernel is centred
     spectrum: np.ndarray  # (r,) = l
     means: np.ndarray | None = None  # (m,) column means of the landmarks' kernel
+    rows: np.ndarray | None = None  # (m,) places of the landmarks among the rows it was fitted to
 
     def project(self, X: np.ndarray, coef: np.ndarray) -> np.ndarray:
         """(k(x, landmarks) − means) @ coef (n, q), in blocks of rows; ``coef`` (m, q) is in the span of the basis."""
@@ -90,7 +91,8 @@ def fit_kernel_map(
     if landmarks is not None and landmarks < 1:
         raise ValueError(f"landmarks={landmarks} must be None or at least 1")
     params = _with_gamma(X, kernel, params)
-    marks = _choose_landmarks(X, kernel, landmarks, rng)
+    rows = _choose_landmarks(X, kernel, landmarks, rng)
+    marks = None if isinstance(kernel, str) and kernel == "precomputed" else np.array(X[rows])
     K = symmetrize(kernel_matrix(X if marks is None else marks, marks, kernel, params))
     eps = np.finfo(X.dtype if marks is None else np.float64).eps  # a precomputed kernel is as exact as its type
     means = K.mean(axis=0)
@@ -113,7 +115,7 @@ def fit_kernel_map(
     if not keep.any():
         raise ValueError("the kernel is zero: all samples are one point of its feature space, nothing can be learned")
     l, V = l[keep], V[:, keep]
-    return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means if center else None)
+    return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means if center else None, rows)
 
 
 def _with_gamma(X: np.ndarray, kernel: Kernel, params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -131,8 +133,8 @@ def _with_gamma(X: np.ndarray, kernel: Kernel, params: Mapping[str, Any] | None)
 
 def _choose_landmarks(
     X: np.ndarray, kernel: Kernel, landmarks: int | None, rng: np.random.RandomState | None
-) -> np.ndarray | None:
-    """Rows of X that span the feature space, drawn at random if fewer than all; None for a precomputed kernel."""
+) -> np.ndarray:
+    """Which rows of X span the feature space: all, or some drawn at random."""
     n = len(X)
     if isinstance(kernel, str) and kernel == "precomputed":
         if X.shape[0] != X.shape[1]:
@@ -141,8 +143,7 @@ def _choose_landmarks(
             raise ValueError("a precomputed kernel must be symmetric: entry (i, j) is k(x_i, x_j)")
         if landmarks is not None and landmarks < n:
             raise ValueError("landmarks need the samples themselves; they do not go with a precomputed kernel")
-        return None
     if landmarks is None or landmarks >= n:
-        return np.array(X)
+        return np.arange(n)
     rng = rng or np.random.RandomState(0)
-    return np.array(X[np.sort(rng.choice(n, landmarks, replace=False))])
+    return np.sort(rng.choice(n, landmarks, replace=False))

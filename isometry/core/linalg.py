@@ -100,7 +100,8 @@ def joint_range(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 def row_range(X: np.ndarray) -> np.ndarray:
     """Orthonormal basis (d, r) of the row space of X − mean: where all differences of samples live."""
     Xc = np.asarray(X, dtype=np.float64)
-    Xc = Xc - Xc.mean(axis=0)
+    Xc = Xc - Xc[:1]  # first, or else the mean of large numbers would be rounded and leave a common rest
+    Xc -= Xc.mean(axis=0)
     _, s, Vt = sla.svd(Xc, full_matrices=False, check_finite=False)
     # round-off of the input type, not of the working type, decides what is zero
     eps = np.finfo(X.dtype).eps if np.issubdtype(X.dtype, np.floating) else np.finfo(np.float64).eps

@@ -63,21 +63,24 @@ def KernelFastNCA(
 class CoefficientFastNCA(FastNCA):
     """`FastNCA` in coordinates φ of a kernel, with the penalty reg |T|² = reg Σ_j |l_j|²/e_j for L = (l_1, …, l_r).
 
-    e_j = Σ_i φ_ij² are the eigenvalues of the kernel of the samples.
+    e are the eigenvalues of the kernel of the samples that carry coefficients: all, or the landmarks.
     """
 
+    _spectrum = None  # e (r,), from `Kernelized`
+
     def _fit(self, X, side):
+        if self._spectrum is None:
+            raise ValueError("penalty='coef' looks at the coefficients of a kernel: use KernelFastNCA(penalty='coef')")
         if X.shape[1] > len(X):
             raise ValueError(
                 f"penalty='coef' needs the labelled samples, {len(X)}, to span the feature space, which has "
                 f"{X.shape[1]} dimensions: leave out samples without a label, or lower max_rank"
             )
-        self._e = np.einsum("ij,ij->j", X, X, dtype=np.float64)
         super()._fit(X, side)
-        del self._e
+        del self._spectrum
 
     def _penalty(self, accuracy):
-        e = self._e
+        e = self._spectrum
         self.reg_ = reg = penalty_weight(self.reg, replace(accuracy, X=accuracy.X * np.sqrt(e)))
         return lambda L: (reg * float(np.vdot(L / e, L)), 2 * reg * L / e)
 

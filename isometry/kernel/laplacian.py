@@ -47,7 +47,9 @@ class LaplacianKernelML(MetricLearner):
     pairs : which pairs to take if given labels: "auto" takes all similar ones and 200 dissimilar ones at random; or a
         sampler such as `AllPairs()` or `RandomPairs(500)`
     max_iter : rounds, each of which solves for Y and then updates the multipliers
-    tol : relative violation of the constraints and relative gap between the problem and its dual
+    tol : largest relative violation of the constraints before the positions are scaled to meet them, relative gap
+        between ``objective_`` and the value of the dual problem, and −``certificate_``: how far the multipliers are
+        outside its constraints
     random_state, verbose : as everywhere
 
     Attributes
@@ -94,20 +96,21 @@ class LaplacianKernelML(MetricLearner):
         unit = 2 / n * (1 + self.reg / n * graph.nnz)  # mean of the diagonal of the sum below
         Q = (near + aslinearoperator(self.reg / n * laplacian(graph))) * (1 / unit)
         with Progress(self.verbose, "LaplacianKernelML", self.max_iter) as progress:
-            solution, mu = spread_out(Q, far, rng, max_iter=self.max_iter, tol=self.tol, progress=progress)
+            solution, mu, least = spread_out(Q, far, rng, max_iter=self.max_iter, tol=self.tol, progress=progress)
         Y = np.sqrt(self.margin) * solution.x
         U, s, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
         leading = np.flatnonzero(s > 1e-5 * s[0])[: self.n_components]
         self.embedding_ = fix_signs((U * s)[:, leading].T).T  # (n, p)
         self.samples_, self.origin_ = X - origin, origin
-        self.objective_, self.multipliers_ = unit * float(np.vdot(Y, Q @ Y)), unit * mu
-        self.certificate_ = smallest_eigenvalue(Q - aslinearoperator(pair_laplacian(far, mu, n)), rng)
+        self.objective_, self.multipliers_, self.certificate_ = unit * float(np.vdot(Y, Q @ Y)), unit * mu, least
         self._record(solution)
 
     def _pairs(self, X, side, rng) -> tuple[LinearOperator, EdgeList]:
         """E_S, and the dissimilar pairs."""
         near = far = side
-        if isinstance(side, Labels):
+        if isinstance(side, Pairs):
+            side.refuse_weights("LaplacianKernelML keeps all dissimilar pairs apart", ("dissimilar",))
+        else:
             auto = isinstance(self.pairs, str) and self.pairs == "auto"
             far = choose_pairs(side, RandomPairs(N_DISSIMILAR) if auto else self.pairs, X, rng)
             near = side if auto else far
@@ -172,31 +175,40 @@ def _shortest_links(X: np.ndarray, piece: np.ndarray) -> np.ndarray:
 
 def spread_out(
     Q: LinearOperator, far: EdgeList, rng: np.random.RandomState, *, max_iter: int, tol: float, progress: Progress
-) -> tuple[Solution, np.ndarray]:
-    """min tr(YᵀQY) subject to |y_i − y_j|² ≥ 1 for the listed pairs: Y (n, r), and the multipliers μ.
+) -> tuple[Solution, np.ndarray, float]:
+    """min tr(YᵀQY) subject to |y_i − y_j|² ≥ 1 for the listed pairs: Y (n, r), the multipliers μ, and the least
+    eigenvalue of Q − Laplacian(μ).
 
     Augmented Lagrangian: with m = [μ + ρ(1 − d)]₊, minimise tr(YᵀQY) + Σ(m² − μ²)/2ρ, then μ ← m. A minimiser has
-    tr(YᵀQY) = Σμ, the value of the dual problem; Y leaves scaled so that no constraint is violated.
+    tr(YᵀQY) = Σμ, the value of the dual problem, whose constraint is Q − Laplacian(μ) ⪰ 0; Y leaves scaled so that no
+    constraint is violated.
     """
     n, m = Q.shape[0], len(far.i)
     r = min(n, int(np.ceil(np.sqrt(2 * m))) + 1)  # enough for every local minimum to be global, but for odd problems
     edges, Y, mu = ListedEdges(far.i, far.j, n), rng.standard_normal((n, r)) / np.sqrt(r), np.zeros(m)
     rho, worst, history = 1.0, np.inf, []
     for _ in range(max(1, max_iter)):
-        Y = lbfgs(_augmented(Q, edges, mu, rho), Y, max_iter=INNER_STEPS, tol=tol / 10).x
+        # an early end, where the value is flat, would leave wrong multipliers
+        Y = lbfgs(_augmented(Q, edges, mu, rho), Y, max_iter=INNER_STEPS, tol=tol / 10, flat=tol * 1e-8).x
         d = edges.sqdist(Y, slice(None))
         mu = np.maximum(mu + rho * (1 - d), 0)
-        violation, value = max(1 - d.min(), 0.0), float(np.vdot(Y, Q @ Y))
+        violation = max(1 - d.min(), 0.0)
+        value = float(np.vdot(Y, Q @ Y)) / max(1 - violation, 1e-300)  # of what leaves
         history.append(value)
         progress.step(value)
         done = violation <= tol and abs(value - mu.sum()) <= tol * value
+        if done:
+            least = smallest_eigenvalue(Q - aslinearoperator(pair_laplacian(far, mu, n)), rng)
+            done = least >= -tol
         if done:
             break
         if violation > max(worst / 2, tol):
             rho *= 2
         worst = violation
+    if not done:
+        least = smallest_eigenvalue(Q - aslinearoperator(pair_laplacian(far, mu, n)), rng)
     reason = "constraints and duality gap within tol" if done else f"max_iter={max_iter} reached"
-    return Solution(Y / np.sqrt(1 - violation), value, len(history), reason, done, history), mu
+    return Solution(Y / np.sqrt(1 - violation), value, len(history), reason, done, history), mu, least
 
 
 def _augmented(Q: LinearOperator, edges: ListedEdges, mu: np.ndarray, rho: float):

@@ -39,7 +39,8 @@ class KernelLLE(KernelMetric):
     ridge : relative ridge on the denominator
     constraint : "rkhs", TᵀKT = I: orthonormal directions of feature space; or "coef", TᵀT = I, which depends on the
         samples that span it
-    basis : "all" samples may carry coefficients, or only the "constrained" ones: those that occur in a similar pair
+    basis : "all" samples may carry coefficients, or only the "constrained" ones: those that occur in a similar pair. If
+        there are landmarks, of either kind only those that are landmarks
     kernel, gamma, degree, coef0, landmarks, random_state : of `Kernelized`
     variance, max_rank : components to keep of the centred kernel, before the ratio is formed: it would be won by
         directions of almost no variance, which do not generalise
@@ -111,8 +112,18 @@ class KernelLLE(KernelMetric):
         if self.basis == "all":
             S, Q = np.sqrt(phi.spectrum), np.eye(F.shape[1])
         else:
-            linked = side.codes >= 0 if isinstance(side, Labels) else np.unique(np.r_[side.similar.i, side.similar.j])
-            _, S, Qt = sla.svd(F[linked], full_matrices=False)
+            linked = np.zeros(len(F), dtype=bool)
+            if isinstance(side, Labels):
+                linked[side.labelled] = side.counts[side.codes[side.labelled]] >= 2
+            else:
+                linked[side.similar.i] = linked[side.similar.j] = True
+            images = F[phi.rows][linked[phi.rows]]
+            if len(images) == 0:
+                raise ValueError(
+                    f"basis='constrained': none of the {len(phi.basis)} landmarks occurs in a similar pair; raise "
+                    "`landmarks`, or set basis='all'"
+                )
+            _, S, Qt = sla.svd(images, full_matrices=False)
             rank = np.count_nonzero(S / S[0] > RANK_TOL)
             S, Q = S[:rank], Qt[:rank].T
         return Q * S if self.constraint == "coef" else Q

@@ -31,7 +31,8 @@ def KernelPCCA(
     ----------
     n_components : p, rows of A; None: 40, or the rank of the kernel if that is lower
     beta, margin, pairs : of `PCCA`
-    reg : penalty on the map in feature space, in the unit of a kernel with k(x, x) = 1 on average
+    reg : penalty on the map in feature space, in the unit of the kernel: for the same distances, a kernel c times as
+        large needs c times as much
     kernel, gamma, **options : of `Kernelized`
     max_iter, tol, random_state, verbose : as everywhere
 

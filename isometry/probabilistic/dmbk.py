@@ -148,7 +148,7 @@ class DMBK(MomentsMetric):
     def _gaussians(self, moments) -> BalancedDivergence:
         """The divergences alone: a Gaussian for every class of two samples or more."""
         several = moments.counts > 1
-        counts, means = moments.counts[several], moments.means[several]
+        counts, means = moments.counts[several], moments.offsets[several]
         covariances = moments.class_scatters()[several] / counts[:, None, None]
         d = means.shape[1]
         pooled = np.tensordot(counts / counts.sum(), covariances, axes=1)
@@ -166,7 +166,7 @@ class BalancedDivergence:
     similar: np.ndarray  # (d, d) M_S
     pooled: np.ndarray  # (d, d) covariance within classes
     counts: np.ndarray  # (c,)
-    means: np.ndarray  # (c, d)
+    means: np.ndarray  # (c, d) about any point
     covariances: np.ndarray  # (c, d, d)
     terms: tuple[float, float]
     constant: bool = True

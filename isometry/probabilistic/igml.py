@@ -51,7 +51,7 @@ class IGML(MomentsMetric):
             raise ValueError(f"label_reg={lam} must be positive")
         n_k, within = moments.counts, moments.pooled()
         p = self._check_n_components(len(within))
-        mu = moments.means - n_k @ moments.means / n_k.sum()  # (c, d)
+        mu = moments.offsets - n_k @ moments.offsets / n_k.sum()  # (c, d)
         M = within + mu.T @ (mu * (lam * n_k / (n_k + lam))[:, None])  # λ Xᵀ K_L⁻¹ X
         Q = column_range(within + between_scatter(moments))  # where the data have variance
         w, V = sla.eigh(definite(symmetrize(Q.T @ M @ Q), self.reg))

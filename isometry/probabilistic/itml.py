@@ -27,7 +27,8 @@ class ITML(LinearMetric):
     min_{W ≻ 0} D(W, W₀) + γ Σ_c h(r_c),  h(r) = r − log r − 1 if the pair violates its bound, else 0,
 
     with D(W, W₀) = tr(WW₀⁻¹) − log det(WW₀⁻¹) − d and r_c = d_W²(pair)/bound: at most u for similar pairs, at least l
-    for dissimilar ones. This is the published problem with its slacks eliminated. γ = ∞ makes the bounds hard.
+    for dissimilar ones. This is the published problem with its slacks eliminated. γ = ∞ makes the bounds hard. A pair
+    of weight w has the price γw; hard bounds cannot weigh pairs.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ class ITML(LinearMetric):
         algorithm of the paper; slow; the only one for gamma=inf)
     online : rule of ``partial_fit``: "loss" (one closed-form step a pair), "projection" (meet the bound exactly) or
         "slack" (the offline problem on the new pairs with the current metric as prior)
-    eta : step of the "loss" rule, relative to the squared bound, so that it has no unit
+    eta : step of the "loss" rule, relative to the squared bound, so that it has no unit; times the weight of the pair
     batch_size : mini-batches, for n beyond 10⁵: so many pairs at a time; of labels, random pairs.
         Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches. None: no batches
@@ -191,14 +192,16 @@ class ITML(LinearMetric):
 
     def _bregman(self, Y, pairs: Pairs) -> np.ndarray:
         """Cyclic Bregman projections: one pair at a time, until the multipliers stand still."""
+        if np.isinf(self.gamma):
+            pairs.refuse_weights("ITML(gamma=inf) keeps every pair within its bound")
         S, D = pairs.similar, pairs.dissimilar
         V = np.concatenate([Y[S.i] - Y[S.j], Y[D.i] - Y[D.j]]).astype(np.float64)
+        gamma = self.gamma * np.concatenate([S.weight, D.weight])
         delta = np.repeat([1.0, -1.0], [len(S.i), len(D.i)])
         xi = np.repeat(self.bounds_, [len(S.i), len(D.i)])
         keep = np.einsum("ij,ij->i", V, V) > 0
-        V, delta, xi = V[keep], delta[keep], xi[keep]
-        W, lam, gamma = np.eye(Y.shape[1]), np.zeros(len(V)), self.gamma
-        step = 1.0 if np.isinf(gamma) else gamma / (gamma + 1)
+        V, delta, xi, gamma = V[keep], delta[keep], xi[keep], gamma[keep]
+        W, lam, step = np.eye(Y.shape[1]), np.zeros(len(V)), 1 / (1 + 1 / gamma)
         history: list[float] = []
         with Progress(self.verbose, "ITML", self.max_iter) as progress:
             for _ in range(self.max_iter):
@@ -206,8 +209,8 @@ class ITML(LinearMetric):
                 for c, v in enumerate(V):
                     Wv = W @ v
                     p = v @ Wv
-                    alpha = min(lam[c], delta[c] * step * (1 / p - 1 / xi[c]))
-                    xi[c] = 1 / (1 / xi[c] + delta[c] * alpha / gamma)
+                    alpha = min(lam[c], delta[c] * step[c] * (1 / p - 1 / xi[c]))
+                    xi[c] = 1 / (1 / xi[c] + delta[c] * alpha / gamma[c])
                     lam[c] -= alpha
                     W += (delta[c] * alpha / (1 - delta[c] * alpha * p)) * np.outer(Wv, Wv)
                 change = np.abs(lam - before).sum() / max(np.abs(lam).sum(), 1e-300)
@@ -250,18 +253,23 @@ class ITML(LinearMetric):
             side = side.to(Pairs)
         if side is None:
             raise TypeError("ITML learns from labels or pairs")
+        if self.online == "projection" and isinstance(side, Pairs):
+            side.refuse_weights("ITML(online='projection') moves every pair to its bound")
         return side
 
     def _stream(self, X, pairs: Pairs, W: np.ndarray) -> np.ndarray:
         """One closed-form LogDet step a pair, in the order given; W stays positive definite for every step size."""
         u, l = self.bounds_
-        V = (X[pairs.i] - X[pairs.j]).astype(np.float64)
-        for v, similar in zip(V, pairs.similarity >= 0.5, strict=True):
+        s = pairs.similarity[:, None]
+        weights = pairs.weight[:, None] * np.hstack([s, 1 - s])  # (m, 2) as a similar and as a dissimilar pair
+        k, is_far = np.nonzero(weights > 0)  # in the order given
+        V = (X[pairs.i[k]] - X[pairs.j[k]]).astype(np.float64)
+        for v, similar, weight in zip(V, is_far == 0, weights[k, is_far], strict=True):
             Wv = W @ v
             p, bound = v @ Wv, u if similar else l
             if p <= 1e-12 * bound or (p <= bound) == similar:
                 continue
-            target = bound if self.online == "projection" else implicit_distance(p, bound, self.eta / bound**2)
+            target = bound if self.online == "projection" else implicit_distance(p, bound, weight * self.eta / bound**2)
             W += ((target - p) / p**2) * np.outer(Wv, Wv)
         return (W + W.T) / 2
 

@@ -26,7 +26,8 @@ class LDM(LinearMetric):
     max_{λ ≥ 0} (1/n) Σ_i log [Σ_{j∈S_i} exp(−λᵀw_ij) / Σ_{j∈S_i∪D_i} exp(−λᵀw_ij)] − reg Σ_l λ_l
 
     with w_ij = (Vᵀ(x_i − x_j))², V the principal directions of the data, and W = V diag(λ) Vᵀ.
-    Anchors without similar or without dissimilar partners do not count.
+    Anchors without similar or without dissimilar partners do not count. The exponential of a given pair is multiplied
+    by its weight; a pair of soft similarity s is in S_i with weight s and in D_i with weight 1 − s.
 
     Parameters
     ----------
@@ -41,8 +42,7 @@ class LDM(LinearMetric):
     Notes
     -----
     The likelihood is maximised directly. The survey's bound has a sign lost between the two logarithms, the wrong sign
-    of the Jensen term and weights that do not sum to 1; the constraint λ ≥ 0 is not stated. A soft pair counts as
-    similar from similarity 1/2 on.
+    of the Jensen term and weights that do not sum to 1; the constraint λ ≥ 0 is not stated.
 
     References
     ----------
@@ -78,8 +78,8 @@ class LDM(LinearMetric):
 
     def _objective(self, Y: np.ndarray, side: Labels | Pairs):
         """λ → minus the mean log-likelihood plus penalty, and its gradient, on principal coordinates Y (n, K)."""
-        edges, hit, alone = self._neighborhoods(Y, side)
-        likelihood = on_weights(Y, edges, log_loss(hit, alone))
+        edges, hit, alone, pair_weight = self._neighborhoods(Y, side)
+        likelihood = on_weights(Y, edges, weighed(log_loss(hit, alone), pair_weight))
 
         def objective(lam):
             value, gradient = likelihood(lam)
@@ -92,8 +92,8 @@ class LDM(LinearMetric):
 
         −lse_S is concave in λ and lies below its tangent, whose slope is Σ_j φ_ij w_ij, φ the softmax over S.
         """
-        edges, hit, alone = self._neighborhoods(Y, side)
-        near, everyone = (on_weights(Y, edges, lse_loss(mask, alone)) for mask in (hit, None))
+        edges, hit, alone, pair_weight = self._neighborhoods(Y, side)
+        near, everyone = (on_weights(Y, edges, weighed(lse_loss(mask, alone), pair_weight)) for mask in (hit, None))
         objective = self._objective(Y, side)
 
         def step(at):
@@ -108,20 +108,26 @@ class LDM(LinearMetric):
 
         return step
 
-    def _neighborhoods(self, Y, side) -> tuple[Edges, Callable[[slice], np.ndarray], np.ndarray]:
-        """Where the likelihood looks, which partners of a block of anchors are similar, and which anchors have none."""
+    def _neighborhoods(self, Y, side) -> tuple[Edges, Callable[[slice], np.ndarray], np.ndarray, np.ndarray | None]:
+        """Where the likelihood looks, which partners of a block of anchors are similar, which anchors have none; and
+        the weights of the pairs, None if all are 1.
+        """
         if isinstance(side, Pairs):
-            anchors, index, is_similar = pair_neighbors(side.i, side.j, side.similarity >= 0.5)
+            S, D = side.similar, side.dissimilar
+            i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
+            similar = np.repeat([True, False], [len(S.i), len(D.i)])
+            anchors, index, is_similar, weights = pair_neighbors(i, j, similar, weight)
             if len(anchors) == 0:
                 raise ValueError("LDM needs a sample that occurs in a similar and in a dissimilar pair; y holds none")
-            return NeighborEdges(index, anchors), lambda rows: is_similar[rows], np.zeros(len(anchors), dtype=bool)
+            no_one = np.zeros(len(anchors), dtype=bool)
+            return NeighborEdges(index, anchors), lambda rows: is_similar[rows], no_one, weights
         codes, k = side.codes, self.n_neighbors
         if k is None and len(Y) <= ALL_PAIRS_UP_TO:
-            return DenseEdges(len(Y)), same_class(side), is_alone(side)
+            return DenseEdges(len(Y)), same_class(side), is_alone(side), None
         k = min(k or NEIGHBORS_BEYOND, len(Y) - 1)
         hits = target_neighbors(Y, codes, k)
         is_hit = np.arange(hits.shape[1] + k) < hits.shape[1]
-        return NeighborEdges(np.hstack([hits, nearest_misses(Y, codes, k)])), lambda rows: is_hit, is_alone(side)
+        return NeighborEdges(np.hstack([hits, nearest_misses(Y, codes, k)])), lambda rows: is_hit, is_alone(side), None
 
 
 def on_weights(Y: np.ndarray, edges: Edges, loss: Loss):
@@ -132,6 +138,14 @@ def on_weights(Y: np.ndarray, edges: Edges, loss: Loss):
         return value, np.einsum("il,il->l", Y, pull)
 
     return evaluate
+
+
+def weighed(loss: Loss, weight: np.ndarray | None) -> Loss:
+    """The loss with w_ij exp(−d_ij) in place of exp(−d_ij): the distance becomes d_ij − log w_ij."""
+    if weight is None or np.all(weight == 1):
+        return loss
+    shift = np.log(weight)  # (a, k)
+    return lambda D, rows: loss(D - shift[rows].astype(D.dtype, copy=False), rows)
 
 
 def lse_loss(mask: Callable[[slice], np.ndarray] | None, alone: np.ndarray) -> Loss:

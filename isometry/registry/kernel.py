@@ -108,8 +108,10 @@ ROWS: tuple[Method, ...] = (
         cite="B. Alipanahi, M. Biggs, A. Ghodsi 2008, Distance metric learning vs. Fisher discriminant analysis, AAAI",
         section="Relevant to Kernel Fisher Discriminant Analysis",
         deviates=(
-            "The objective lacks a bracket. TᵀKT = I kernelises the orthonormal problem, not the one with TᵀΣ_ST = I of the section "
-            "it refers to: that one is constraint='similar'."
+            "In the text the objective ends in Tᵀ instead of T and a bracket closes too late; the displayed problem is right. T "
+            "holds the eigenvectors with the smallest eigenvalues, which is not said. TᵀKT = I kernelises the orthonormal problem, "
+            "not the one with TᵀΣ_ST = I of the equation it refers to: that one is constraint='similar', where Σ_S, singular in "
+            "feature space, has a relative ridge there."
         ),
         target="isometry.kernel.fisher:KernelFisherML",
         test_params={"n_components": 2},

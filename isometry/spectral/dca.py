@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as sla
 
+from isometry.core.graph import components
 from isometry.core.linalg import RANK_TOL, fix_signs, symmetrize, top_eigenvectors
 from isometry.core.scatter import scatter
 from isometry.moments import MomentsMetric
@@ -52,8 +53,10 @@ class DCA(MomentsMetric):
         several = n >= 2
         weights = several / (n * several.sum()) if self.within == "chunklet_mean" else np.full(len(n), 1 / n.sum())
         (C_w,) = moments.within(weights)
-        C_b = scatter(moments.means, moments.differ.astype(float)) / moments.differ.sum()
-        p = self._room_for_components(len(C_w))
+        M, differ = moments.offsets - moments.offsets.mean(axis=0), moments.differ  # (c, d), (c, c)
+        C_b = scatter(M, differ.astype(float)) / differ.sum()
+        rank = len(M) - components(*np.nonzero(differ), len(M)).max() - 1  # of the links' Laplacian, so C_b has no more
+        p = min(self._room_for_components(len(C_w)) or rank, rank)
         V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, self.reg)
         self._set_components(fix_signs(V[:, :p].T), moments.dtype)
 

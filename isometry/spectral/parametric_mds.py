@@ -62,7 +62,7 @@ class ParametricMDS(LinearMetric):
     def _check_side(self, side):
         if getattr(side, "target", None) is None:
             super()._check_side(side)
-        elif len(side.i) == 0:
+        elif not side.weight.any():
             raise ValueError("ParametricMDS needs pairs with a target; y holds none")
 
     def _fit(self, X, side):

@@ -90,6 +90,15 @@ def test_row_range_spans_the_differences(rng):
     assert linalg.row_range(X.astype(np.float32)).shape == (9, 3)
 
 
+def test_row_range_does_not_take_a_large_offset_for_a_direction(rng):
+    X = np.round(64 * rng.standard_normal((7, 3))) @ np.round(4 * rng.standard_normal((3, 12)))  # whole numbers: exact
+    near = linalg.row_range(X)
+    for offset in (1e4, 1.7e9, 1e12):
+        far = linalg.row_range(X + offset)
+        assert far.shape == near.shape == (12, 3)
+        assert_allclose(far @ far.T, near @ near.T, atol=1e-10)
+
+
 def test_logdet_divergence_is_twice_a_kl(rng):
     W, W0 = random_spd(rng, 3), random_spd(rng, 3)
     C0, C = np.linalg.inv(W0), np.linalg.inv(W)

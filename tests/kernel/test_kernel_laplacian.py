@@ -5,10 +5,13 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import aslinearoperator
+from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 
 from isometry import AllPairs, Labels, LaplacianKernelML, Pairs, RandomPairs
 from isometry.kernel.laplacian import neighbor_graph, similar_laplacian, smallest_eigenvalue
+from tests.conftest import make_blobs
 
 TIGHT = {"n_neighbors": 3, "tol": 1e-7, "random_state": 0}
 
@@ -166,6 +169,21 @@ def test_smallest_eigenvalue(n):
     A = A + A.T
     found = smallest_eigenvalue(aslinearoperator(A), np.random.RandomState(0))
     assert_allclose(found, np.linalg.eigvalsh(A)[0], rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:the graph of")
+@pytest.mark.parametrize("tol", [1e-4, 1e-5])
+@pytest.mark.parametrize("name", ["blobs", "iris"])
+def test_converged_means_within_tol(name, tol):
+    """The positions that leave meet the constraints, their value is that of the dual, and the multipliers allowed."""
+    X, y = load_iris(return_X_y=True) if name == "iris" else make_blobs(n=90, seed=4)
+    X, drawn = StandardScaler().fit_transform(X), RandomPairs(200).draw(X, Labels(y), np.random.RandomState(0))
+    model = LaplacianKernelML(tol=tol, max_iter=300, random_state=0).fit(X, drawn)
+    assert model.converged_
+    Y, far = model.embedding_, drawn.dissimilar
+    assert np.sum((Y[far.i] - Y[far.j]) ** 2, axis=1).min() >= 1 - tol
+    assert abs(model.objective_ - model.multipliers_.sum()) <= tol * model.objective_
+    assert model.certificate_ >= -tol
 
 
 def test_principal_axes_and_what_went_wrong(data):

@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from isometry import KernelLLE, LLERegularizedML
+from isometry import KernelLLE, LLERegularizedML, Pairs
 
 GAMMA, K_NEAREST = 0.3, 5
 
@@ -96,6 +96,46 @@ def test_M18_constraints_and_bases_against_the_eigenproblem_in_coefficients(data
     c = np.linalg.lstsq(N[:, free] @ E, Z, rcond=None)[0]  # (q, 2)
     assert_allclose(N[:, free] @ E @ c, Z, atol=1e-6 * np.abs(Z).max())  # a map of those samples' coefficients
     assert_allclose(c.T @ c, np.eye(2), atol=1e-5)
+
+
+@pytest.mark.parametrize("constraint", ["rkhs", "coef"])
+def test_M18_landmarks_alone_carry_coefficients(data, gram, distances, constraint):
+    """If all samples are in similar pairs both bases are the landmarks; if some are, those that are landmarks too."""
+    X, y, new = data
+    settings = {"gamma": GAMMA, "variance": 1.0, "ridge": 0.0, "reg": 0.5, "constraint": constraint}
+    models = [KernelLLE(2, basis=b, landmarks=10, random_state=0, **settings).fit(X, y) for b in ("all", "constrained")]
+    assert_allclose(models[1].ratio_, models[0].ratio_, rtol=1e-8)
+    assert_allclose(distances(models[1], new), distances(models[0], new), rtol=1e-5)
+
+    hidden = np.where(np.arange(25) % 3 > 0, y, -1)
+    model = KernelLLE(2, basis="constrained", landmarks=10, random_state=0, **settings).fit(X, hidden)
+    rows = [int(np.flatnonzero((mark == X).all(axis=1))[0]) for mark in model.landmarks_]
+    free = hidden[rows] >= 0
+    assert 2 < free.sum() < 10
+    H, K = np.eye(10) - 1 / 10, gram(rbf, X[rows])
+    N = (gram(rbf, np.r_[X, new], X[rows]) - K.mean(axis=0)) @ H  # (31, 10) centred kernel values of each sample
+    Z = model.transform(np.r_[X, new])
+    c = np.linalg.lstsq(N[:, free], Z, rcond=None)[0]
+    assert_allclose(N[:, free] @ c, Z, atol=1e-6 * np.abs(Z).max())
+    inner = (H @ K @ H)[np.ix_(free, free)] if constraint == "rkhs" else np.eye(free.sum())
+    assert_allclose(c.T @ inner @ c, np.eye(2), atol=1e-5)
+
+    pair = np.setdiff1d(np.arange(25), rows)[:2]
+    with pytest.raises(ValueError, match="none of the 10 landmarks occurs in a similar pair"):
+        KernelLLE(2, basis="constrained", landmarks=10, random_state=0).fit(
+            X, Pairs([pair[0], pair[0]], [pair[1], rows[0]], [True, False], n=25)
+        )
+
+
+def test_M18_a_class_of_one_is_in_no_similar_pair(data, gram):
+    """So its sample carries no coefficient of the "constrained" basis."""
+    X, y, _ = data
+    alone, free, H = np.where(np.arange(25) < 21, y, np.arange(25)), np.arange(21), np.eye(25) - 1 / 25
+    model = KernelLLE(2, gamma=GAMMA, basis="constrained", variance=1.0, ridge=0.0, reg=0.5).fit(X, alone)
+    Z, N = model.transform(X), (H @ gram(rbf, X) @ H)[:, free]
+    T = np.eye(25)[:, free] @ np.linalg.lstsq(N, Z, rcond=None)[0]
+    shift = (model.dual_coef_.T - T).mean(axis=0)  # of the coefficients, which a centred kernel does not see
+    assert_allclose(model.dual_coef_.T, T + shift, atol=1e-6 * np.abs(T).max())
 
 
 @pytest.mark.parametrize("p", [1, 2])

@@ -164,7 +164,7 @@ def test_P07b_coefficient_penalty(few, gram, numeric_gradient):
     T = np.random.default_rng(2).standard_normal((12, 2))
     Q, M = coordinates(X)
     learner = CoefficientFastNCA(2, n_neighbors=k, reg=reg)
-    learner._e = np.sum(Q**2, axis=0)
+    learner._spectrum = np.sum(Q**2, axis=0)  # all samples carry coefficients
     objective = learner._objective(Q, Labels(y), None)
     assert_allclose(-objective(T.T @ M)[0], value(T), rtol=1e-9)
     assert_allclose(-M @ objective(T.T @ M)[1].T, numeric_gradient(value, T), atol=1e-8)
@@ -174,9 +174,34 @@ def test_P07b_coefficient_penalty(few, gram, numeric_gradient):
     T = model.dual_coef_.T
     assert np.abs(numeric_gradient(value, T)).max() < 1e-5
     assert value(T) > value(0.9 * T) and value(T) > value(1.1 * T)
-    assert not hasattr(model.learner_, "_e")
+    assert model.learner_._spectrum is None
+    with pytest.raises(ValueError, match="use KernelFastNCA"):
+        CoefficientFastNCA().fit(X, y)
     with pytest.raises(ValueError, match="penalty='norm' is unknown; expected 'rkhs' or 'coef'"):
         KernelFastNCA(penalty="norm")
+
+
+@pytest.mark.parametrize("case", ["all", "landmarks", "unlabelled", "landmarks, centred"])
+@pytest.mark.parametrize("reg", [0.01, "auto"])
+def test_P07_the_coefficient_penalty_is_that_of_the_coefficients(data, case, reg):
+    """What the solver minimised, less the accuracy, is reg |T|² for the T that is stored."""
+    X, y, _ = data
+    known = np.where(np.arange(25) % 2 > 0, y, -1) if case == "unlabelled" else y  # −1 is unlabelled
+    options = {"landmarks": 8} if "landmarks" in case else {"max_rank": 6}
+    settings = {"n_neighbors": 3, "max_iter": 2000}
+    model = KernelFastNCA(
+        2, penalty="coef", reg=reg, gamma=GAMMA, random_state=0, center="centred" in case, **settings, **options
+    ).fit(X, Labels(known, unlabelled=-1))
+    Q, L = model._phi(X)[known >= 0], model.learner_.components_
+    accuracy = FastNCA(2, reg=0.0, **settings)._objective(Q - Q.mean(axis=0), Labels(known[known >= 0]), None)
+    weight, size = model.learner_.reg_, np.sum(model.dual_coef_**2)
+    assert weight > 0 and weight * size > 1e-4
+    assert_allclose(model.history_[-1] - accuracy(L)[0], weight * size, rtol=1e-6)
+    if reg == "auto":  # a thousandth of the least weight for which T = 0 is a local optimum
+        eigenvalues = np.linalg.eigvalsh(
+            accuracy.metric_gradient(np.zeros((1, Q.shape[1]))) * np.sqrt(np.outer(model.spectrum_, model.spectrum_))
+        )
+        assert_allclose(weight, -1e-3 * eigenvalues[0], rtol=1e-6)
 
 
 def test_P07_neighbours_are_those_of_feature_space(few, gram):

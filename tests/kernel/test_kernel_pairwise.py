@@ -87,6 +87,19 @@ def test_M31a_the_linear_kernel_is_drml(data, distances, p):
     assert_allclose(distances(kernel, np.r_[X, new]), expected, atol=1e-5 * expected.max())
 
 
+def test_P22_the_penalty_has_the_unit_of_the_kernel(data, gram, distances):
+    """A kernel c times as large needs c times the penalty: L and φ change by √c, |L|² by c."""
+    X, y, new = data
+    K, N = gram(rbf, X), gram(rbf, new, X)
+    settings = {"kernel": "precomputed", "tol": 1e-10, "max_iter": 5000}
+    once, large = KernelPCCA(2, reg=0.01, **settings).fit(K, y), KernelPCCA(2, reg=0.07, **settings).fit(7 * K, y)
+    expected = distances(once, N)
+    assert_allclose(distances(large, 7 * N), expected, atol=1e-4 * expected.max())
+    assert_allclose(large.history_[-1], once.history_[-1], rtol=1e-8)
+    without = KernelPCCA(2, reg=0.01, **settings).fit(7 * K, y)  # no unit of its own: the same reg is another penalty
+    assert abs(without.history_[-1] - once.history_[-1]) > 1e-2 * abs(once.history_[-1])
+
+
 def slow_drml(T, Lam, K, y, reg):
     """The objective with d² = (k_i − k_j)ᵀTΛTᵀ(k_i − k_j), pair by pair."""
     similar, dissimilar = [], []

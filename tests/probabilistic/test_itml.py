@@ -106,6 +106,58 @@ def test_P13c_one_projection_solves_a_soft_pair(similar, gamma):
     assert_allclose(once.mahalanobis_, exact.mahalanobis_, rtol=1e-5, atol=1e-5)
 
 
+def weighed(pairs, **changes):
+    return Pairs(pairs.i, pairs.j, changes.pop("s", pairs.similarity), n=pairs.n_samples, **changes)
+
+
+def test_P13_a_weight_is_a_price_for_both_solvers(data):
+    """Cyclic projections and L-BFGS meet for weights and soft similarities; weight 0 and 2 are no pair and two."""
+    X, pairs, bounds = data
+    cyclic = ITML(bounds=bounds, solver="bregman", tol=1e-14, max_iter=20000)
+    s, w = np.array([1, 0.8, 1, 0, 0.3, 0]), np.array([2, 0.5, 1, 3, 1, 0.1])
+    for side in (weighed(pairs, weight=w), weighed(pairs, s=s, weight=w)):
+        exact = ITML(bounds=bounds, tol=1e-13).fit(X, side).mahalanobis_
+        assert_allclose(cyclic.fit(X, side).mahalanobis_, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+        assert np.abs(exact - cyclic.fit(X, pairs).mahalanobis_).max() > 1e-2 * np.abs(exact).max()
+    rows = [0, 0, 2, 3, 3, 5]
+    listed = Pairs(pairs.i[rows], pairs.j[rows], pairs.similarity[rows], n=len(X))
+    twice = cyclic.fit(X, listed).mahalanobis_
+    again = cyclic.fit(X, weighed(pairs, weight=[2, 0, 1, 2, 0, 1])).mahalanobis_
+    assert_allclose(again, twice, rtol=0, atol=1e-6 * np.abs(twice).max())
+
+
+@pytest.mark.parametrize("params", [{"gamma": np.inf, "solver": "bregman"}, {"online": "projection"}], ids=str)
+def test_P13_bounds_that_hold_exactly_cannot_weigh_pairs(data, params):
+    X, pairs, bounds = data
+    model = ITML(bounds=bounds, **params)
+    learn = model.partial_fit if "online" in params else model.fit
+    for changes in ({"weight": [1, 2, 1, 1, 1, 1]}, {"s": [1, 0.8, 1, 0, 0, 0]}):
+        with pytest.raises(ValueError, match=r"ITML\(.*\) .* cannot weigh them"):
+            learn(X, weighed(pairs, **changes))
+    few = Pairs(pairs.i[1:], pairs.j[1:], pairs.similarity[1:], n=len(X))
+    W = learn(X, weighed(pairs, weight=[0, 2, 2, 2, 2, 2])).mahalanobis_
+    fresh = ITML(bounds=bounds, **params)
+    again = (fresh.partial_fit if "online" in params else fresh.fit)(X, few).mahalanobis_
+    assert_allclose(W, again, rtol=0, atol=1e-12 * np.abs(W).max())
+
+
+def test_P14_the_weight_of_a_pair_multiplies_the_step(data):
+    """Weight 0 is no step; a soft pair takes one step as similar, then one as dissimilar."""
+    X, pairs, bounds = data
+
+    def stream(side, eta=0.1):
+        return ITML(bounds=bounds, eta=eta).partial_fit(X, side).mahalanobis_
+
+    assert_allclose(stream(weighed(pairs, weight=np.full(6, 3.0))), stream(pairs, eta=0.3), rtol=1e-12, atol=1e-12)
+    few = Pairs(pairs.i[1:], pairs.j[1:], pairs.similarity[1:], n=len(X))
+    assert_allclose(stream(weighed(pairs, weight=[0, 1, 1, 1, 1, 1])), stream(few), rtol=0, atol=0)
+    soft = stream(weighed(pairs, s=[0.7, 1, 1, 0, 0, 0]))
+    i, j = np.r_[pairs.i[:1], pairs.i], np.r_[pairs.j[:1], pairs.j]
+    split = Pairs(i, j, [1, 0, 1, 1, 0, 0, 0], n=len(X), weight=[0.7, 0.3, 1, 1, 1, 1, 1])
+    assert_allclose(soft, stream(split), rtol=0, atol=0)
+    assert np.abs(soft - stream(pairs)).max() > 1e-6
+
+
 def test_P13d_the_problem_has_no_preferred_coordinates(data):
     X, pairs, bounds = data
     rng = np.random.default_rng(2)

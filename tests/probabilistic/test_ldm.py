@@ -156,13 +156,34 @@ def test_near_neighbours_are_a_part_of_the_sum(data, numeric_gradient):
 
 def test_pairs_are_gathered_around_their_anchors():
     i, j, s = np.array([0, 0, 2, 4]), np.array([1, 2, 3, 5]), np.array([True, False, True, True])
-    anchors, index, is_hit = pair_neighbors(i, j, s)
+    anchors, index, is_hit, weight = pair_neighbors(i, j, s, np.arange(1.0, len(i) + 1))
     assert anchors.tolist() == [0, 2]  # the only points with both kinds
-    assert [sorted(zip(r, h, strict=True)) for r, h in zip(index.tolist(), is_hit.tolist(), strict=True)] == [
-        [(1, True), (2, False)],
-        [(0, False), (3, True)],
+    rows = zip(index.tolist(), is_hit.tolist(), weight.tolist(), strict=True)
+    assert [sorted(zip(*row, strict=True)) for row in rows] == [
+        [(1, True, 1.0), (2, False, 2.0)],
+        [(0, False, 2.0), (3, True, 3.0)],
     ]
     assert_allclose(pair_features(np.array([[1.0, 2.0], [4.0, 0.0]]), [0], [1]), [[9.0, 4.0]])
+
+
+def test_weights_multiply_the_exponentials(data, numeric_gradient):
+    """Σ_j s w exp(−d) / Σ_j w exp(−d) for pairs of similarity s and weight w, and its gradient; both solvers."""
+    Y, y = data
+    rng = np.random.default_rng(3)
+    i, j = np.triu_indices(len(Y), 1)
+    s, w = np.where(rng.random(len(i)) < 0.3, rng.random(len(i)), y[i] == y[j]), rng.choice([0.0, 0.2, 1, 3], len(i))
+    terms, lam, pairs = [], rng.uniform(0, 2, 3), Pairs(i, j, s, n=len(Y), weight=w)
+    for a in range(len(Y)):
+        mine = (i == a) | (j == a)
+        near, far = np.sum((w * s)[mine]), np.sum((w * (1 - s))[mine])
+        if near > 0 and far > 0:
+            e = w[mine] * np.exp(-((Y[i[mine]] - Y[j[mine]]) ** 2) @ lam)
+            terms.append(np.log(np.sum(s[mine] * e) / np.sum(e)))
+    f = LDM(reg=0.0)._objective(Y, pairs)
+    assert_allclose(f(lam)[0], -np.mean(terms), rtol=1e-12)
+    assert_allclose(f(lam)[1], numeric_gradient(lambda l: f(l)[0], lam), rtol=1e-6, atol=1e-9)
+    direct, bounded = (LDM(solver=k, reg=1e-2, tol=1e-11, max_iter=2000).fit(Y, pairs) for k in ("lbfgs", "mm"))
+    assert_allclose(bounded.history_[-1], direct.history_[-1], rtol=1e-8)
 
 
 def test_pairs_without_a_common_sample_are_refused(data):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.spatial.distance import pdist
+from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from isometry import DCA, RCA, Chunklets, Covariance, Euclidean, FisherML, Labels, TraceSDP
@@ -322,6 +324,28 @@ def test_M07f_gevp_has_the_largest_determinant_ratio(data, rng):
     for _ in range(1000):
         R = np.linalg.qr(rng.standard_normal((4, 2)))[0].T @ root
         assert ratio(R) <= best + 1e-10
+
+
+@pytest.mark.parametrize("offset", [1e4, 1.7e9])
+@pytest.mark.parametrize("algorithm", ["gevp", "hoi"])
+def test_dca_of_three_classes_has_two_components_wherever_the_data_are(algorithm, offset):
+    """Three means span two dimensions. The unscaled features of wine have cond(C_w) near 1e8, hence 1e-6."""
+    X, y = load_wine(return_X_y=True)
+    X = np.round(64 * X) / 64  # so that adding the offset is exact
+    near, far = DCA(algorithm=algorithm).fit(X, y), DCA(algorithm=algorithm).fit(X + offset, y)
+    assert len(far.components_) == len(near.components_) == 2
+    assert_allclose(pdist(X @ far.components_.T), pdist(X @ near.components_.T), rtol=1e-6)
+
+
+def test_dca_has_no_more_components_than_its_links_allow(blobs):
+    """One link: one direction, also where two features nearly agree and rounding is divided by their difference."""
+    X, y = blobs
+    links = np.zeros((3, 3), dtype=bool)
+    links[0, 1] = True
+    for seed in range(5):
+        twin = X[:, :1] + 1e-3 * np.random.default_rng(seed).standard_normal((len(X), 1))
+        learner = DCA(reg=0).fit(np.c_[X, twin], Chunklets(y, negative_links=links))
+        assert len(learner.components_) == 1
 
 
 def test_M07_negative_links_choose_the_pairs(data):

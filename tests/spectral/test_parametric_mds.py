@@ -144,6 +144,11 @@ def test_radial_basis_descends_stress_plus_ridge():
     assert all(f(model.coef_ + 1e-3 * rng.standard_normal((2, 6))) > f(model.coef_) for _ in range(30))
 
 
+def test_targets_of_weight_zero_are_no_targets():
+    with pytest.raises(ValueError, match="needs pairs with a target; y holds none"):
+        ParametricMDS().fit(np.eye(3), Pairs([0, 1], [1, 2], target=[1.0, 2.0], n=3, weight=[0, 0]))
+
+
 def test_M03_target_distances_equal_the_conic_solver():
     """The second side information of the trace-normalised programme: a distance for each pair."""
     X, _ = problem(11)
