@@ -1,6 +1,7 @@
 """The command line: list, info, compare, fit, transform, train.
 
-Exit codes: 0 done, 1 failed at run time, 2 wrong usage (unknown method, missing file or column), 130 interrupted.
+Exit codes: 0 done, 1 failed at run time, 2 wrong usage (unknown method, missing file or column), 130 interrupted,
+143 terminated.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +17,16 @@ from isometry.cli.inputs import (
     Single,
     Target,
     Usage,
+    check_apart,
     check_outputs,
     configured,
     find_method,
     frame,
+    is_stdout,
     read_file,
     usage,
 )
-from isometry.cli.outputs import plain, printer
+from isometry.cli.outputs import plain, printer, say
 
 
 @app.command()
@@ -45,6 +48,7 @@ def fit(
 
     from isometry.io import save
 
+    check_apart({"--out": out}, {"the table": file})
     row = find_method(method)
     if row.kind != "estimator":
         raise Usage(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
@@ -68,7 +72,7 @@ def fit(
 def transform(
     model: Annotated[Path, typer.Argument(help="file written by fit or compare --save", show_default=False)],
     file: File,
-    out: Annotated[Path, typer.Option("--out", "-o", help="csv, tsv, parquet, npy or npz file to write")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="csv, tsv, parquet, npy or npz file to write; - prints csv")],
     target: Annotated[str | None, typer.Option("--target", "-y", help="column to carry along unchanged")] = None,
     drop: Drop = None,
     key: Key = None,
@@ -77,15 +81,21 @@ def transform(
     """Map rows into the space where the learned distance is Euclidean."""
     from isometry.io import load, write_table
 
+    check_apart({"--out": out}, {"the table": file, "the model": model})
     with usage(FileNotFoundError, IsADirectoryError, ValueError):
         metric = load(model)
     known = getattr(metric, "feature_names_in_", None)
     table = read_file(file, target, drop, key, float32, features=None if known is None else list(known))
-    check_outputs(out, table=True)
+    if not is_stdout(out):
+        check_outputs(out, table=True)
     if table.X.shape[1] != metric.n_features_in_:
         raise Usage(
             f"{model} was fitted on {metric.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"
         )
     Z = metric.transform(frame(table) if known is not None else table.X)
-    write_table(out, Z, y=table.y, target=table.target_name or "y")
-    printer().print(f"{len(Z)} rows, {Z.shape[1]} dimensions: {plain(out)}")
+    write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")
+    done = f"{len(Z)} rows, {Z.shape[1]} dimensions"
+    if is_stdout(out):
+        say(done)
+    else:
+        printer().print(f"{done}: {plain(out)}")

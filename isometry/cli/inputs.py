@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from isometry.io import Table
     from isometry.registry import Method
 
+STDOUT = "-"
 EMBEDDED = {"wine": "cultivar", "iris": "species", "breast_cancer": "diagnosis", "digits": "digit"}  # and labels
 
 File = Annotated[Path, typer.Argument(help="csv, tsv, parquet, npy or npz file", show_default=False)]
@@ -120,11 +121,32 @@ def check_outputs(path: Path | None, *, table: bool = False) -> None:
 
     if path is None:
         return
+    if str(path) == STDOUT:
+        raise Usage("this cannot be written to standard output: give the name of a file")
     with usage(OSError, TableError), contextlib.suppress(_Rehearsed):
         if table:
             table_format(path)
         with replacing(path):
             raise _Rehearsed
+
+
+def check_apart(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
+    """Refuse an output that is an input or another output, under whatever name: one of the two would be lost."""
+    from isometry.core.files import same_file
+
+    read = [(what, path) for what, path in inputs.items() if path is not None]
+    written = [(option, path) for option, path in outputs.items() if path is not None and not is_stdout(path)]
+    for k, (option, path) in enumerate(written):
+        for what, other in read:
+            if same_file(path, other):
+                raise Usage(f"{option} {path} is {what} itself ({other}), which would be lost: give another name")
+        for what, other in written[:k]:
+            if same_file(path, other):
+                raise Usage(f"{option} and {what} are one file ({path}): give two names")
+
+
+def is_stdout(path: Path) -> bool:
+    return str(path) in (STDOUT, "/dev/stdout")
 
 
 class _Rehearsed(Exception):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isometry.cli.app import app
-from isometry.cli.inputs import Drop, File, Key, Seed, Target, Usage, draw_sample, frame, read_file, usage
+from isometry.cli.inputs import Drop, File, Key, Seed, Target, Usage, check_apart, draw_sample, frame, read_file, usage
 from isometry.cli.outputs import interval_text, make_table, plain, printer
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ def train(
 
     The same command goes on where it was stopped, whatever stopped it, and ends as if it had not been.
     """
+    from isometry.cli.run_folder import RunFolder
+
+    check_apart({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
     if target is None and file.is_file() and file.suffix.lower() != ".npz":
         raise Usage(f"training needs labels: name their column in {file} with --target")
     table = read_file(file, target, drop, key, float32=True)

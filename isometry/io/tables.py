@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -94,17 +94,17 @@ def read_table(
 
 
 def write_table(
-    path: str | os.PathLike,
+    path: str | os.PathLike | TextIO,
     Z: np.ndarray,
     columns: Sequence[str] | None = None,
     *,
     y: Any = None,
     target: str = "y",
-) -> Path:
+) -> Path | None:
     """Write rows ``Z`` (n, p), with labels ``y`` if given, in the format that the ending of ``path`` names.
 
     The columns are called z0, z1, … unless ``columns`` says otherwise; text formats get enough digits to read back the
-    same numbers. An older file is replaced only by a complete one.
+    same numbers. An older file is replaced only by a complete one. An open text file, such as ``sys.stdout``, gets csv.
     """
     Z = np.asarray(Z)
     if Z.ndim != 2:
@@ -116,6 +116,9 @@ def write_table(
         raise ValueError(f"Z has {len(Z)} rows but y has {len(y)} labels")
     if y is not None and target in columns:
         raise ValueError(f"{target!r} is the name of a column of Z and of the labels: choose another `target`")
+    if not isinstance(path, (str, os.PathLike)):
+        _write_frame(path, ".csv", Z, columns, y, target)
+        return None
     suffix = table_format(Path(path))[1]
     if suffix == ".npy" and y is not None:
         raise ValueError("an npy file holds one array and no labels: write npz, csv or parquet instead")
@@ -130,7 +133,7 @@ def write_table(
     return Path(path)
 
 
-def _write_frame(path: Path, suffix: str, Z: np.ndarray, columns: list[str], y: Any, target: str) -> None:
+def _write_frame(path: Path | TextIO, suffix: str, Z: np.ndarray, columns: list[str], y: Any, target: str) -> None:
     pd = _import("pandas")
     frame = pd.DataFrame(Z, columns=columns)
     if y is not None:

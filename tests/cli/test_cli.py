@@ -6,9 +6,12 @@ import inspect
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
+import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -300,3 +303,216 @@ def test_starts_fast_and_names_what_is_missing():
     done = subprocess.run([sys.executable, "-c", missing], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr == 'the isometry command needs typer: pip install "isometry[cli]"\n'
+
+
+# ------------------------------------------------------------------------------------------------ nothing is destroyed
+
+
+@pytest.fixture
+def fitted(folder, tmp_path):
+    """A folder of its own with a table, a model, and other names for both."""
+    (tmp_path / "t.csv").write_bytes((folder / "t.csv").read_bytes())
+    run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link.csv").symlink_to("t.csv")
+    os.link(tmp_path / "t.csv", tmp_path / "hard.csv")
+    os.link(tmp_path / "m", tmp_path / "hard_m.csv")
+    (tmp_path / "link_m.csv").symlink_to("m")
+    return tmp_path
+
+
+@pytest.mark.parametrize("out", ["t.csv", "./t.csv", "sub/../t.csv", "link.csv", "hard.csv"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fit", "RCA", "t.csv", "-y", "kind", "-o"],
+        ["transform", "m", "t.csv", "-o"],
+        ["compare", "t.csv", "-y", "kind", "--methods", "RCA", "--folds", "2", "--save"],
+    ],
+    ids=lambda c: c[0],
+)
+def test_an_output_that_is_the_table_is_refused(command, out, fitted, monkeypatch):
+    monkeypatch.chdir(fitted)
+    before = {f.name: f.read_bytes() for f in fitted.iterdir() if f.is_file()}
+    assert f"{Path(out)} is the table itself" in run(*command, out, code=2)
+    assert {f.name: f.read_bytes() for f in fitted.iterdir() if f.is_file()} == before
+
+
+@pytest.mark.parametrize("out", ["hard_m.csv", "link_m.csv", "sub/../link_m.csv"])
+def test_transform_does_not_replace_its_model(out, fitted, monkeypatch):
+    monkeypatch.chdir(fitted)
+    before = (fitted / "m").read_bytes()
+    assert "is the model itself" in run("transform", "m", "t.csv", "-o", out, code=2)
+    assert (fitted / "m").read_bytes() == before and (fitted / out).read_bytes() == before
+
+
+@pytest.mark.parametrize("save, report", [("r.html", "r.html"), ("r/index.html", "r"), ("s/../r.html", "r.html")])
+def test_report_and_model_need_two_names(save, report, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r").mkdir()
+    (tmp_path / "s").mkdir()
+    options = ["-y", "kind", "--methods", "RCA", "--folds", 2, "--save", save, "--report", report]
+    assert "are one file" in run("compare", folder / "t.csv", *options, code=2)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes with names")
+def test_pipes_and_devices_are_not_replaced(fitted):
+    os.mkfifo(fitted / "pipe.csv")
+    (fitted / "to_null").symlink_to("/dev/null")
+    for out in ("pipe.csv", "to_null"):
+        assert "pipe or device" in run("fit", "RCA", fitted / "t.csv", "-y", "kind", "-o", fitted / out, code=2)
+    assert "pipe or device" in run("transform", fitted / "m", fitted / "t.csv", "-o", fitted / "pipe.csv", code=2)
+    assert stat.S_ISFIFO((fitted / "pipe.csv").stat().st_mode) and stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert "standard output" in run("fit", "RCA", fitted / "t.csv", "-y", "kind", "-o", "-", code=2)
+
+
+@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+def test_transform_prints_csv(out, fitted):
+    done = shell("transform", fitted / "m", fitted / "t.csv", "-y", "kind", "-o", out, cwd=fitted)
+    assert done.returncode == 0 and done.stderr == "60 rows, 4 dimensions\n"
+    run("transform", fitted / "m", fitted / "t.csv", "-y", "kind", "-o", fitted / "z.csv")
+    assert done.stdout == (fitted / "z.csv").read_text() and not (fitted / "-").exists()
+
+
+def test_a_report_that_fails_does_not_lose_the_model(folder, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("isometry.report.html.write_report", fail)
+    options = [
+        "-y",
+        "kind",
+        "--methods",
+        "RCA",
+        "--folds",
+        2,
+        "--save",
+        tmp_path / "m",
+        "--report",
+        tmp_path / "r.html",
+    ]
+    done = CliRunner().invoke(app, list(map(str, ["compare", folder / "t.csv", *options])))
+    assert done.exit_code == 1 and "error: no space left" in done.stderr and "Euclidean" in done.stdout
+    assert f"fitted on all rows: {tmp_path / 'm'}" in done.stdout and load(tmp_path / "m") is not None
+
+
+def test_a_model_that_cannot_be_saved_does_not_lose_the_report(folder, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("isometry.io.save", fail)
+    options = [
+        "-y",
+        "kind",
+        "--methods",
+        "RCA",
+        "--folds",
+        2,
+        "--save",
+        tmp_path / "m",
+        "--report",
+        tmp_path / "r.html",
+    ]
+    done = CliRunner().invoke(app, list(map(str, ["compare", folder / "t.csv", *options])))
+    assert done.exit_code == 1 and "error: no space left" in done.stderr and "saved" not in done.stdout
+    assert "Euclidean" in done.stdout and (tmp_path / "r.html").exists()
+
+
+def test_compare_fails_where_every_metric_failed(folder, monkeypatch):
+    from isometry.spectral.euclidean import Euclidean
+    from isometry.spectral.rca import RCA
+
+    def fail(*_, **__):
+        raise ValueError("nothing works today")
+
+    for learner in (Euclidean, RCA):
+        monkeypatch.setattr(learner, "fit", fail)
+    monkeypatch.setattr("isometry.spectral.covariance.Covariance.fit", fail)
+    error = run("compare", folder / "t.csv", "-y", "kind", "--methods", "RCA", "--folds", 2, code=1)
+    assert "every metric failed, Euclidean included" in error
+
+
+def test_train_does_not_write_over_its_table(folder, tmp_path):
+    (tmp_path / "settings.json").write_text("{}")
+    (tmp_path / "history.csv").write_bytes((folder / "t.csv").read_bytes())
+    error = run("train", tmp_path / "history.csv", "-y", "kind", "-o", tmp_path, "--fresh", code=2)
+    assert "is the table itself" in error
+    assert (tmp_path / "history.csv").read_bytes() == (folder / "t.csv").read_bytes()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_termination_removes_half_written_files(fitted):
+    code = """
+import sys, time
+from isometry.cli.app import main
+from isometry.cli import app
+import isometry.io.store as store
+
+def write(path, *_):
+    path.write_bytes(b"half")
+    print("writing", flush=True)
+    time.sleep(60)
+
+store.write_tensors = write
+main()
+"""
+    before = sorted(os.listdir(fitted)), (fitted / "m").read_bytes()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "fit", "RCA", "t.csv", "-y", "kind", "-o", "m"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=fitted,
+    )
+    try:
+        assert process.stdout.readline() == "writing\n"
+        assert len(os.listdir(fitted)) == len(before[0]) + 1
+        process.terminate()
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 143 and error == ""
+    assert (sorted(os.listdir(fitted)), (fitted / "m").read_bytes()) == before
+
+
+# ------------------------------------------------------------------------------------------------ names in the terminal
+
+
+HARMFUL = "\x1b]0;gotcha\x07\x1b[31m:smile:[bold]\u202eabc\x9b2J"
+
+
+def is_harmless(text):
+    return not any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in text.replace("\n", ""))
+
+
+def test_harmful_names_do_not_reach_the_terminal(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv").rename(columns={"kind": HARMFUL})
+    frame.to_parquet(tmp_path / "t.parquet")
+    out = run("compare", tmp_path / "t.parquet", "-y", HARMFUL, "--methods", "RCA", "--folds", 2)
+    assert is_harmless(out) and ":smile:[bold]" in out and "\\x1b]0;gotcha\\x07" in out
+    error = run("compare", tmp_path / "t.parquet", "-y", "nothing", code=2)
+    assert is_harmless(error) and ":smile:[bold]" in error
+    error = run("fit", "RCA", tmp_path / "t.parquet", "-y", "p", "-o", tmp_path / "m", code=2)
+    assert is_harmless(error)
+    frame.assign(**{"note" + HARMFUL: "x"}).to_parquet(tmp_path / "u.parquet")
+    error = run("fit", "RCA", tmp_path / "u.parquet", "-y", HARMFUL, "-o", tmp_path / "m", code=2)
+    assert is_harmless(error) and "note" in error
+
+
+def test_harmful_text_of_a_file_does_not_reach_the_terminal(folder, tmp_path):
+    from safetensors.numpy import save_file
+
+    metadata = {"format": "isometry", "format_version": HARMFUL, "versions": HARMFUL}
+    save_file({"x": np.ones(2)}, tmp_path / "m", metadata=metadata)
+    error = run("transform", tmp_path / "m", folder / "t.csv", "-o", tmp_path / "z.csv", code=2)
+    assert is_harmless(error) and ":smile:[bold]" in error
+
+
+def test_names_that_cannot_be_printed(folder, tmp_path):
+    strange = tmp_path / os.fsdecode(b"t\xff.csv")
+    try:
+        strange.write_bytes((folder / "t.csv").read_bytes())
+    except OSError:
+        pytest.skip("this file system has no such names")
+    done = shell("fit", "RCA", strange, "-y", "nothing", "-o", tmp_path / "m")
+    assert done.returncode == 2 and "Traceback" not in done.stderr and "nothing" in done.stderr
