@@ -13,6 +13,8 @@ import typer
 from isometry.cli.app import app
 from isometry.cli.inputs import (
     EMBEDDED,
+    Decimal,
+    Delimiter,
     Drop,
     Key,
     Seed,
@@ -61,6 +63,8 @@ def compare(
     sample: Annotated[int | None, typer.Option(help="compare on this many rows, drawn evenly from the classes")] = None,
     drop: Drop = None,
     key: Key = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     float32: Single = False,
     report: Annotated[Path | None, typer.Option(help="folder or .html file for the report page")] = None,
     save: Annotated[Path | None, typer.Option(help="file for the best metric, fitted on all rows")] = None,
@@ -74,7 +78,7 @@ def compare(
     table = (
         load_embedded(str(file or "wine"), target)
         if embedded
-        else read_file(cast(Path, file), target, drop, key, float32)
+        else read_file(cast(Path, file), target, drop, key, float32, delimiter=delimiter, decimal=decimal)
     )
     if table.y is None:
         raise Usage(f"a comparison needs labels: {file} holds no array y; name it with --target")

@@ -10,6 +10,8 @@ import typer
 
 from isometry.cli.app import app
 from isometry.cli.inputs import (
+    Decimal,
+    Delimiter,
     Drop,
     File,
     Key,
@@ -40,6 +42,8 @@ def fit(
     seed: Seed = 0,
     drop: Drop = None,
     key: Key = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     float32: Single = False,
 ) -> None:
     """Fit one metric on a whole table and save it, together with the scaling of the features."""
@@ -53,7 +57,7 @@ def fit(
     if row.kind != "estimator":
         raise Usage(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
     learner = configured(row, set_ or [], seed)
-    table = read_file(file, target, drop, key, float32)
+    table = read_file(file, target, drop, key, float32, delimiter=delimiter, decimal=decimal)
     check_outputs(out)
     model = learner if no_scale else make_pipeline(StandardScaler(), learner)
     X = frame(table)
@@ -76,6 +80,8 @@ def transform(
     target: Annotated[str | None, typer.Option("--target", "-y", help="column to carry along unchanged")] = None,
     drop: Drop = None,
     key: Key = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     float32: Single = False,
 ) -> None:
     """Map rows into the space where the learned distance is Euclidean."""
@@ -85,7 +91,16 @@ def transform(
     with usage(FileNotFoundError, IsADirectoryError, ValueError):
         metric = load(model)
     known = getattr(metric, "feature_names_in_", None)
-    table = read_file(file, target, drop, key, float32, features=None if known is None else list(known))
+    table = read_file(
+        file,
+        target,
+        drop,
+        key,
+        float32,
+        features=None if known is None else list(known),
+        delimiter=delimiter,
+        decimal=decimal,
+    )
     if not is_stdout(out):
         check_outputs(out, table=True)
     if table.X.shape[1] != metric.n_features_in_:

@@ -22,6 +22,8 @@ File = Annotated[Path, typer.Argument(help="csv, tsv, parquet, npy or npz file",
 Target = Annotated[str | None, typer.Option("--target", "-y", help="column of labels; in npz the array `y` by default")]
 Drop = Annotated[str | None, typer.Option(help="columns to leave out, separated by commas")]
 Key = Annotated[str | None, typer.Option(help="array of features in an npz file, `X` by default")]
+Delimiter = Annotated[str | None, typer.Option(help="sign between cells of a text table, e.g. ; or tab")]
+Decimal = Annotated[str | None, typer.Option(help="sign before the fraction of numbers in a text table: . or ,")]
 Seed = Annotated[int, typer.Option(help="seed of everything random")]
 Single = Annotated[bool, typer.Option("--float32", help="work in 32 bits: half the memory, for large embeddings")]
 
@@ -46,13 +48,32 @@ def find_method(name: str) -> Method:
         return get(name)
 
 
-def read_file(file: Path, target, drop: str | None, key, float32: bool, features: list[str] | None = None) -> Table:
+def read_file(
+    file: Path,
+    target: str | None,
+    drop: str | None,
+    key: str | None,
+    float32: bool,
+    features: list[str] | None = None,
+    *,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+) -> Table:
+    import csv
+
     from isometry.io import TableError, read_table
 
-    dropped = [c.strip() for c in drop.split(",")] if drop else None
+    names = next(csv.reader([drop], skipinitialspace=True)) if drop else []  # a name with a comma may be quoted
     with usage(FileNotFoundError, IsADirectoryError, TableError):
         return read_table(
-            file, target, drop=dropped, features=features, key=key, dtype="float32" if float32 else "float64"
+            file,
+            target,
+            drop=[c.strip() for c in names],
+            features=features,
+            key=key,
+            dtype="float32" if float32 else "float64",
+            delimiter=delimiter,
+            decimal=decimal,
         )
 
 

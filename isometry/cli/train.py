@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isometry.cli.app import app
-from isometry.cli.inputs import Drop, File, Key, Seed, Target, Usage, check_apart, draw_sample, frame, read_file, usage
+from isometry.cli.inputs import (
+    Decimal,
+    Delimiter,
+    Drop,
+    File,
+    Key,
+    Seed,
+    Target,
+    Usage,
+    check_apart,
+    draw_sample,
+    frame,
+    read_file,
+    usage,
+)
 from isometry.cli.outputs import interval_text, make_table, plain, printer
 
 if TYPE_CHECKING:
@@ -56,6 +70,8 @@ def train(
     seed: Seed = 0,
     drop: Drop = None,
     key: Key = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="go on where a run in this folder stopped, or train anew")
     ] = True,
@@ -69,7 +85,7 @@ def train(
     check_apart({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
     if target is None and file.is_file() and file.suffix.lower() != ".npz":
         raise Usage(f"training needs labels: name their column in {file} with --target")
-    table = read_file(file, target, drop, key, float32=True)
+    table = read_file(file, target, drop, key, float32=True, delimiter=delimiter, decimal=decimal)
     if table.y is None:
         raise Usage(f"training needs labels: name their column in {file} with --target")
     if sample is not None:

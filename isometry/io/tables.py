@@ -9,14 +9,20 @@ they are whole numbers, bool or text otherwise.
 
 from __future__ import annotations
 
+import csv
 import difflib
+import lzma
 import os
+import re
+import shlex
 import warnings
 import zipfile
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -30,7 +36,13 @@ __all__ = ["Table", "TableError", "read_table", "write_table"]
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
 NUMPY = (".npy", ".npz")
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst")  # for text only
+OTHER_SEPARATORS = (";", "\t", "|")
+DATE = r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T].*)?\s*"
+COMMA_NUMBER = r"\s*[+-]?\d*(,\d+)?([eE][+-]?\d+)?\s*"
+LARGEST = 2**63 - 1  # of int64
+TEXT_ERRORS = (UnicodeDecodeError, OSError, EOFError, csv.Error, zlib.error, lzma.LZMAError)
+EXACT = 2**53  # below it float64 holds every whole number
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "zstandard"}  # text only; and what opens it
 SHOWN = 8  # names listed in an error message
 NAMES = "feature_names"
 CLASSES = "classes"
@@ -59,6 +71,8 @@ def read_table(
     features: str | Sequence[str] | None = None,
     key: str | None = None,
     dtype: Any = np.float64,
+    delimiter: str | None = None,
+    decimal: str | None = None,
 ) -> Table:
     """Read a table and check that it can be learned from.
 
@@ -70,6 +84,10 @@ def read_table(
     features : columns to use, in this order; all but ``target`` by default
     key : the array of features in an npz file; ``"X"`` by default, or the only two-dimensional one
     dtype : of X, float64 or float32
+    delimiter : between the cells of a text table; by default what the file's ending says, or semicolon, tab or bar if
+        the header has one of these and nothing else
+    decimal : sign before the fraction of numbers in a text table; by default a point, or a comma where semicolons
+        separate cells and all text in a column looks like 1,5
 
     Notes
     -----
@@ -89,7 +107,7 @@ def read_table(
         elif suffix in PARQUET:
             frame = _read_parquet(path)
         else:
-            frame = _read_text(path, SEPARATORS[suffix], target)
+            frame = _read_text(path, SEPARATORS[suffix], target, delimiter, decimal)
     return _make_table(frame, name, target, _as_list(drop) or [], _as_list(features), np.dtype(dtype))
 
 
@@ -177,23 +195,93 @@ def _check_file(path: Path) -> None:
         raise TableError(f"{path} is empty")
 
 
-def _read_text(path: Path, separator: str, target: str | None) -> pd.DataFrame:
+def _read_text(
+    path: Path, separator: str, target: str | None, delimiter: str | None, decimal: str | None
+) -> pd.DataFrame:
     pd = _import("pandas")
-    options: dict[str, Any] = {"sep": separator}
+    options: dict[str, Any] = {"sep": _delimiter(delimiter or separator), "decimal": _decimal(decimal or ".")}
     if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):  # later versions always read the nearest number
         options["float_precision"] = "round_trip"
-    try:
-        header = pd.read_csv(path, nrows=0, **options)
-        if len(header.columns) == 1 and ";" in str(header.columns[0]):  # the csv of countries with a decimal comma
-            options["sep"] = ";"
-            header = pd.read_csv(path, nrows=0, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # cells would be lost
+        try:
+            names = _header(path, options["sep"])
+            if delimiter is None and len(names) == 1:
+                options["sep"] = next((s for s in OTHER_SEPARATORS if s in names[0]), options["sep"])
+                names = _header(path, options["sep"])
+            _refuse_repeats(path.name, [c for c in names if c])
+            frame = _read_cells(path, target, options)
+            if decimal is None and options["sep"] == ";" and _with_decimal_commas(frame, target):
+                options["decimal"] = ","
+                frame = _read_cells(path, target, options)
+        except pd.errors.ParserWarning as error:
+            raise TableError(
+                f"{path}: rows have more cells than the header has names ({len(names)}), so that it is not known which "
+                "name belongs to which cell. Give every column a name, also one of row numbers, or say what separates "
+                "the cells: --delimiter"
+            ) from error
+        except TEXT_ERRORS + (pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+            raise TableError(f"{path} cannot be read as a text table: {error}") from error
+    if options["decimal"] == "," and decimal is None:
+        warnings.warn(
+            "numbers are read with a decimal comma, 1,5 as one and a half; otherwise give `decimal` (--decimal)",
+            UserWarning,
+            stacklevel=3,
+        )
+    return frame
+
+
+def _delimiter(text: str) -> str:
+    """The sign itself; a space stands for any number of them."""
+    text = {"\\t": "\t", "tab": "\t", " ": r"\s+"}.get(text, text)
+    if len(text) != 1 and text != r"\s+":
+        raise TableError(f"delimiter {text!r} must be one sign, such as ; or , or | or tab")
+    return text
+
+
+def _decimal(text: str) -> str:
+    if text not in (".", ","):
+        raise TableError(f"decimal {text!r} must be . or ,")
+    return text
+
+
+def _header(path: Path, separator: str) -> list[str]:
+    """The names as they stand in the file: pandas would give names that come twice a number."""
+    with _open_text(path) as file:
+        if separator == r"\s+":
+            return next((line.split() for line in file if line.strip()), [])
+        return next((row for row in csv.reader(file, delimiter=separator) if row), [])
+
+
+def _open_text(path: Path) -> IO[str]:
+    options: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "newline": ""}
+    suffix = path.suffix.lower()
+    if suffix not in COMPRESSED:
+        return open(path, **options)
+    return _import(COMPRESSED[suffix]).open(path, **options)
+
+
+def _read_cells(path: Path, target: str | None, options: dict[str, Any]) -> pd.DataFrame:
+    options = {**options, "keep_default_na": False, "index_col": False}
+    frame = _import("pandas").read_csv(path, na_values=sorted(MISSING), **options)
+    if target in frame.columns and frame[target].isna().any():
         # "NA" and "None" are gaps among numbers but may well be names of classes
-        gaps = {c: [""] if c == target else sorted(MISSING) for c in header.columns}
-        return pd.read_csv(path, keep_default_na=False, na_values=gaps, **options)
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError, OSError, EOFError) as error:
-        raise TableError(f"{path} cannot be read as a text table: {error}") from error
+        frame[target] = _import("pandas").read_csv(path, na_values=[""], usecols=[target], **options)[target]
+    return frame
 
 
+def _with_decimal_commas(frame: pd.DataFrame, target: str | None) -> bool:
+    """Whether a column of text holds numbers such as 1,5 and nothing else."""
+    for c, kind in frame.dtypes.items():
+        if c == target or _import("pandas").api.types.is_numeric_dtype(kind):
+            continue
+        cells = frame[c].dropna().astype(str)
+        if cells.str.fullmatch(COMMA_NUMBER).all() and cells.str.contains(",").any():
+            return True
+    return False
+
+
+_OTHER_LABELS = "Write the labels as text, such as c17, or choose another column"
 MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A", "?"})
 
 
@@ -224,6 +312,11 @@ def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.Dat
     frame = _frame_of(path, X, arrays.get(NAMES))
     if target is None:
         target = "y" if "y" in arrays else None
+    if target is not None and target in arrays and target in frame.columns:
+        raise TableError(
+            f"{path}: {target!r} is the name of an array, which would be the labels, and of a feature in "
+            f"`{NAMES}`: rename one of them"
+        )
     if target is not None and target not in frame.columns:
         if target not in arrays:
             raise TableError(_unknown(target, [*arrays, *frame.columns], f"{path} has no labels", "target"))
@@ -263,35 +356,53 @@ def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.nd
 def _make_table(frame, name: str, target, drop: list[str], features: list[str] | None, dtype: np.dtype) -> Table:
     frame = frame.rename(columns=str)
     columns = list(frame.columns)
-    twice = sorted({c for c in columns if columns.count(c) > 1})
-    if twice:
-        raise TableError(f"{name} has several columns called {_listing(twice)}: rename them")
+    _refuse_repeats(name, columns)
+    known, dropped = set(columns), set(drop)
     if len(frame) == 0:
         raise TableError(f"{name} has columns {_listing(columns)} but no rows")
     for wanted, what in (([] if target is None else [target], "target"), (drop, "drop"), (features or [], "features")):
         for c in wanted:
-            if c not in columns:
+            if c not in known:
                 raise TableError(_unknown(c, columns, f"{name} has no column", what))
     y = None if target is None else _as_labels(frame[target], target)
-    chosen = [c for c in features or _without_index(frame, columns) if c != target and c not in drop]
+    rest = [c for c in features or columns if c != target and c not in dropped]
+    chosen = rest if features else _without_index(frame, rest)
     if not chosen:
         raise TableError(f"{name} has no feature column left: the columns are {_listing(columns)}")
     numbers = _expand(frame[chosen])
     return Table(_as_numbers(numbers, name, dtype), y, list(numbers.columns), target, name)
 
 
+def _refuse_repeats(name: str, columns: list[str]) -> None:
+    twice = sorted(c for c, count in Counter(columns).items() if count > 1)
+    if twice:
+        raise TableError(f"{name} has several columns called {_listing(twice)}: rename them")
+
+
 def _without_index(frame, columns: list[str]) -> list[str]:
     """The columns without the row numbers that DataFrame.to_csv writes: in sorted data they give the class away."""
-    first = columns[0]
-    if not (first.startswith("Unnamed: 0") and np.array_equal(frame[first], np.arange(len(frame)))):
-        return columns
-    warnings.warn("the first column has no name and counts the rows: it is left out", UserWarning, stacklevel=4)
-    return columns[1:]
+    unnamed = [c for c in columns if re.fullmatch(r"Unnamed: \d+(\.\d+)?", c)]
+    if unnamed and unnamed[0] == frame.columns[0] and _counts_rows(frame[unnamed[0]]):
+        warnings.warn("the first column has no name and counts the rows: it is left out", UserWarning, stacklevel=4)
+        columns, unnamed = columns[1:], unnamed[1:]
+    if unnamed:
+        warnings.warn(
+            f"{len(unnamed)} columns have no name in the file and are used as features: {_listing(unnamed)}. If they "
+            f"number the rows, they may give the labels away: leave them out with {_drop(unnamed)}",
+            UserWarning,
+            stacklevel=4,
+        )
+    return columns
+
+
+def _counts_rows(column) -> bool:
+    return any(np.array_equal(column, np.arange(start, start + len(column))) for start in (0, 1))
 
 
 def _expand(frame):
     """Columns whose cells are vectors as several columns: ``v`` becomes ``v[0]``, ``v[1]``, …"""
-    vectors = [c for c in frame.columns if isinstance(frame[c].iloc[0], (list, np.ndarray))]
+    objects = [c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if kind == np.dtype(object)]
+    vectors = [c for c in objects if isinstance(frame[c].iloc[0], (list, np.ndarray))]
     if not vectors:
         return frame
     pd, parts = _import("pandas"), []
@@ -309,27 +420,62 @@ def _expand(frame):
 
 def _as_numbers(frame, name: str, dtype: np.dtype) -> np.ndarray:
     """The columns as one array (n, d) of finite numbers."""
-    pd = _import("pandas")
-    kinds = pd.api.types
-    text = [c for c in frame.columns if not kinds.is_numeric_dtype(frame[c]) or kinds.is_complex_dtype(frame[c])]
-    if text:
-        raise TableError(
-            f"{name} has {len(text)} feature columns that are not numbers: {_listing(text)}. Leave them out (drop) or "
-            "encode them as numbers first, e.g. with scikit-learn's OneHotEncoder"
-        )
+    _refuse_other_kinds(frame, name)
     X = np.empty(frame.shape, dtype=dtype)
     for narrow, columns in _by_width(frame).items():
-        block = frame[[frame.columns[k] for k in columns]]
+        block = frame if len(columns) == frame.shape[1] else frame.iloc[:, columns]
         values = block.to_numpy(dtype=narrow or np.float64, na_value=np.nan)
         X[:, columns] = values if narrow in (None, dtype.name) else _widen(values)
     bad = ~np.isfinite(X).all(axis=0)  # (d,)
     if bad.any():
         counts = [f"{frame.columns[k]} ({np.sum(~np.isfinite(X[:, k]))} of {len(X)} rows)" for k in np.flatnonzero(bad)]
         raise TableError(
-            f"{name} has missing or infinite values in {len(counts)} columns: {_listing(counts)}. Fill them, or leave "
-            "out these rows or columns"
+            f"{name} has missing or infinite values in {len(counts)} columns: {_listing(counts)}. Leave these columns "
+            f"out with {_drop([frame.columns[k] for k in np.flatnonzero(bad)])}, leave out the rows, or fill the gaps "
+            "first, e.g. with scikit-learn's SimpleImputer"
         )
     return X
+
+
+def _refuse_other_kinds(frame, name: str) -> None:
+    """An error if there are columns of text, dates, categories or complex numbers; it says which and what to do."""
+    types = _import("pandas").api.types
+    numeric = {k: types.is_numeric_dtype(k) and not types.is_complex_dtype(k) for k in set(frame.dtypes)}
+    others = [c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if not numeric[kind]]
+    if not others:
+        return
+    shown = [f"{c} ({_kind(frame[c])})" for c in others[:SHOWN]] + others[SHOWN:]
+    hint = ""
+    if _with_decimal_commas(frame[others[:SHOWN]], None):
+        hint = ". If 1,5 means one and a half, give the decimal sign: --decimal , (decimal=',')"
+    raise TableError(
+        f"{name} has {len(others)} feature columns that are not numbers: {_listing(shown)}. Leave them out with "
+        f"{_drop(others)}, or encode them as numbers first, e.g. with scikit-learn's OneHotEncoder{hint}"
+    )
+
+
+def _kind(column) -> str:
+    """What a column holds, with an example, for a message."""
+    pd = _import("pandas")
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return "dates"
+    if pd.api.types.is_complex_dtype(column):
+        return "complex numbers"
+    cells = column.dropna()
+    words = cells[pd.to_numeric(cells.astype(str), errors="coerce").isna()].astype(str)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        kind = "categories"
+    else:
+        kind = "dates" if len(words) and words.str.fullmatch(DATE).all() else "text"
+    return f"{kind}, such as {words.iloc[0]!r}" if len(words) else kind
+
+
+def _drop(columns: Sequence[str]) -> str:
+    """How to leave out these columns, on the command line and in Python."""
+    some = list(columns[:SHOWN])
+    rest = " …" if len(columns) > SHOWN else ""
+    quoted = ",".join(f'"{c}"' if "," in c else c for c in some)
+    return f"--drop {shlex.quote(quoted)}{rest} (in Python drop={some}{rest})"
 
 
 def _by_width(frame) -> dict[Any, list[int]]:
@@ -362,11 +508,20 @@ def _as_labels(y: Any, target: str) -> np.ndarray:
         return column.to_numpy(dtype=bool)
     if pd.api.types.is_numeric_dtype(column) and not isinstance(column.dtype, pd.CategoricalDtype):
         values = column.to_numpy(dtype=np.float64) if pd.api.types.is_float_dtype(column) else column.to_numpy()
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise TableError(f"the target column {target} holds infinite numbers: labels name classes. {_OTHER_LABELS}")
+        if values.dtype.kind == "f" and np.abs(values).max(initial=0) >= EXACT:
+            raise TableError(
+                f"the target column {target} holds numbers as large as {np.abs(values).max():g}, of which floating "
+                f"point cannot tell neighbours apart: classes may have become one. {_OTHER_LABELS}"
+            )
         if values.dtype.kind == "f" and not np.array_equal(values, np.rint(values)):
             raise TableError(
                 f"the target column {target} holds fractions ({len(np.unique(values))} distinct values, e.g. "
                 f"{values[values != np.rint(values)][0]:g}): labels name classes. Bin it, or choose another column"
             )
+        if values.dtype.kind == "u" and values.max(initial=0) > LARGEST:
+            return values.astype(str)
         return values.astype(np.int64)
     return _text_or_numbers(column.to_numpy(dtype=object))
 
@@ -375,7 +530,8 @@ def _text_or_numbers(values: np.ndarray) -> np.ndarray:
     if all(isinstance(v, (bool, np.bool_)) for v in values):
         return values.astype(bool)
     text = [str(v) for v in values]
-    if all(v.removeprefix("-").isdecimal() and str(int(v)) == v for v in text):  # as csv would read them
+    whole = all(v.removeprefix("-").isdecimal() and str(int(v)) == v for v in text)  # as csv would read them
+    if whole and all(abs(int(v)) <= LARGEST for v in text):
         return np.array([int(v) for v in text], dtype=np.int64)
     return np.array(text, dtype=str)
 
@@ -387,7 +543,8 @@ def _as_list(names: str | Sequence[str] | None) -> list[str] | None:
 def _unknown(name: str, names: Sequence[str], problem: str, what: str) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"{problem} {name!r} ({what}){hint} It has {_listing(names)}"
+    alone = "" if len(names) != 1 else ". If these are several columns, say what separates them: --delimiter"
+    return f"{problem} {name!r} ({what}){hint} It has {_listing(names)}{alone}"
 
 
 def _listing(names: Sequence[Any]) -> str:

@@ -516,3 +516,22 @@ def test_names_that_cannot_be_printed(folder, tmp_path):
         pytest.skip("this file system has no such names")
     done = shell("fit", "RCA", strange, "-y", "nothing", "-o", tmp_path / "m")
     assert done.returncode == 2 and "Traceback" not in done.stderr and "nothing" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ tables of other kinds
+
+
+def test_delimiter_decimal_and_drop_reach_the_table(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv").assign(**{"a note, long": "x", "day": "2020-01-31"})
+    frame.to_csv(tmp_path / "t.csv", sep=":", decimal=",", index=False)
+    drop = ["--drop", '"a note, long", day']
+    options = ["--delimiter", ":", "--decimal", ",", *drop]
+    run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m", *options)
+    run("transform", tmp_path / "m", tmp_path / "t.csv", "-o", tmp_path / "z.npy", *options[:4])
+    run("fit", "RCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "m2")
+    run("transform", tmp_path / "m2", folder / "t.csv", "-o", tmp_path / "z2.npy")
+    assert_array_equal(np.load(tmp_path / "z.npy"), np.load(tmp_path / "z2.npy"))
+    out = run("compare", tmp_path / "t.csv", "-y", "kind", "--methods", "RCA", "--folds", 2, *options)
+    assert "60 rows, 4 features" in out
+    error = run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m", *options[:4], code=2)
+    assert "--drop" in error and "day (dates" in error
