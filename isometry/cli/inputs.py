@@ -90,18 +90,29 @@ def load_embedded(name: str, target: str | None) -> Table:
 
 
 def draw_sample(table: Table, n: int, seed: int) -> Table:
-    """n rows, with the classes in proportion as far as that can be."""
+    """n rows, with the classes in proportion as far as that can be, and at least one row of each."""
     from dataclasses import replace
 
-    from sklearn.model_selection import train_test_split
+    import numpy as np
 
-    if not 2 <= n <= len(table.X):
-        raise Usage(f"--sample {n} must be between 2 and the number of rows, {len(table.X)}")
-    if n == len(table.X):
+    y = np.asarray(table.y)
+    classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    if not len(classes) <= n <= len(y):
+        raise Usage(
+            f"--sample {n} must be between the number of classes, {len(classes)}, and the number of rows, {len(y)}"
+        )
+    if n == len(y):
         return table
-    with usage(ValueError):
-        X, _, y, _ = train_test_split(table.X, table.y, train_size=n, stratify=table.y, random_state=seed)
-    return replace(table, X=X, y=y, name=f"{table.name}, {n} of {len(table.X)} rows")
+    share = n * counts / len(y)
+    wanted = np.maximum(np.floor(share), 1).astype(int)
+    while wanted.sum() != n:  # at most once for each class
+        step = 1 if wanted.sum() < n else -1
+        room = wanted < counts if step > 0 else wanted > 1
+        wanted[np.argmax(np.where(room, step * (share - wanted), -np.inf))] += step
+    rng = np.random.default_rng(seed)
+    rows = np.concatenate([rng.permutation(np.flatnonzero(codes == c))[:m] for c, m in enumerate(wanted)])
+    rows = rng.permutation(rows)
+    return replace(table, X=table.X[rows], y=y[rows], name=f"{table.name}, {n} of {len(y)} rows")
 
 
 def frame(table: Table) -> Any:
@@ -121,9 +132,28 @@ def configured(row: Method, settings: list[str], seed: int) -> Any:
         if not equals or name not in known:
             raise Usage(f"--set {setting}: expected name=value with a parameter of {row.name}: {', '.join(known)}")
         params[name] = literal(text)
+        check_setting(learner, setting, name, params[name])
     if "random_state" in known and known["random_state"] is None:
         params.setdefault("random_state", seed)
     return learner.set_params(**params)
+
+
+KINDS = {"int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
+
+
+def check_setting(learner: Any, setting: str, name: str, value: Any) -> None:
+    """Refuse text or a fraction for a parameter that is declared as a number or a truth value."""
+    import inspect
+
+    declared = inspect.signature(type(learner)).parameters.get(name)
+    kinds = str(getattr(declared, "annotation", "")).replace("Seed", "int | None").split(" | ")
+    if not set(kinds) <= KINDS.keys():
+        return
+    given = "None" if value is None else type(value).__name__
+    if given not in kinds and not (given == "int" and "float" in kinds):
+        example = name + "=" + str(getattr(learner, name))
+        expected = " or ".join(KINDS[k] for k in kinds)
+        raise Usage(f"--set {setting}: {name} of {type(learner).__name__} must be {expected}, such as {example}")
 
 
 def literal(text: str) -> Any:

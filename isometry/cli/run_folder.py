@@ -53,10 +53,14 @@ class RunFolder:
             )
 
     def _read_settings(self) -> dict[str, Any]:
+        damaged = f"{self.path / SETTINGS} is damaged: give another --out, or --fresh to train anew"
         try:
-            return json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise Usage(f"{self.path / SETTINGS} is damaged: give another --out, or --fresh to train anew") from error
+            settings = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise Usage(damaged) from error
+        if not isinstance(settings, dict):
+            raise Usage(damaged)
+        return settings
 
     def begin(self, settings: dict[str, Any], fresh: bool) -> None:
         """Make the folder and write down what is run in it; ``fresh`` removes what a run has left there."""

@@ -250,7 +250,7 @@ def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, 
         shape = parse_sizes("--image-shape", given, (2, 3))
     elif file.suffix.lower() == ".npz":
         with np.load(file, allow_pickle=False) as arrays:
-            shape = tuple(int(v) for v in arrays["image_shape"]) if "image_shape" in arrays else ()
+            shape = stored_shape(file, arrays["image_shape"]) if "image_shape" in arrays else ()
     else:
         shape = ()
     if not shape:
@@ -262,6 +262,17 @@ def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, 
             f"{table.X.shape[1]} features: see --image-shape and --drop"
         )
     return shape
+
+
+def stored_shape(file: Path, shape: Any) -> tuple[int, ...]:
+    """The array ``image_shape`` of a file as two or three sizes."""
+    sizes = shape.tolist()
+    if shape.dtype.kind not in "iu" or shape.shape not in ((2,), (3,)) or min(sizes) < 1:
+        raise Usage(
+            f"image_shape in {file} is {sizes}: expected two or three sizes, such as [28, 28] or [3, 32, 32]; "
+            "--image-shape overrules it"
+        )
+    return tuple(sizes)
 
 
 def parse_sizes(option: str, text: str, lengths: tuple[int, ...]) -> tuple[int, ...]:

@@ -41,6 +41,7 @@ DATE = r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]
 COMMA_NUMBER = r"\s*[+-]?\d*(,\d+)?([eE][+-]?\d+)?\s*"
 LARGEST = 2**63 - 1  # of int64
 TEXT_ERRORS = (UnicodeDecodeError, OSError, EOFError, csv.Error, zlib.error, lzma.LZMAError)
+ARRAY_ERRORS = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
 EXACT = 2**53  # below it float64 holds every whole number
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "zstandard"}  # text only; and what opens it
 SHOWN = 8  # names listed in an error message
@@ -298,14 +299,13 @@ def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.Dat
     """The arrays of a file as one DataFrame, and the name of its column of labels."""
     try:
         loaded = np.load(path, allow_pickle=False)
-        arrays = {"X": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        if "Object arrays" in str(error):
-            raise TableError(
-                f"{path} holds Python objects, which are never read because that can run code; save text as "
-                "np.array(names, dtype=str) and numbers as a float array"
-            ) from error
-        raise TableError(f"{path} cannot be read as an array file: {error}") from error
+    except ARRAY_ERRORS as error:
+        raise TableError(_why_unreadable(str(path), error)) from error
+    if isinstance(loaded, np.ndarray):
+        arrays = {"X": loaded}
+    else:
+        with loaded:
+            arrays = {name: _read_member(path, loaded, name) for name in loaded.files}
     X = arrays[_feature_key(path, arrays, key)]
     if X.ndim != 2:
         raise TableError(f"{path}: the features must be an array of rows and columns; its shape is {X.shape}")
@@ -325,6 +325,23 @@ def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.Dat
             raise TableError(f"{path}: X has {len(X)} rows but {target} has shape {y.shape}")
         frame[target] = _class_names(path, y, arrays.get(CLASSES))
     return frame, target
+
+
+def _read_member(path: Path, arrays: Any, name: str) -> np.ndarray:
+    try:
+        return arrays[name]
+    except ARRAY_ERRORS as error:
+        raise TableError(_why_unreadable(f"{path}: the array {name!r}", error)) from error
+
+
+def _why_unreadable(what: str, error: Exception) -> str:
+    if "Object arrays" in str(error):
+        return (
+            f"{what} holds Python objects, which are never read because that can run code; save text as "
+            "np.array(names, dtype=str) and numbers as a float array"
+        )
+    reason = str(error) or type(error).__name__
+    return f"{what} cannot be read as an array, it may be damaged ({reason}). Write the file again"
 
 
 def _feature_key(path: Path, arrays: dict[str, np.ndarray], key: str | None) -> str:

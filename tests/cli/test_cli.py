@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import unicodedata
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,9 @@ from typer.testing import CliRunner
 
 from isometry import __version__
 from isometry.cli import app
+from isometry.cli.inputs import Usage, draw_sample, load_embedded
 from isometry.cli.methods import parameter_docs
-from isometry.io import load, read_table
+from isometry.io import Table, load, read_table
 from isometry.registry import METHODS, all_methods, get
 
 COMMAND = [sys.executable, "-m", "isometry.cli"]
@@ -156,7 +158,7 @@ def test_compare_takes_a_sample_of_a_named_set(tmp_path, monkeypatch):
         (["t.csv", "-y", "kind", "--report", "no/where.html"], "there is no folder"),
         (["t.csv", "-y", "kind", "--drop", "zz"], "no column 'zz'"),
         (["--target", "kind"], "wine is embedded and knows its labels"),
-        (["iris", "--sample", "1000"], "between 2 and the number of rows, 150"),
+        (["iris", "--sample", "1000"], "between the number of classes, 3, and the number of rows, 150"),
     ],
 )
 def test_compare_usage_errors(args, words, folder, monkeypatch):
@@ -535,3 +537,71 @@ def test_delimiter_decimal_and_drop_reach_the_table(folder, tmp_path):
     assert "60 rows, 4 features" in out
     error = run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m", *options[:4], code=2)
     assert "--drop" in error and "day (dates" in error
+
+
+# ------------------------------------------------------------------------------------------------ messages
+
+
+@pytest.mark.parametrize(
+    "name, setting, words",
+    [
+        ("NCA", "max_iter=abc", "max_iter of NCA must be a whole number, such as max_iter="),
+        ("NCA", "max_iter=1.5", "max_iter of NCA must be a whole number"),
+        ("NCA", "tol=small", "tol of NCA must be a number"),
+        ("NCA", "random_state=abc", "random_state of NCA must be a whole number or None"),
+        ("RCA", "n_components=two", "n_components of RCA must be a whole number or None"),
+        ("KDCA", "gamma=wide", "gamma of Kernelized must be a number or None"),
+    ],
+)
+def test_settings_of_the_wrong_kind(name, setting, words, folder, tmp_path):
+    error = run("fit", name, folder / "t.csv", "-y", "kind", "-o", tmp_path / "m", "--set", setting, code=2)
+    assert f"--set {setting}: {words}" in error
+
+
+@pytest.mark.parametrize("setting", ["tol=1", "max_iter=3", "random_state=None", "n_components=None", "init=pca"])
+def test_settings_of_the_right_kind(setting, folder, tmp_path):
+    run("fit", "NCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "m", "--set", "max_iter=2", "--set", setting)
+
+
+@pytest.mark.parametrize("n", [3, 4, 10, 148, 149, 150])
+def test_a_sample_of_any_size(n):
+    table = draw_sample(load_embedded("iris", None), n, seed=0)
+    counts = Counter(table.y.tolist())
+    assert len(table.X) == len(table.y) == n and len(counts) == 3
+    assert max(counts.values()) - min(counts.values()) <= 1  # iris has 50 of each
+    whole = {tuple(row) for row in load_embedded("iris", None).X}
+    assert all(tuple(row) in whole for row in table.X)
+
+
+def test_a_sample_keeps_proportions_and_rare_classes():
+    y = np.repeat(["many", "some", "one"], [900, 99, 1])
+    table = Table(np.arange(1000.0)[:, None], y, ["a"], "y", "t")
+    for n in (3, 10, 100, 555, 999):
+        drawn = draw_sample(table, n, seed=1)
+        counts = Counter(drawn.y.tolist())
+        assert len(drawn.y) == n and counts["one"] == 1
+        assert abs(counts["some"] - 0.099 * n) <= 1
+        assert len(set(drawn.X.ravel())) == n
+        assert_array_equal(drawn.y, y[drawn.X.ravel().astype(int)])
+        assert_array_equal(draw_sample(table, n, seed=1).X, drawn.X)
+    with pytest.raises(Usage, match="between the number of classes, 3, and the number of rows, 1000"):
+        draw_sample(table, 2, seed=1)
+
+
+@pytest.mark.parametrize("module", ["typer", "isometry.cli.fit", "sklearn.pipeline", "isometry.io.store"])
+def test_ctrl_c_during_imports(module, folder, tmp_path):
+    code = f"""
+import sys
+
+class Interrupter:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupter())
+from isometry.cli import main
+main()
+"""
+    args = ["fit", "RCA", str(folder / "t.csv"), "-y", "kind", "-o", str(tmp_path / "m")]
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

@@ -276,6 +276,21 @@ def test_only_floating_types():
         read_table(pd.DataFrame({"a": [1.0]}), dtype=int)
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_damaged_member_of_npz_is_named(save, tmp_path):
+    rng = np.random.default_rng(0)
+    save(tmp_path / "t.npz", X=rng.normal(size=(50, 4)), y=rng.integers(0, 3, size=50))
+    whole = (tmp_path / "t.npz").read_bytes()
+    at = whole.index(b"X.npy") + 40
+    for damage in (slice(at, at + 60), slice(at + 200, at + 260)):
+        data = bytearray(whole)
+        data[damage] = bytes(v ^ 0x5A for v in data[damage])
+        (tmp_path / "t.npz").write_bytes(data)
+        refused(r"the array 'X' cannot be read as an array, it may be damaged \(.+\)", tmp_path / "t.npz")
+    (tmp_path / "t.npz").write_bytes(whole[:300])
+    refused("cannot be read as an array, it may be damaged", tmp_path / "t.npz")
+
+
 # ---------------------------------------------------------------------------------------------------- misreadings
 
 
