@@ -360,11 +360,11 @@ def test_report_and_model_need_two_names(save, report, folder, tmp_path, monkeyp
 @pytest.mark.skipif(os.name != "posix", reason="pipes with names")
 def test_pipes_and_devices_are_not_replaced(fitted):
     os.mkfifo(fitted / "pipe.csv")
-    (fitted / "to_null").symlink_to("/dev/null")
-    for out in ("pipe.csv", "to_null"):
+    (fitted / "link_to_pipe").symlink_to("pipe.csv")
+    for out in ("pipe.csv", "link_to_pipe"):  # devices are treated alike, but none is risked here
         assert "pipe or device" in run("fit", "RCA", fitted / "t.csv", "-y", "kind", "-o", fitted / out, code=2)
     assert "pipe or device" in run("transform", fitted / "m", fitted / "t.csv", "-o", fitted / "pipe.csv", code=2)
-    assert stat.S_ISFIFO((fitted / "pipe.csv").stat().st_mode) and stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert stat.S_ISFIFO((fitted / "pipe.csv").stat().st_mode)
     assert "standard output" in run("fit", "RCA", fitted / "t.csv", "-y", "kind", "-o", "-", code=2)
 
 
