@@ -31,6 +31,7 @@ __all__ = ["StoreError", "load", "save"]
 FORMAT = 2  # 1: classes by their modules, text arrays as JSON
 NOT_KEPT = ("_metadata_request",)  # routing of fit arguments: of no use to a fitted estimator
 TENSOR_KINDS = "biuf"
+EXPANSION = 4  # times the size of a file is the most that its arrays may take in memory
 LAST_CHARACTER = 0x10FFFF
 TWISTER = 624  # words of the state of numpy's RandomState
 DESCRIPTORS = (property, classmethod, staticmethod)
@@ -94,7 +95,8 @@ def load(path: str | os.PathLike) -> Any:
     tree = metadata.get("estimator", "")
     if metadata.get("sha256") != _digest(tree, tensors):
         raise StoreError(f"{path} is damaged: its contents do not match its checksum. Save the estimator again")
-    reader = _Reader(tensors, old=version == "1", room=4 * size)
+    room = EXPANSION * size - sum(a.nbytes for a in tensors.values())
+    reader = _Reader(tensors, old=version == "1", room=room)
     try:
         return reader.read(json.loads(tree))
     except StoreError as error:
@@ -207,7 +209,7 @@ class _Reader:
     ----------
     tensors : the arrays of the file
     old : the file is of version 0.1, which names classes by their modules
-    room : bytes that text arrays of such a file may take
+    room : bytes that arrays may take beside these
     """
 
     def __init__(self, tensors: dict[str, np.ndarray], *, old: bool, room: int):
@@ -253,10 +255,10 @@ class _Reader:
         dtype = tree["dtype"]
         if not isinstance(items, list) or not re.fullmatch(r"\|O|[<>]U\d{1,9}", dtype):
             raise StoreError(f"it holds an array of the unknown type {dtype!r}")
-        bytes_ = len(items) * np.dtype(dtype).itemsize
-        self.room -= bytes_ if dtype != "|O" else 0
-        # one long text makes all cells wide: beyond the room they stay the strings they are
-        a = np.empty(len(items), dtype=dtype if self.room >= 0 else object)
+        if len(items) * np.dtype(dtype).itemsize > self.room:
+            dtype = "|O"  # one long text makes all cells wide: here they stay the strings they are
+        self._take(len(items) * np.dtype(dtype).itemsize)
+        a = np.empty(len(items), dtype=dtype)
         for k, v in enumerate(items):
             a[k] = self.decode(v)
         return a.reshape(tree["shape"])
@@ -265,7 +267,15 @@ class _Reader:
         parts = self.decode(part)  # (…, 2)
         if not isinstance(parts, np.ndarray) or parts.dtype not in (np.float64, np.float32) or parts.shape[-1:] != (2,):
             raise StoreError("an array of complex numbers has no real and imaginary parts")
+        if not parts.flags.c_contiguous:
+            self._take(parts.nbytes)
         return np.ascontiguousarray(parts).view(np.complex128 if parts.dtype == np.float64 else np.complex64)[..., 0]
+
+    def _take(self, bytes_: int) -> None:
+        """Ask for memory."""
+        self.room -= bytes_
+        if self.room < 0:
+            raise StoreError("its arrays would take more memory than those of a file of its size can")
 
     def _scalar(self, part: Tree, tree: dict[str, Tree]) -> Any:
         a = self.decode(part)

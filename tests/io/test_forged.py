@@ -256,6 +256,18 @@ def test_an_array_is_used_once_and_none_is_left_over(plain_model, tmp_path, watc
     assert not attempt(with_tree(plain_model, tree), tmp_path / "m", watchman)
 
 
+def test_wide_text_of_old_files_stays_within_the_size_of_the_file(tmp_path, watchman, memory):
+    """One long name among many makes an array of text hundreds of times as large as the file."""
+    data = (OLD / "chunks.safetensors").read_bytes()
+    tree = tree_of(data)
+    names = ["x" * 3000, *map(str, range(2000))]
+    tree["state"]["names_"] = {"$items": names, "dtype": "<U3000", "shape": [2001]}
+    data = with_tree(data, tree)
+    assert 100 * len(data) < 4 * 3000 * 2001
+    assert attempt(data, tmp_path / "m", watchman)
+    assert load(tmp_path / "m").names_.tolist() == names
+
+
 def test_the_position_of_a_random_generator_is_checked(originals, tmp_path):
     for data in originals[2 * MODELS.index("random_state") :][:2]:
         tree = tree_of(data)
