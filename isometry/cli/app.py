@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 from typing import Annotated, Any
 
@@ -44,7 +45,13 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the console script."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     app()
+
+
+def _terminate(*_: object) -> None:
+    raise SystemExit(143)  # as an exception, so that half-written files are removed on the way out
 
 
 def _show_version(wanted: bool) -> None:

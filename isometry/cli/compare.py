@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -11,20 +13,24 @@ import typer
 from isometry.cli.app import app
 from isometry.cli.inputs import (
     EMBEDDED,
+    Decimal,
+    Delimiter,
     Drop,
     Key,
     Seed,
     Single,
     Target,
     Usage,
+    check_apart,
     check_outputs,
     draw_sample,
     frame,
+    is_stdout,
     load_embedded,
     read_file,
     usage,
 )
-from isometry.cli.outputs import interval_text, make_table, plain, printer, say
+from isometry.cli.outputs import explain, interval_text, make_table, plain, printer, say
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -57,6 +63,8 @@ def compare(
     sample: Annotated[int | None, typer.Option(help="compare on this many rows, drawn evenly from the classes")] = None,
     drop: Drop = None,
     key: Key = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     float32: Single = False,
     report: Annotated[Path | None, typer.Option(help="folder or .html file for the report page")] = None,
     save: Annotated[Path | None, typer.Option(help="file for the best metric, fitted on all rows")] = None,
@@ -70,19 +78,23 @@ def compare(
     table = (
         load_embedded(str(file or "wine"), target)
         if embedded
-        else read_file(cast(Path, file), target, drop, key, float32)
+        else read_file(cast(Path, file), target, drop, key, float32, delimiter=delimiter, decimal=decimal)
     )
     if table.y is None:
         raise Usage(f"a comparison needs labels: {file} holds no array y; name it with --target")
     if sample is not None:
         table = draw_sample(table, sample, seed)
+    check_apart({"--save": save}, {"the table": None if embedded else file})
     check_outputs(save)
     if report is not None:
         from isometry.report.html import write_report
         from isometry.report.page import report_file
 
+        if is_stdout(report):
+            raise Usage("a report cannot be written to standard output: give a folder or the name of an .html file")
         with usage(OSError):
             report = report_file(report)
+        check_apart({"--save": save, "--report": report}, {"the table": None if embedded else file})
         check_outputs(report)
     X, console = frame(table), printer()
     console.print(
@@ -105,22 +117,50 @@ def compare(
             verbose=sys.stderr.isatty(),
             name=table.name,
         )
+    problems: list[Exception] = []
+    saved = ""
+    with kept(problems):  # first, since it cannot be had again
+        saved = _save(outcome, save)
     console.print(comparison_table(outcome, console.width))
     failed = [f"{r.name} failed: {r.failures[0]}" for r in outcome.results if r.score is None and r.failures]
     for note in failed + outcome.notes:
         console.print(f"note: {plain(note)}", style="dim")
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
-    if report is not None:
-        console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y))}")
-    if save is not None and outcome.best_estimator is None:
-        say("warning: nothing was saved, since no metric was fitted on all rows")
-    elif save is not None:
-        from isometry.io import save as store
-
-        store(outcome.best_estimator, save)
-        console.print(f"saved {plain(type(outcome.best_estimator[-1]).__name__)}, fitted on all rows: {plain(save)}")
+    with kept(problems):
+        if report is not None:
+            console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y))}")
+    if saved:
+        console.print(f"saved {plain(saved)}, fitted on all rows: {plain(save)}")
+    for problem in problems[1:]:
+        say(f"error: {explain(problem)}")
+    if problems:
+        raise problems[0]
     if outcome.interrupted:
         raise typer.Exit(130)
+    if all(r.score is None for r in outcome.results):
+        raise RuntimeError("every metric failed, Euclidean included: there is no comparison. See the notes for why")
+
+
+def _save(outcome: Comparison, path: Path | None) -> str:
+    """Write the best metric, if that is wanted and there is one, and return its name."""
+    if path is None:
+        return ""
+    if outcome.best_estimator is None:
+        say("warning: nothing was saved, since no metric was fitted on all rows")
+        return ""
+    from isometry.io import save
+
+    save(outcome.best_estimator, path)
+    return type(outcome.best_estimator[-1]).__name__
+
+
+@contextlib.contextmanager
+def kept(problems: list[Exception]) -> Iterator[None]:
+    """Keep an error for later, so that what comes after is not lost with it."""
+    try:
+        yield
+    except Exception as error:
+        problems.append(error)
 
 
 def comparison_table(outcome: Comparison, width: int) -> RichTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,8 @@ import typer
 
 from isometry.cli.app import app
 from isometry.cli.inputs import (
+    Decimal,
+    Delimiter,
     Drop,
     File,
     Key,
@@ -16,14 +19,16 @@ from isometry.cli.inputs import (
     Single,
     Target,
     Usage,
+    check_apart,
     check_outputs,
     configured,
     find_method,
     frame,
+    is_stdout,
     read_file,
     usage,
 )
-from isometry.cli.outputs import plain, printer
+from isometry.cli.outputs import plain, printer, say
 
 
 @app.command()
@@ -37,6 +42,8 @@ def fit(
     seed: Seed = 0,
     drop: Drop = None,
     key: Key = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     float32: Single = False,
 ) -> None:
     """Fit one metric on a whole table and save it, together with the scaling of the features."""
@@ -45,11 +52,12 @@ def fit(
 
     from isometry.io import save
 
+    check_apart({"--out": out}, {"the table": file})
     row = find_method(method)
     if row.kind != "estimator":
         raise Usage(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
     learner = configured(row, set_ or [], seed)
-    table = read_file(file, target, drop, key, float32)
+    table = read_file(file, target, drop, key, float32, delimiter=delimiter, decimal=decimal)
     check_outputs(out)
     model = learner if no_scale else make_pipeline(StandardScaler(), learner)
     X = frame(table)
@@ -68,24 +76,41 @@ def fit(
 def transform(
     model: Annotated[Path, typer.Argument(help="file written by fit or compare --save", show_default=False)],
     file: File,
-    out: Annotated[Path, typer.Option("--out", "-o", help="csv, tsv, parquet, npy or npz file to write")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="csv, tsv, parquet, npy or npz file to write; - prints csv")],
     target: Annotated[str | None, typer.Option("--target", "-y", help="column to carry along unchanged")] = None,
     drop: Drop = None,
     key: Key = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     float32: Single = False,
 ) -> None:
     """Map rows into the space where the learned distance is Euclidean."""
     from isometry.io import load, write_table
 
+    check_apart({"--out": out}, {"the table": file, "the model": model})
     with usage(FileNotFoundError, IsADirectoryError, ValueError):
         metric = load(model)
     known = getattr(metric, "feature_names_in_", None)
-    table = read_file(file, target, drop, key, float32, features=None if known is None else list(known))
-    check_outputs(out, table=True)
+    table = read_file(
+        file,
+        target,
+        drop,
+        key,
+        float32,
+        features=None if known is None else list(known),
+        delimiter=delimiter,
+        decimal=decimal,
+    )
+    if not is_stdout(out):
+        check_outputs(out, table=True)
     if table.X.shape[1] != metric.n_features_in_:
         raise Usage(
             f"{model} was fitted on {metric.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"
         )
     Z = metric.transform(frame(table) if known is not None else table.X)
-    write_table(out, Z, y=table.y, target=table.target_name or "y")
-    printer().print(f"{len(Z)} rows, {Z.shape[1]} dimensions: {plain(out)}")
+    write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")
+    done = f"{len(Z)} rows, {Z.shape[1]} dimensions"
+    if is_stdout(out):
+        say(done)
+    else:
+        printer().print(f"{done}: {plain(out)}")

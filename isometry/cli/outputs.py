@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -13,16 +14,31 @@ if TYPE_CHECKING:
     from isometry.eval import Interval
 
 EXTRAS = {"torch": "deep", "accelerate": "deep", "onnx": "export", "faiss": "index", "dask": "dask"}
+OBEYED = {"Cc", "Cs", "Zl", "Zp"}  # Unicode categories: control, surrogate, separators of lines and paragraphs
+TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}  # marks of the direction of writing
 UNBOUNDED = 10_000  # columns: a pipe has no edge at which lines must break
 
 
 def printer() -> Console:
     """Prints to stdout: in colour and to the width of a terminal, plain and unbroken into a pipe."""
-    return Console(width=None if sys.stdout.isatty() else UNBOUNDED, highlight=False, soft_wrap=False)
+    width = None if sys.stdout.isatty() else UNBOUNDED
+    return Console(width=width, highlight=False, soft_wrap=False, emoji=False)
 
 
 def say(text: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+    Console(stderr=True, highlight=False, soft_wrap=True, emoji=False).print(harmless(text), markup=False)
+
+
+def harmless(text: str) -> str:
+    """Text without what a terminal obeys or cannot show: such characters appear as escapes, ``\\x1b``.
+
+    These are control characters, marks that change the direction of writing, and halves of characters.
+    """
+    return "".join(c.encode("unicode_escape").decode("ascii") if _is_obeyed(c) else c for c in text)
+
+
+def _is_obeyed(c: str) -> bool:
+    return c not in "\n\t" and (unicodedata.category(c) in OBEYED or unicodedata.bidirectional(c) in TURNING)
 
 
 def explain(error: BaseException) -> str:
@@ -33,10 +49,10 @@ def explain(error: BaseException) -> str:
 
 
 def plain(value: Any) -> str:
-    """Text in which brackets are brackets, not markup."""
+    """Text on one line, harmless, in which brackets are brackets, not markup."""
     from rich.markup import escape
 
-    return escape(" ".join(str(value).split()))
+    return escape(harmless(" ".join(str(value).split())))
 
 
 def make_table(*heads: str, right: tuple[str, ...] = (), whole: tuple[str, ...] = ("key", "name")) -> RichTable:

@@ -26,6 +26,11 @@ class RunFolder:
         self.history, self.scores, self.report = path / "history.csv", path / "scores.json", path / "report.html"
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """What a run writes, and a fresh one removes, beside its checkpoints."""
+        return self.path / SETTINGS, self.model, self.history, self.scores, self.report
+
+    @property
     def begun(self) -> bool:
         """Whether there is something to continue from."""
         return (self.checkpoints / "last.safetensors").exists()
@@ -48,16 +53,20 @@ class RunFolder:
             )
 
     def _read_settings(self) -> dict[str, Any]:
+        damaged = f"{self.path / SETTINGS} is damaged: give another --out, or --fresh to train anew"
         try:
-            return json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise Usage(f"{self.path / SETTINGS} is damaged: give another --out, or --fresh to train anew") from error
+            settings = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise Usage(damaged) from error
+        if not isinstance(settings, dict):
+            raise Usage(damaged)
+        return settings
 
     def begin(self, settings: dict[str, Any], fresh: bool) -> None:
         """Make the folder and write down what is run in it; ``fresh`` removes what a run has left there."""
         if fresh:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
-            for file in (self.model, self.history, self.scores, self.report):
+            for file in self.files:
                 file.unlink(missing_ok=True)
         self.path.mkdir(parents=True, exist_ok=True)
         self._write(self.path / SETTINGS, json.dumps(settings, indent=2, ensure_ascii=False))

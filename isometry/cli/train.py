@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isometry.cli.app import app
-from isometry.cli.inputs import Drop, File, Key, Seed, Target, Usage, draw_sample, frame, read_file, usage
+from isometry.cli.inputs import (
+    Decimal,
+    Delimiter,
+    Drop,
+    File,
+    Key,
+    Seed,
+    Target,
+    Usage,
+    check_apart,
+    draw_sample,
+    frame,
+    read_file,
+    usage,
+)
 from isometry.cli.outputs import interval_text, make_table, plain, printer
 
 if TYPE_CHECKING:
@@ -56,6 +70,8 @@ def train(
     seed: Seed = 0,
     drop: Drop = None,
     key: Key = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="go on where a run in this folder stopped, or train anew")
     ] = True,
@@ -64,9 +80,12 @@ def train(
 
     The same command goes on where it was stopped, whatever stopped it, and ends as if it had not been.
     """
+    from isometry.cli.run_folder import RunFolder
+
+    check_apart({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
     if target is None and file.is_file() and file.suffix.lower() != ".npz":
         raise Usage(f"training needs labels: name their column in {file} with --target")
-    table = read_file(file, target, drop, key, float32=True)
+    table = read_file(file, target, drop, key, float32=True, delimiter=delimiter, decimal=decimal)
     if table.y is None:
         raise Usage(f"training needs labels: name their column in {file} with --target")
     if sample is not None:
@@ -231,7 +250,7 @@ def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, 
         shape = parse_sizes("--image-shape", given, (2, 3))
     elif file.suffix.lower() == ".npz":
         with np.load(file, allow_pickle=False) as arrays:
-            shape = tuple(int(v) for v in arrays["image_shape"]) if "image_shape" in arrays else ()
+            shape = stored_shape(file, arrays["image_shape"]) if "image_shape" in arrays else ()
     else:
         shape = ()
     if not shape:
@@ -243,6 +262,17 @@ def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, 
             f"{table.X.shape[1]} features: see --image-shape and --drop"
         )
     return shape
+
+
+def stored_shape(file: Path, shape: Any) -> tuple[int, ...]:
+    """The array ``image_shape`` of a file as two or three sizes."""
+    sizes = shape.tolist()
+    if shape.dtype.kind not in "iu" or shape.shape not in ((2,), (3,)) or min(sizes) < 1:
+        raise Usage(
+            f"image_shape in {file} is {sizes}: expected two or three sizes, such as [28, 28] or [3, 32, 32]; "
+            "--image-shape overrules it"
+        )
+    return tuple(sizes)
 
 
 def parse_sizes(option: str, text: str, lengths: tuple[int, ...]) -> tuple[int, ...]:

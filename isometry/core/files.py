@@ -21,6 +21,14 @@ def taking_place(temporary: Path, path: Path) -> Iterator[Path]:
         _flush(path.parent)  # the new name must survive a crash as well as the bytes do
 
 
+def same_file(a: str | os.PathLike, b: str | os.PathLike) -> bool:
+    """Whether two names mean one file, through links and spellings; also of files that are yet to be written."""
+    try:
+        return os.path.samefile(a, b)
+    except OSError:  # one of them is not there
+        return os.path.normcase(os.path.realpath(a)) == os.path.normcase(os.path.realpath(b))
+
+
 def _flush(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:

@@ -18,9 +18,11 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 
     The temporary name ends like the real one, for writers that look at the extension.
     """
-    path = Path(os.path.realpath(path))  # a symbolic link stays one: its target is replaced
-    if path.is_dir():
+    if os.path.isdir(path):
         raise IsADirectoryError(f"cannot write {path}: it is a folder; give the name of a file in it")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(f"cannot write {path}: it is a pipe or device, which a file would replace; give another name")
+    path = Path(os.path.realpath(path))  # a symbolic link stays one: its target is replaced
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first")
     try:

@@ -1,46 +1,40 @@
 """Fitted estimators in one safetensors file: arrays as tensors, all else as JSON beside them. Nothing is pickled.
 
 The file's metadata holds a tree of tagged values: ``{"$array": "3"}`` points at tensor 3, ``{"$object":
-"module:Class", …}`` opens an estimator. Reading builds only classes of this package and those listed in ``SKLEARN``, so
-a file from a stranger can hold wrong numbers but runs no code.
+"isometry.LMNN", …}`` opens an estimator. Reading builds only the classes listed in ``io/classes.py``, so a file from a
+stranger can hold wrong numbers but runs no code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import json
 import math
 import os
-from collections.abc import Callable
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from isometry.io.atomic import replacing
+from isometry.io.classes import PACKAGE, find_class, name_of, sklearn_names, today_parameters
+from isometry.io.tensors import ContainerError, read_tensors, write_tensors
 
 __all__ = ["StoreError", "load", "save"]
 
-FORMAT = 1
-PACKAGE = __name__.partition(".")[0]
-SKLEARN = {
-    "decomposition": ("PCA", "TruncatedSVD", "FastICA", "NMF"),
-    "discriminant_analysis": ("LinearDiscriminantAnalysis",),
-    "feature_selection": ("VarianceThreshold",),
-    "impute": ("SimpleImputer",),
-    "pipeline": ("Pipeline",),
-    "preprocessing": (
-        *("MaxAbsScaler", "MinMaxScaler", "Normalizer", "PowerTransformer", "QuantileTransformer"),
-        *("RobustScaler", "StandardScaler"),
-    ),
-    "random_projection": ("GaussianRandomProjection",),
-}
-ALLOWED = {name: f"sklearn.{module}" for module, names in SKLEARN.items() for name in names}
+FORMAT = 2  # 1: classes by their modules, text arrays as JSON
 NOT_KEPT = ("_metadata_request",)  # routing of fit arguments: of no use to a fitted estimator
 TENSOR_KINDS = "biuf"
+EXPANSION = 4  # times the size of a file is the most that its arrays may take in memory
+LAST_CHARACTER = 0x10FFFF
+TWISTER = 624  # words of the state of numpy's RandomState
+DESCRIPTORS = (property, classmethod, staticmethod)
 Tree = Any  # what JSON can hold
 
 
@@ -48,16 +42,20 @@ class StoreError(ValueError):
     """A file that cannot be read as a stored estimator, or an estimator that cannot be stored."""
 
 
+class _NoFile(StoreError, FileNotFoundError):
+    """The error of a missing file, under both of its names."""
+
+
 def save(estimator: Any, path: str | os.PathLike) -> None:
     """Write a fitted estimator, or a whole pipeline of them, to one file; `load` gives it back bit for bit.
+
+    The same estimator gives the same bytes. The ``memory`` of a pipeline, a folder of this computer, is not written.
 
     Parameters
     ----------
     estimator : an estimator of this package, or a scikit-learn pipeline of them with the usual scalers and projections
     path : the file to write; by custom it ends in ``.safetensors``. An older file is replaced only by a complete one
     """
-    from safetensors.numpy import save_file
-
     check_is_fitted(estimator)
     writer = _Writer()
     tree = json.dumps(writer.encode(estimator, type(estimator).__name__), allow_nan=False)
@@ -69,46 +67,48 @@ def save(estimator: Any, path: str | os.PathLike) -> None:
         "sha256": _digest(tree, writer.tensors),
     }
     with replacing(path) as temporary:
-        save_file(writer.tensors, temporary, metadata=metadata)
+        write_tensors(temporary, writer.tensors, metadata)
 
 
 def load(path: str | os.PathLike) -> Any:
-    """Read back what `save` wrote; `StoreError` if the file is damaged, foreign, or from a newer version."""
+    """Read back what `save` wrote, of this version or an earlier one.
+
+    `StoreError` if there is no such file, or it is damaged, foreign, or from a newer version; whatever the file holds,
+    no other error is raised and none of its contents is run. SECURITY.md says what exactly is promised.
+    """
     path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
-    metadata, tensors = _read(path)
+    try:
+        metadata, tensors, size = read_tensors(path)
+    except FileNotFoundError as error:
+        raise _NoFile(f"there is no file {path}") from error
+    except ContainerError as error:
+        raise StoreError(f"{path} is no safetensors file, or a damaged or cut one: {error}") from error
+    except (OSError, ValueError, MemoryError) as error:  # ValueError: a name that no file can have
+        raise StoreError(f"{path} cannot be read: {error}") from error
     if metadata.get("format") != PACKAGE:
         raise StoreError(f"{path} is a safetensors file of another program: `{PACKAGE}.save` did not write it")
-    version = metadata.get("format_version", "")
-    if not version.isdecimal() or int(version) > FORMAT:
-        made_by = metadata.get("versions", "an unknown version")
+    version, made_by = metadata.get("format_version", ""), metadata.get("versions", "an unknown version")
+    if version not in map(str, range(1, FORMAT + 1)):
         raise StoreError(
             f"{path} has format {version!r}, written by {made_by}; this version reads up to {FORMAT}: upgrade {PACKAGE}"
         )
     tree = metadata.get("estimator", "")
     if metadata.get("sha256") != _digest(tree, tensors):
         raise StoreError(f"{path} is damaged: its contents do not match its checksum. Save the estimator again")
+    room = EXPANSION * size - sum(a.nbytes for a in tensors.values())
+    reader = _Reader(tensors, old=version == "1", room=room)
     try:
-        return _decode(json.loads(tree), tensors)
+        return reader.read(json.loads(tree))
     except StoreError as error:
         raise StoreError(f"cannot read {path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, ImportError, RecursionError) as error:
+    except ImportError as error:
+        extra = ': pip install "isometry[deep]"' if error.name == "torch" else ""
+        raise StoreError(f"{path} needs {error.name}, which cannot be imported ({error}){extra}") from error
+    except Exception as error:  # whatever else a made-up tree can lead to
         raise StoreError(
-            f"{path} does not describe an estimator this version knows ({error}); it was written with "
-            f"{metadata.get('versions')}, this is {json.dumps(_versions())}"
+            f"{path} does not describe an estimator this version knows ({type(error).__name__}: {error}); it was "
+            f"written with {made_by}, this is {json.dumps(_versions())}"
         ) from error
-
-
-def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            # copies: a view of the mapped file would change with it, and estimators may update arrays in place
-            return file.metadata() or {}, {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is no safetensors file, or a damaged or cut one ({error})") from error
 
 
 def _versions() -> dict[str, str]:
@@ -122,9 +122,9 @@ def _versions() -> dict[str, str]:
 
 
 def _digest(tree: str, tensors: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(tree.encode())
+    digest = hashlib.sha256(tree.encode(errors="surrogatepass"))
     for name in sorted(tensors):
-        digest.update(f"{name} {tensors[name].dtype.name} {tensors[name].shape}".encode())
+        digest.update(f"{name} {tensors[name].dtype.name} {tensors[name].shape}".encode(errors="surrogatepass"))
         digest.update(tensors[name].data if tensors[name].size else b"")
     return digest.hexdigest()
 
@@ -158,36 +158,40 @@ class _Writer:
         return self._object(value, where)
 
     def _array(self, a: np.ndarray, where: str) -> Tree:
-        if a.dtype.kind in "UO":
+        if a.dtype.kind == "O":
             items = [self.encode(v, where) for v in a.ravel().tolist()]
-            return {"$items": items, "dtype": a.dtype.str, "shape": list(a.shape)}
+            return {"$items": items, "dtype": "|O", "shape": list(a.shape)}
         if a.dtype.kind == "c":
             return {"$complex": self._array(np.stack([a.real, a.imag], axis=-1), where)}
-        if a.dtype.kind not in TENSOR_KINDS or a.dtype.itemsize > 8:
+        if a.dtype.kind not in TENSOR_KINDS + "U" or (a.dtype.kind != "U" and a.dtype.itemsize > 8):
             raise StoreError(f"{where} is an array of {a.dtype}, which cannot be stored: convert it to float64")
-        name = str(len(self.tensors))
         # the memory order is kept: matrix products of the two orders may differ in the last bit
         transposed = a.ndim > 1 and a.flags.f_contiguous and not a.flags.c_contiguous
-        self.tensors[name] = np.ascontiguousarray(a.T if transposed else a, dtype=a.dtype.newbyteorder("=")).reshape(
-            a.T.shape if transposed else a.shape  # ascontiguousarray makes vectors of scalars
-        )
-        return {"$array": name, "transposed": True} if transposed else {"$array": name}
+        b = a.T if transposed else a
+        # ascontiguousarray makes vectors of scalars
+        b = np.ascontiguousarray(b, dtype=a.dtype.newbyteorder("=")).reshape(b.shape)
+        if text := b.dtype.kind == "U":
+            b = b.reshape(*b.shape, 1).view(np.uint32)  # characters by their numbers, in one more dimension
+        name = str(len(self.tensors))
+        self.tensors[name] = b
+        return {"$text" if text else "$array": name, **({"transposed": True} if transposed else {})}
 
     def _object(self, value: Any, where: str) -> Tree:
-        reference = _reference(type(value))
-        if reference is None:
+        kind = "estimator" if isinstance(value, BaseEstimator) else "named" if isinstance(value, tuple) else "plain"
+        name = name_of(type(value), kind)
+        if name is None:
             raise StoreError(f"{where} cannot be stored: {_complaint(value)}")
-        if isinstance(value, BaseEstimator):
-            params = value.get_params(deep=False)
-            state = {k: v for k, v in vars(value).items() if k not in params and k not in NOT_KEPT}
-            return {
-                "$object": reference,
-                "params": {k: self.encode(v, f"{where}.{k}") for k, v in params.items()},
-                "state": {k: self.encode(v, f"{where}.{k}") for k, v in state.items()},
-            }
-        if isinstance(value, tuple):
-            return {"$named": reference, "items": [self.encode(v, f"{where}[{k}]") for k, v in enumerate(value)]}
-        return {"$plain": reference, "state": {k: self.encode(v, f"{where}.{k}") for k, v in vars(value).items()}}
+        if kind == "named":
+            return {"$named": name, "items": [self.encode(v, f"{where}[{k}]") for k, v in enumerate(value)]}
+        params = value.get_params(deep=False) if kind == "estimator" else {}
+        state = {k: v for k, v in vars(value).items() if k not in params and k not in NOT_KEPT}
+        for k in state:
+            _check_attribute(type(value), k)
+        if isinstance(value, Pipeline):
+            params["memory"] = None
+        tree = {"$object": name, "params": {k: self.encode(v, f"{where}.{k}") for k, v in params.items()}}
+        inside = {"state": {k: self.encode(v, f"{where}.{k}") for k, v in state.items()}}
+        return {**tree, **inside} if kind == "estimator" else {"$plain": name, **inside}
 
 
 def _complaint(value: Any) -> str:
@@ -195,87 +199,166 @@ def _complaint(value: Any) -> str:
         name = getattr(value, "__name__", type(value).__name__)
         return f"{name} is a function, and a file without code cannot hold one; use a named option instead"
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    return f"{kind} is neither a class of {PACKAGE} nor one of scikit-learn's {', '.join(sorted(ALLOWED))}"
+    return f"{kind} is neither a class of {PACKAGE} nor one of scikit-learn's {', '.join(sklearn_names())}"
 
 
-def _reference(cls: type) -> str | None:
-    """``"module:Class"`` of a class that may be stored; scikit-learn's by the public module, which does not move."""
-    module = cls.__module__
-    if module.startswith("sklearn.") and cls.__name__ in ALLOWED:
-        module = ALLOWED[cls.__name__]
-        return f"{module}:{cls.__name__}" if getattr(importlib.import_module(module), cls.__name__) is cls else None
-    return f"{module}:{cls.__qualname__}" if module.startswith(f"{PACKAGE}.") and "." not in cls.__qualname__ else None
+class _Reader:
+    """Turns the tree of a file back into values. Each array is used once, so that a tree cannot multiply them.
+
+    Parameters
+    ----------
+    tensors : the arrays of the file
+    old : the file is of version 0.1, which names classes by their modules
+    room : bytes that arrays may take beside these
+    """
+
+    def __init__(self, tensors: dict[str, np.ndarray], *, old: bool, room: int):
+        self.tensors, self.old, self.room = dict(tensors), old, room
+
+    def read(self, tree: Tree) -> Any:
+        """The estimator of a whole file."""
+        value = self.decode(tree)
+        if not isinstance(value, BaseEstimator):
+            raise StoreError(f"it holds a {type(value).__name__}, not an estimator")
+        if self.tensors:
+            raise StoreError(f"{len(self.tensors)} of its arrays belong to nothing")
+        return value
+
+    def decode(self, tree: Tree) -> Any:
+        """The value that `_Writer.encode` turned into ``tree``."""
+        if isinstance(tree, list):
+            return [self.decode(v) for v in tree]
+        if not isinstance(tree, dict):
+            return tree
+        tag = next(iter(tree), "")
+        if tag not in DECODERS:
+            raise StoreError(f"it holds a value of the unknown kind {tag!r}")
+        return DECODERS[tag](self, tree[tag], tree)
+
+    def _tensor(self, name: str, tree: dict[str, Tree]) -> np.ndarray:
+        if name not in self.tensors:
+            raise StoreError(f"its array {name!r} is missing, or used twice")
+        return self.tensors.pop(name)
+
+    def _array(self, name: str, tree: dict[str, Tree]) -> np.ndarray:
+        a = self._tensor(name, tree)
+        return a.T if tree.get("transposed") is True else a
+
+    def _text(self, name: str, tree: dict[str, Tree]) -> np.ndarray:
+        a = self._tensor(name, tree)  # (…, width)
+        if a.dtype != np.uint32 or a.ndim == 0 or a.shape[-1] == 0 or a.max(initial=0) > LAST_CHARACTER:
+            raise StoreError(f"its array {name!r} is no text")
+        a = a.view(f"U{a.shape[-1]}")[..., 0]
+        return a.T if tree.get("transposed") is True else a
+
+    def _items(self, items: Tree, tree: dict[str, Tree]) -> np.ndarray:
+        dtype = tree["dtype"]
+        if not isinstance(items, list) or not re.fullmatch(r"\|O|[<>]U\d{1,9}", dtype):
+            raise StoreError(f"it holds an array of the unknown type {dtype!r}")
+        if len(items) * np.dtype(dtype).itemsize > self.room:
+            dtype = "|O"  # one long text makes all cells wide: here they stay the strings they are
+        self._take(len(items) * np.dtype(dtype).itemsize)
+        a = np.empty(len(items), dtype=dtype)
+        for k, v in enumerate(items):
+            a[k] = self.decode(v)
+        return a.reshape(tree["shape"])
+
+    def _complex(self, part: Tree, tree: dict[str, Tree]) -> np.ndarray:
+        parts = self.decode(part)  # (…, 2)
+        if not isinstance(parts, np.ndarray) or parts.dtype not in (np.float64, np.float32) or parts.shape[-1:] != (2,):
+            raise StoreError("an array of complex numbers has no real and imaginary parts")
+        if not parts.flags.c_contiguous:
+            self._take(parts.nbytes)
+        return np.ascontiguousarray(parts).view(np.complex128 if parts.dtype == np.float64 else np.complex64)[..., 0]
+
+    def _take(self, bytes_: int) -> None:
+        """Ask for memory."""
+        self.room -= bytes_
+        if self.room < 0:
+            raise StoreError("its arrays would take more memory than those of a file of its size can")
+
+    def _scalar(self, part: Tree, tree: dict[str, Tree]) -> Any:
+        a = self.decode(part)
+        if not isinstance(a, np.ndarray) or a.ndim:
+            raise StoreError("it holds an array in the place of a number")
+        return a[()]
+
+    def _float(self, text: Tree, tree: dict[str, Tree]) -> float:
+        if text not in ("nan", "inf", "-inf"):
+            raise StoreError(f"it holds {text!r} in the place of a number")
+        return float(text)
+
+    def _random_state(self, parts: Tree, tree: dict[str, Tree]) -> np.random.RandomState:
+        kind, keys, position, has_gauss, gauss = self.decode(parts)
+        # numpy does not check the position, and would read beyond its words
+        if kind != "MT19937" or not isinstance(keys, np.ndarray) or keys.shape != (TWISTER,) or keys.dtype != np.uint32:
+            raise StoreError("the state of a random generator has not the form of numpy's RandomState")
+        if type(position) is not int or not 0 <= position <= TWISTER or has_gauss not in (0, 1):
+            raise StoreError("the state of a random generator makes no sense")
+        rng = np.random.RandomState(0)
+        rng.set_state((kind, keys, position, int(has_gauss), float(gauss)))
+        return rng
+
+    def _find(self, name: Tree, kind: str) -> Any:
+        cls = find_class(name, kind, by_path=self.old) if isinstance(name, str) else None
+        if cls is None:
+            raise StoreError(f"it names the class {name!r}, which is not on the list of classes that may be read")
+        return cls
+
+    def _object(self, name: Tree, tree: dict[str, Tree]) -> BaseEstimator:
+        cls = self._find(name, "estimator")
+        params = today_parameters(cls, {k: self.decode(v) for k, v in tree["params"].items()})
+        unknown = sorted(params.keys() - set(cls._get_param_names()))
+        if unknown:
+            raise StoreError(f"{cls.__name__} has no parameter {', '.join(map(repr, unknown))}")
+        if issubclass(cls, Pipeline):
+            params["memory"] = None  # a folder of this computer that a file chooses would be written to, and unpickled
+            _check_steps(params.get("steps"))
+        return self._fill(cls(**params), tree["state"])  # these constructors only store what they are given
+
+    def _plain(self, name: Tree, tree: dict[str, Tree]) -> Any:
+        cls = self._find(name, "plain")
+        return self._fill(cls.__new__(cls), tree["state"])
+
+    def _named(self, name: Tree, tree: dict[str, Tree]) -> Any:
+        return self._find(name, "named")(*self.decode(tree["items"]))
+
+    def _fill(self, value: Any, state: dict[str, Tree]) -> Any:
+        """Give an object its attributes."""
+        for name, tree in state.items():
+            _check_attribute(type(value), name)
+            vars(value)[name] = self.decode(tree)
+        return value
 
 
-def _resolve(reference: str, *, estimator: bool) -> type:
-    """The class of a reference, if it is one that `_reference` gives: no other name is even imported."""
-    module, _, name = reference.partition(":")
-    if ALLOWED.get(name) != module and not module.startswith(f"{PACKAGE}."):
-        raise StoreError(f"it names the class {reference!r}, which is not on the list of classes that may be read")
-    cls = getattr(importlib.import_module(module), name)
-    if not isinstance(cls, type) or _reference(cls) != reference or issubclass(cls, BaseEstimator) != estimator:
-        raise StoreError(f"it names {reference!r}, which is not a class that may be read")
-    return cls
+def _check_attribute(cls: type, name: str) -> None:
+    """Refuse the name of a method or property: an attribute would cover it."""
+    defined = inspect.getattr_static(cls, name, None)
+    if not name.isidentifier() or name.startswith("__") or callable(defined) or isinstance(defined, DESCRIPTORS):
+        raise StoreError(f"{cls.__name__} cannot have an attribute {name!r}")
 
 
-def _decode(tree: Tree, tensors: dict[str, np.ndarray]) -> Any:
-    """The value that `_Writer.encode` turned into ``tree``."""
-    if isinstance(tree, list):
-        return [_decode(v, tensors) for v in tree]
-    if not isinstance(tree, dict):
-        return tree
-    tag = next(iter(tree), "")
-    return DECODERS[tag](tree, lambda part: _decode(part, tensors), tensors)
+def _check_steps(steps: Any) -> None:
+    for step in steps if isinstance(steps, list) and steps else [None]:
+        if not isinstance(step, tuple) or len(step) != 2 or not isinstance(step[0], str):
+            raise StoreError("the steps of a pipeline are not pairs of a name and an estimator")
+        if not isinstance(step[1], BaseEstimator) and step[1] not in (None, "passthrough"):
+            raise StoreError(f"step {step[0]!r} of a pipeline is no estimator")
 
 
-def _decode_array(tree, decode, tensors):
-    a = tensors[tree["$array"]]
-    return a.T if tree.get("transposed") else a
-
-
-def _decode_items(tree, decode, tensors):
-    a = np.empty(len(tree["$items"]), dtype=np.dtype(tree["dtype"]))
-    a[:] = decode(tree["$items"])
-    return a.reshape(tree["shape"])
-
-
-def _decode_complex(tree, decode, tensors):
-    parts = decode(tree["$complex"])
-    return parts[..., 0] + 1j * parts[..., 1]
-
-
-def _decode_random_state(tree, decode, tensors):
-    rng = np.random.RandomState()
-    rng.set_state(tuple(decode(tree["$random_state"])))
-    return rng
-
-
-def _decode_object(tree, decode, tensors):
-    cls = _resolve(tree["$object"], estimator=True)
-    value = cls(**{k: decode(v) for k, v in tree["params"].items()})
-    vars(value).update({k: decode(v) for k, v in tree["state"].items()})
-    return value
-
-
-def _decode_plain(tree, decode, tensors):
-    cls = _resolve(tree["$plain"], estimator=False)
-    value = cls.__new__(cls)
-    vars(value).update({k: decode(v) for k, v in tree["state"].items()})
-    return value
-
-
-DECODERS: dict[str, Callable[..., Any]] = {
-    "$float": lambda tree, decode, tensors: float(tree["$float"]),
-    "$scalar": lambda tree, decode, tensors: decode(tree["$scalar"])[()],
-    "$tuple": lambda tree, decode, tensors: tuple(decode(tree["$tuple"])),
-    "$dict": lambda tree, decode, tensors: {decode(k): decode(v) for k, v in tree["$dict"]},
-    "$slice": lambda tree, decode, tensors: slice(*decode(tree["$slice"])),
-    "$range": lambda tree, decode, tensors: range(*decode(tree["$range"])),
-    "$named": lambda tree, decode, tensors: _resolve(tree["$named"], estimator=False)(*decode(tree["items"])),
-    "$array": _decode_array,
-    "$items": _decode_items,
-    "$complex": _decode_complex,
-    "$random_state": _decode_random_state,
-    "$object": _decode_object,
-    "$plain": _decode_plain,
+DECODERS: dict[str, Any] = {
+    "$array": _Reader._array,
+    "$text": _Reader._text,
+    "$items": _Reader._items,
+    "$complex": _Reader._complex,
+    "$scalar": _Reader._scalar,
+    "$float": _Reader._float,
+    "$random_state": _Reader._random_state,
+    "$object": _Reader._object,
+    "$plain": _Reader._plain,
+    "$named": _Reader._named,
+    "$tuple": lambda self, part, tree: tuple(self.decode(part)),
+    "$dict": lambda self, part, tree: {self.decode(k): self.decode(v) for k, v in part},
+    "$slice": lambda self, part, tree: slice(*self.decode(part)),
+    "$range": lambda self, part, tree: range(*self.decode(part)),
 }

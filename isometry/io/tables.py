@@ -10,17 +10,31 @@ they are whole numbers, bool or text otherwise.
 from __future__ import annotations
 
 import difflib
+import lzma
 import os
+import re
 import warnings
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
 from isometry.io.atomic import replacing
+from isometry.io.columns import (
+    TableError,
+    as_labels,
+    as_numbers,
+    expand_vectors,
+    how_to_drop,
+    import_module,
+    listing,
+    refuse_repeats,
+)
+from isometry.io.text import COMPRESSED, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,14 +44,9 @@ __all__ = ["Table", "TableError", "read_table", "write_table"]
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
 NUMPY = (".npy", ".npz")
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst")  # for text only
-SHOWN = 8  # names listed in an error message
+ARRAY_ERRORS = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
 NAMES = "feature_names"
 CLASSES = "classes"
-
-
-class TableError(ValueError):
-    """A table that cannot be used as it is; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,8 @@ def read_table(
     features: str | Sequence[str] | None = None,
     key: str | None = None,
     dtype: Any = np.float64,
+    delimiter: str | None = None,
+    decimal: str | None = None,
 ) -> Table:
     """Read a table and check that it can be learned from.
 
@@ -70,6 +81,10 @@ def read_table(
     features : columns to use, in this order; all but ``target`` by default
     key : the array of features in an npz file; ``"X"`` by default, or the only two-dimensional one
     dtype : of X, float64 or float32
+    delimiter : between the cells of a text table; by default what the file's ending says, or semicolon, tab or bar if
+        the header has one of these and nothing else
+    decimal : sign before the fraction of numbers in a text table; by default a point, or a comma where semicolons
+        separate cells and all text in a column looks like 1,5
 
     Notes
     -----
@@ -89,22 +104,22 @@ def read_table(
         elif suffix in PARQUET:
             frame = _read_parquet(path)
         else:
-            frame = _read_text(path, SEPARATORS[suffix], target)
+            frame = read_text(path, SEPARATORS[suffix], target, delimiter, decimal)
     return _make_table(frame, name, target, _as_list(drop) or [], _as_list(features), np.dtype(dtype))
 
 
 def write_table(
-    path: str | os.PathLike,
+    path: str | os.PathLike | TextIO,
     Z: np.ndarray,
     columns: Sequence[str] | None = None,
     *,
     y: Any = None,
     target: str = "y",
-) -> Path:
+) -> Path | None:
     """Write rows ``Z`` (n, p), with labels ``y`` if given, in the format that the ending of ``path`` names.
 
     The columns are called z0, z1, … unless ``columns`` says otherwise; text formats get enough digits to read back the
-    same numbers. An older file is replaced only by a complete one.
+    same numbers. An older file is replaced only by a complete one. An open text file, such as ``sys.stdout``, gets csv.
     """
     Z = np.asarray(Z)
     if Z.ndim != 2:
@@ -116,6 +131,9 @@ def write_table(
         raise ValueError(f"Z has {len(Z)} rows but y has {len(y)} labels")
     if y is not None and target in columns:
         raise ValueError(f"{target!r} is the name of a column of Z and of the labels: choose another `target`")
+    if not isinstance(path, (str, os.PathLike)):
+        _write_frame(path, ".csv", Z, columns, y, target)
+        return None
     suffix = table_format(Path(path))[1]
     if suffix == ".npy" and y is not None:
         raise ValueError("an npy file holds one array and no labels: write npz, csv or parquet instead")
@@ -124,31 +142,22 @@ def write_table(
             np.save(temporary, Z)
         elif suffix == ".npz":
             arrays: dict[str, Any] = {"X": Z, NAMES: np.array(columns, dtype=str)}
-            np.savez(temporary, **arrays if y is None else {**arrays, "y": _as_labels(y, target)})
+            np.savez(temporary, **arrays if y is None else {**arrays, "y": as_labels(y, target)})
         else:
             _write_frame(temporary, suffix, Z, columns, y, target)
     return Path(path)
 
 
-def _write_frame(path: Path, suffix: str, Z: np.ndarray, columns: list[str], y: Any, target: str) -> None:
-    pd = _import("pandas")
+def _write_frame(path: Path | TextIO, suffix: str, Z: np.ndarray, columns: list[str], y: Any, target: str) -> None:
+    pd = import_module("pandas")
     frame = pd.DataFrame(Z, columns=columns)
     if y is not None:
-        frame[target] = _as_labels(y, target)
+        frame[target] = as_labels(y, target)
     if suffix in PARQUET:
-        _import("pyarrow")
+        import_module("pyarrow")
         frame.to_parquet(path, index=False)
     else:
         frame.to_csv(path, sep=SEPARATORS[suffix], index=False)
-
-
-def _import(module: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(f'tables need {module}: pip install "isometry[cli]"', name=module) from error
 
 
 def table_format(path: Path) -> tuple[str, str]:
@@ -174,29 +183,9 @@ def _check_file(path: Path) -> None:
         raise TableError(f"{path} is empty")
 
 
-def _read_text(path: Path, separator: str, target: str | None) -> pd.DataFrame:
-    pd = _import("pandas")
-    options: dict[str, Any] = {"sep": separator}
-    if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):  # later versions always read the nearest number
-        options["float_precision"] = "round_trip"
-    try:
-        header = pd.read_csv(path, nrows=0, **options)
-        if len(header.columns) == 1 and ";" in str(header.columns[0]):  # the csv of countries with a decimal comma
-            options["sep"] = ";"
-            header = pd.read_csv(path, nrows=0, **options)
-        # "NA" and "None" are gaps among numbers but may well be names of classes
-        gaps = {c: [""] if c == target else sorted(MISSING) for c in header.columns}
-        return pd.read_csv(path, keep_default_na=False, na_values=gaps, **options)
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError, OSError, EOFError) as error:
-        raise TableError(f"{path} cannot be read as a text table: {error}") from error
-
-
-MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A", "?"})
-
-
 def _read_parquet(path: Path) -> pd.DataFrame:
-    pd = _import("pandas")
-    pa = _import("pyarrow")
+    pd = import_module("pandas")
+    pa = import_module("pyarrow")
     try:
         return pd.read_parquet(path)
     except (pa.ArrowInvalid, OSError) as error:
@@ -207,20 +196,24 @@ def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.Dat
     """The arrays of a file as one DataFrame, and the name of its column of labels."""
     try:
         loaded = np.load(path, allow_pickle=False)
-        arrays = {"X": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        if "Object arrays" in str(error):
-            raise TableError(
-                f"{path} holds Python objects, which are never read because that can run code; save text as "
-                "np.array(names, dtype=str) and numbers as a float array"
-            ) from error
-        raise TableError(f"{path} cannot be read as an array file: {error}") from error
+    except ARRAY_ERRORS as error:
+        raise TableError(_why_unreadable(str(path), error)) from error
+    if isinstance(loaded, np.ndarray):
+        arrays = {"X": loaded}
+    else:
+        with loaded:
+            arrays = {name: _read_member(path, loaded, name) for name in loaded.files}
     X = arrays[_feature_key(path, arrays, key)]
     if X.ndim != 2:
         raise TableError(f"{path}: the features must be an array of rows and columns; its shape is {X.shape}")
     frame = _frame_of(path, X, arrays.get(NAMES))
     if target is None:
         target = "y" if "y" in arrays else None
+    if target is not None and target in arrays and target in frame.columns:
+        raise TableError(
+            f"{path}: {target!r} is the name of an array, which would be the labels, and of a feature in "
+            f"`{NAMES}`: rename one of them"
+        )
     if target is not None and target not in frame.columns:
         if target not in arrays:
             raise TableError(_unknown(target, [*arrays, *frame.columns], f"{path} has no labels", "target"))
@@ -229,6 +222,23 @@ def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.Dat
             raise TableError(f"{path}: X has {len(X)} rows but {target} has shape {y.shape}")
         frame[target] = _class_names(path, y, arrays.get(CLASSES))
     return frame, target
+
+
+def _read_member(path: Path, arrays: Any, name: str) -> np.ndarray:
+    try:
+        return arrays[name]
+    except ARRAY_ERRORS as error:
+        raise TableError(_why_unreadable(f"{path}: the array {name!r}", error)) from error
+
+
+def _why_unreadable(what: str, error: Exception) -> str:
+    if "Object arrays" in str(error):
+        return (
+            f"{what} holds Python objects, which are never read because that can run code; save text as "
+            "np.array(names, dtype=str) and numbers as a float array"
+        )
+    reason = str(error) or type(error).__name__
+    return f"{what} cannot be read as an array, it may be damaged ({reason}). Write the file again"
 
 
 def _feature_key(path: Path, arrays: dict[str, np.ndarray], key: str | None) -> str:
@@ -244,7 +254,7 @@ def _frame_of(path: Path, X: np.ndarray, names: np.ndarray | None) -> pd.DataFra
     columns = [f"x{k}" for k in range(X.shape[1])] if names is None else [str(v) for v in names]
     if len(columns) != X.shape[1]:
         raise TableError(f"{path}: X has {X.shape[1]} columns but there are {len(columns)} feature names")
-    return _import("pandas").DataFrame(X, columns=columns)
+    return import_module("pandas").DataFrame(X, columns=columns)
 
 
 def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
@@ -260,121 +270,41 @@ def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.nd
 def _make_table(frame, name: str, target, drop: list[str], features: list[str] | None, dtype: np.dtype) -> Table:
     frame = frame.rename(columns=str)
     columns = list(frame.columns)
-    twice = sorted({c for c in columns if columns.count(c) > 1})
-    if twice:
-        raise TableError(f"{name} has several columns called {_listing(twice)}: rename them")
+    refuse_repeats(name, columns)
+    known, dropped = set(columns), set(drop)
     if len(frame) == 0:
-        raise TableError(f"{name} has columns {_listing(columns)} but no rows")
+        raise TableError(f"{name} has columns {listing(columns)} but no rows")
     for wanted, what in (([] if target is None else [target], "target"), (drop, "drop"), (features or [], "features")):
         for c in wanted:
-            if c not in columns:
+            if c not in known:
                 raise TableError(_unknown(c, columns, f"{name} has no column", what))
-    y = None if target is None else _as_labels(frame[target], target)
-    chosen = [c for c in features or _without_index(frame, columns) if c != target and c not in drop]
+    y = None if target is None else as_labels(frame[target], target)
+    rest = [c for c in features or columns if c != target and c not in dropped]
+    chosen = rest if features else _without_index(frame, rest)
     if not chosen:
-        raise TableError(f"{name} has no feature column left: the columns are {_listing(columns)}")
-    numbers = _expand(frame[chosen])
-    return Table(_as_numbers(numbers, name, dtype), y, list(numbers.columns), target, name)
+        raise TableError(f"{name} has no feature column left: the columns are {listing(columns)}")
+    numbers = expand_vectors(frame[chosen])
+    return Table(as_numbers(numbers, name, dtype), y, list(numbers.columns), target, name)
 
 
 def _without_index(frame, columns: list[str]) -> list[str]:
     """The columns without the row numbers that DataFrame.to_csv writes: in sorted data they give the class away."""
-    first = columns[0]
-    if not (first.startswith("Unnamed: 0") and np.array_equal(frame[first], np.arange(len(frame)))):
-        return columns
-    warnings.warn("the first column has no name and counts the rows: it is left out", UserWarning, stacklevel=4)
-    return columns[1:]
-
-
-def _expand(frame):
-    """Columns whose cells are vectors as several columns: ``v`` becomes ``v[0]``, ``v[1]``, …"""
-    vectors = [c for c in frame.columns if isinstance(frame[c].iloc[0], (list, np.ndarray))]
-    if not vectors:
-        return frame
-    pd, parts = _import("pandas"), []
-    for c in frame.columns:
-        if c not in vectors:
-            parts.append(frame[[c]])
-            continue
-        lengths = {len(v) if isinstance(v, (list, np.ndarray)) else -1 for v in frame[c]}
-        if len(lengths) != 1:
-            raise TableError(f"column {c} holds vectors of different lengths ({_listing(sorted(lengths))})")
-        V = np.stack([np.asarray(v) for v in frame[c]])
-        parts.append(pd.DataFrame(V, columns=[f"{c}[{k}]" for k in range(V.shape[1])], index=frame.index))
-    return pd.concat(parts, axis=1)
-
-
-def _as_numbers(frame, name: str, dtype: np.dtype) -> np.ndarray:
-    """The columns as one array (n, d) of finite numbers."""
-    pd = _import("pandas")
-    kinds = pd.api.types
-    text = [c for c in frame.columns if not kinds.is_numeric_dtype(frame[c]) or kinds.is_complex_dtype(frame[c])]
-    if text:
-        raise TableError(
-            f"{name} has {len(text)} feature columns that are not numbers: {_listing(text)}. Leave them out (drop) or "
-            "encode them as numbers first, e.g. with scikit-learn's OneHotEncoder"
+    unnamed = [c for c in columns if re.fullmatch(r"Unnamed: \d+(\.\d+)?", c)]
+    if unnamed and unnamed[0] == frame.columns[0] and _counts_rows(frame[unnamed[0]]):
+        warnings.warn("the first column has no name and counts the rows: it is left out", UserWarning, stacklevel=4)
+        columns, unnamed = columns[1:], unnamed[1:]
+    if unnamed:
+        warnings.warn(
+            f"{len(unnamed)} columns have no name in the file and are used as features: {listing(unnamed)}. If they "
+            f"number the rows, they may give the labels away: leave them out with {how_to_drop(unnamed)}",
+            UserWarning,
+            stacklevel=4,
         )
-    X = np.empty(frame.shape, dtype=dtype)
-    for narrow, columns in _by_width(frame).items():
-        block = frame[[frame.columns[k] for k in columns]]
-        values = block.to_numpy(dtype=narrow or np.float64, na_value=np.nan)
-        X[:, columns] = values if narrow in (None, dtype.name) else _widen(values)
-    bad = ~np.isfinite(X).all(axis=0)  # (d,)
-    if bad.any():
-        counts = [f"{frame.columns[k]} ({np.sum(~np.isfinite(X[:, k]))} of {len(X)} rows)" for k in np.flatnonzero(bad)]
-        raise TableError(
-            f"{name} has missing or infinite values in {len(counts)} columns: {_listing(counts)}. Fill them, or leave "
-            "out these rows or columns"
-        )
-    return X
+    return columns
 
 
-def _by_width(frame) -> dict[Any, list[int]]:
-    """Column numbers by the narrow float type they have; None for all other types."""
-    groups: dict[Any, list[int]] = {}
-    for k, kind in enumerate(frame.dtypes):
-        name = str(kind).lower()
-        groups.setdefault(name if name in ("float32", "float16") else None, []).append(k)
-    return groups
-
-
-def _widen(X: np.ndarray) -> np.ndarray:
-    """Narrow floats as the float64 of their shortest decimal, the number that a csv file of them holds."""
-    pa = _import("pyarrow")
-    text = pa.array(X.astype("U").ravel()) if X.dtype == np.float16 else pa.array(X.ravel()).cast(pa.string())
-    return text.cast(pa.float64()).to_numpy(zero_copy_only=False).reshape(X.shape)
-
-
-def _as_labels(y: Any, target: str) -> np.ndarray:
-    """Labels as int64, bool or text."""
-    pd = _import("pandas")
-    column = pd.Series(np.asarray(y) if not hasattr(y, "isna") else y).reset_index(drop=True)
-    missing = column.isna()
-    if missing.any():
-        raise TableError(
-            f"the target column {target} has {int(missing.sum())} missing labels, the first in row "
-            f"{int(missing.argmax())}: fill them or leave out these rows"
-        )
-    if pd.api.types.is_bool_dtype(column):
-        return column.to_numpy(dtype=bool)
-    if pd.api.types.is_numeric_dtype(column) and not isinstance(column.dtype, pd.CategoricalDtype):
-        values = column.to_numpy(dtype=np.float64) if pd.api.types.is_float_dtype(column) else column.to_numpy()
-        if values.dtype.kind == "f" and not np.array_equal(values, np.rint(values)):
-            raise TableError(
-                f"the target column {target} holds fractions ({len(np.unique(values))} distinct values, e.g. "
-                f"{values[values != np.rint(values)][0]:g}): labels name classes. Bin it, or choose another column"
-            )
-        return values.astype(np.int64)
-    return _text_or_numbers(column.to_numpy(dtype=object))
-
-
-def _text_or_numbers(values: np.ndarray) -> np.ndarray:
-    if all(isinstance(v, (bool, np.bool_)) for v in values):
-        return values.astype(bool)
-    text = [str(v) for v in values]
-    if all(v.removeprefix("-").isdecimal() and str(int(v)) == v for v in text):  # as csv would read them
-        return np.array([int(v) for v in text], dtype=np.int64)
-    return np.array(text, dtype=str)
+def _counts_rows(column) -> bool:
+    return any(np.array_equal(column, np.arange(start, start + len(column))) for start in (0, 1))
 
 
 def _as_list(names: str | Sequence[str] | None) -> list[str] | None:
@@ -384,9 +314,5 @@ def _as_list(names: str | Sequence[str] | None) -> list[str] | None:
 def _unknown(name: str, names: Sequence[str], problem: str, what: str) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"{problem} {name!r} ({what}){hint} It has {_listing(names)}"
-
-
-def _listing(names: Sequence[Any]) -> str:
-    shown = ", ".join(map(str, names[:SHOWN]))
-    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    alone = "" if len(names) != 1 else ". If these are several columns, say what separates them: --delimiter"
+    return f"{problem} {name!r} ({what}){hint} It has {listing(names)}{alone}"

@@ -6,9 +6,13 @@ import inspect
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
+import unicodedata
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,8 +22,9 @@ from typer.testing import CliRunner
 
 from isometry import __version__
 from isometry.cli import app
+from isometry.cli.inputs import Usage, draw_sample, load_embedded
 from isometry.cli.methods import parameter_docs
-from isometry.io import load, read_table
+from isometry.io import Table, load, read_table
 from isometry.registry import METHODS, all_methods, get
 
 COMMAND = [sys.executable, "-m", "isometry.cli"]
@@ -153,7 +158,7 @@ def test_compare_takes_a_sample_of_a_named_set(tmp_path, monkeypatch):
         (["t.csv", "-y", "kind", "--report", "no/where.html"], "there is no folder"),
         (["t.csv", "-y", "kind", "--drop", "zz"], "no column 'zz'"),
         (["--target", "kind"], "wine is embedded and knows its labels"),
-        (["iris", "--sample", "1000"], "between 2 and the number of rows, 150"),
+        (["iris", "--sample", "1000"], "between the number of classes, 3, and the number of rows, 150"),
     ],
 )
 def test_compare_usage_errors(args, words, folder, monkeypatch):
@@ -300,3 +305,303 @@ def test_starts_fast_and_names_what_is_missing():
     done = subprocess.run([sys.executable, "-c", missing], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr == 'the isometry command needs typer: pip install "isometry[cli]"\n'
+
+
+# ------------------------------------------------------------------------------------------------ nothing is destroyed
+
+
+@pytest.fixture
+def fitted(folder, tmp_path):
+    """A folder of its own with a table, a model, and other names for both."""
+    (tmp_path / "t.csv").write_bytes((folder / "t.csv").read_bytes())
+    run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link.csv").symlink_to("t.csv")
+    os.link(tmp_path / "t.csv", tmp_path / "hard.csv")
+    os.link(tmp_path / "m", tmp_path / "hard_m.csv")
+    (tmp_path / "link_m.csv").symlink_to("m")
+    return tmp_path
+
+
+@pytest.mark.parametrize("out", ["t.csv", "./t.csv", "sub/../t.csv", "link.csv", "hard.csv"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fit", "RCA", "t.csv", "-y", "kind", "-o"],
+        ["transform", "m", "t.csv", "-o"],
+        ["compare", "t.csv", "-y", "kind", "--methods", "RCA", "--folds", "2", "--save"],
+    ],
+    ids=lambda c: c[0],
+)
+def test_an_output_that_is_the_table_is_refused(command, out, fitted, monkeypatch):
+    monkeypatch.chdir(fitted)
+    before = {f.name: f.read_bytes() for f in fitted.iterdir() if f.is_file()}
+    assert f"{Path(out)} is the table itself" in run(*command, out, code=2)
+    assert {f.name: f.read_bytes() for f in fitted.iterdir() if f.is_file()} == before
+
+
+@pytest.mark.parametrize("out", ["hard_m.csv", "link_m.csv", "sub/../link_m.csv"])
+def test_transform_does_not_replace_its_model(out, fitted, monkeypatch):
+    monkeypatch.chdir(fitted)
+    before = (fitted / "m").read_bytes()
+    assert "is the model itself" in run("transform", "m", "t.csv", "-o", out, code=2)
+    assert (fitted / "m").read_bytes() == before and (fitted / out).read_bytes() == before
+
+
+@pytest.mark.parametrize("save, report", [("r.html", "r.html"), ("r/index.html", "r"), ("s/../r.html", "r.html")])
+def test_report_and_model_need_two_names(save, report, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r").mkdir()
+    (tmp_path / "s").mkdir()
+    options = ["-y", "kind", "--methods", "RCA", "--folds", 2, "--save", save, "--report", report]
+    assert "are one file" in run("compare", folder / "t.csv", *options, code=2)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes with names")
+def test_pipes_and_devices_are_not_replaced(fitted):
+    os.mkfifo(fitted / "pipe.csv")
+    (fitted / "link_to_pipe").symlink_to("pipe.csv")
+    for out in ("pipe.csv", "link_to_pipe"):  # devices are treated alike, but none is risked here
+        assert "pipe or device" in run("fit", "RCA", fitted / "t.csv", "-y", "kind", "-o", fitted / out, code=2)
+    assert "pipe or device" in run("transform", fitted / "m", fitted / "t.csv", "-o", fitted / "pipe.csv", code=2)
+    assert stat.S_ISFIFO((fitted / "pipe.csv").stat().st_mode)
+    assert "standard output" in run("fit", "RCA", fitted / "t.csv", "-y", "kind", "-o", "-", code=2)
+
+
+@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+def test_transform_prints_csv(out, fitted):
+    done = shell("transform", fitted / "m", fitted / "t.csv", "-y", "kind", "-o", out, cwd=fitted)
+    assert done.returncode == 0 and done.stderr == "60 rows, 4 dimensions\n"
+    run("transform", fitted / "m", fitted / "t.csv", "-y", "kind", "-o", fitted / "z.csv")
+    assert done.stdout == (fitted / "z.csv").read_text() and not (fitted / "-").exists()
+
+
+def test_a_report_that_fails_does_not_lose_the_model(folder, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("isometry.report.html.write_report", fail)
+    options = [
+        "-y",
+        "kind",
+        "--methods",
+        "RCA",
+        "--folds",
+        2,
+        "--save",
+        tmp_path / "m",
+        "--report",
+        tmp_path / "r.html",
+    ]
+    done = CliRunner().invoke(app, list(map(str, ["compare", folder / "t.csv", *options])))
+    assert done.exit_code == 1 and "error: no space left" in done.stderr and "Euclidean" in done.stdout
+    assert f"fitted on all rows: {tmp_path / 'm'}" in done.stdout and load(tmp_path / "m") is not None
+
+
+def test_a_model_that_cannot_be_saved_does_not_lose_the_report(folder, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("isometry.io.save", fail)
+    options = [
+        "-y",
+        "kind",
+        "--methods",
+        "RCA",
+        "--folds",
+        2,
+        "--save",
+        tmp_path / "m",
+        "--report",
+        tmp_path / "r.html",
+    ]
+    done = CliRunner().invoke(app, list(map(str, ["compare", folder / "t.csv", *options])))
+    assert done.exit_code == 1 and "error: no space left" in done.stderr and "saved" not in done.stdout
+    assert "Euclidean" in done.stdout and (tmp_path / "r.html").exists()
+
+
+def test_compare_fails_where_every_metric_failed(folder, monkeypatch):
+    from isometry.spectral.euclidean import Euclidean
+    from isometry.spectral.rca import RCA
+
+    def fail(*_, **__):
+        raise ValueError("nothing works today")
+
+    for learner in (Euclidean, RCA):
+        monkeypatch.setattr(learner, "fit", fail)
+    monkeypatch.setattr("isometry.spectral.covariance.Covariance.fit", fail)
+    error = run("compare", folder / "t.csv", "-y", "kind", "--methods", "RCA", "--folds", 2, code=1)
+    assert "every metric failed, Euclidean included" in error
+
+
+def test_train_does_not_write_over_its_table(folder, tmp_path):
+    (tmp_path / "settings.json").write_text("{}")
+    (tmp_path / "history.csv").write_bytes((folder / "t.csv").read_bytes())
+    error = run("train", tmp_path / "history.csv", "-y", "kind", "-o", tmp_path, "--fresh", code=2)
+    assert "is the table itself" in error
+    assert (tmp_path / "history.csv").read_bytes() == (folder / "t.csv").read_bytes()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_termination_removes_half_written_files(fitted):
+    code = """
+import sys, time
+from isometry.cli.app import main
+from isometry.cli import app
+import isometry.io.store as store
+
+def write(path, *_):
+    path.write_bytes(b"half")
+    print("writing", flush=True)
+    time.sleep(60)
+
+store.write_tensors = write
+main()
+"""
+    before = sorted(os.listdir(fitted)), (fitted / "m").read_bytes()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "fit", "RCA", "t.csv", "-y", "kind", "-o", "m"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=fitted,
+    )
+    try:
+        assert process.stdout.readline() == "writing\n"
+        assert len(os.listdir(fitted)) == len(before[0]) + 1
+        process.terminate()
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 143 and error == ""
+    assert (sorted(os.listdir(fitted)), (fitted / "m").read_bytes()) == before
+
+
+# ------------------------------------------------------------------------------------------------ names in the terminal
+
+
+HARMFUL = "\x1b]0;gotcha\x07\x1b[31m:smile:[bold]\u202eabc\x9b2J"
+
+
+def is_harmless(text):
+    return not any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in text.replace("\n", ""))
+
+
+def test_harmful_names_do_not_reach_the_terminal(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv").rename(columns={"kind": HARMFUL})
+    frame.to_parquet(tmp_path / "t.parquet")
+    out = run("compare", tmp_path / "t.parquet", "-y", HARMFUL, "--methods", "RCA", "--folds", 2)
+    assert is_harmless(out) and ":smile:[bold]" in out and "\\x1b]0;gotcha\\x07" in out
+    error = run("compare", tmp_path / "t.parquet", "-y", "nothing", code=2)
+    assert is_harmless(error) and ":smile:[bold]" in error
+    error = run("fit", "RCA", tmp_path / "t.parquet", "-y", "p", "-o", tmp_path / "m", code=2)
+    assert is_harmless(error)
+    frame.assign(**{"note" + HARMFUL: "x"}).to_parquet(tmp_path / "u.parquet")
+    error = run("fit", "RCA", tmp_path / "u.parquet", "-y", HARMFUL, "-o", tmp_path / "m", code=2)
+    assert is_harmless(error) and "note" in error
+
+
+def test_harmful_text_of_a_file_does_not_reach_the_terminal(folder, tmp_path):
+    from safetensors.numpy import save_file
+
+    metadata = {"format": "isometry", "format_version": HARMFUL, "versions": HARMFUL}
+    save_file({"x": np.ones(2)}, tmp_path / "m", metadata=metadata)
+    error = run("transform", tmp_path / "m", folder / "t.csv", "-o", tmp_path / "z.csv", code=2)
+    assert is_harmless(error) and ":smile:[bold]" in error
+
+
+def test_names_that_cannot_be_printed(folder, tmp_path):
+    strange = tmp_path / os.fsdecode(b"t\xff.csv")
+    try:
+        strange.write_bytes((folder / "t.csv").read_bytes())
+    except OSError:
+        pytest.skip("this file system has no such names")
+    done = shell("fit", "RCA", strange, "-y", "nothing", "-o", tmp_path / "m")
+    assert done.returncode == 2 and "Traceback" not in done.stderr and "nothing" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ tables of other kinds
+
+
+def test_delimiter_decimal_and_drop_reach_the_table(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv").assign(**{"a note, long": "x", "day": "2020-01-31"})
+    frame.to_csv(tmp_path / "t.csv", sep=":", decimal=",", index=False)
+    drop = ["--drop", '"a note, long", day']
+    options = ["--delimiter", ":", "--decimal", ",", *drop]
+    run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m", *options)
+    run("transform", tmp_path / "m", tmp_path / "t.csv", "-o", tmp_path / "z.npy", *options[:4])
+    run("fit", "RCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "m2")
+    run("transform", tmp_path / "m2", folder / "t.csv", "-o", tmp_path / "z2.npy")
+    assert_array_equal(np.load(tmp_path / "z.npy"), np.load(tmp_path / "z2.npy"))
+    out = run("compare", tmp_path / "t.csv", "-y", "kind", "--methods", "RCA", "--folds", 2, *options)
+    assert "60 rows, 4 features" in out
+    error = run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m", *options[:4], code=2)
+    assert "--drop" in error and "day (dates" in error
+
+
+# ------------------------------------------------------------------------------------------------ messages
+
+
+@pytest.mark.parametrize(
+    "name, setting, words",
+    [
+        ("NCA", "max_iter=abc", "max_iter of NCA must be a whole number, such as max_iter="),
+        ("NCA", "max_iter=1.5", "max_iter of NCA must be a whole number"),
+        ("NCA", "tol=small", "tol of NCA must be a number"),
+        ("NCA", "random_state=abc", "random_state of NCA must be a whole number or None"),
+        ("RCA", "n_components=two", "n_components of RCA must be a whole number or None"),
+        ("KDCA", "gamma=wide", "gamma of Kernelized must be a number or None"),
+    ],
+)
+def test_settings_of_the_wrong_kind(name, setting, words, folder, tmp_path):
+    error = run("fit", name, folder / "t.csv", "-y", "kind", "-o", tmp_path / "m", "--set", setting, code=2)
+    assert f"--set {setting}: {words}" in error
+
+
+@pytest.mark.parametrize("setting", ["tol=1", "max_iter=3", "random_state=None", "n_components=None", "init=pca"])
+def test_settings_of_the_right_kind(setting, folder, tmp_path):
+    run("fit", "NCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "m", "--set", "max_iter=2", "--set", setting)
+
+
+@pytest.mark.parametrize("n", [3, 4, 10, 148, 149, 150])
+def test_a_sample_of_any_size(n):
+    table = draw_sample(load_embedded("iris", None), n, seed=0)
+    counts = Counter(table.y.tolist())
+    assert len(table.X) == len(table.y) == n and len(counts) == 3
+    assert max(counts.values()) - min(counts.values()) <= 1  # iris has 50 of each
+    whole = {tuple(row) for row in load_embedded("iris", None).X}
+    assert all(tuple(row) in whole for row in table.X)
+
+
+def test_a_sample_keeps_proportions_and_rare_classes():
+    y = np.repeat(["many", "some", "one"], [900, 99, 1])
+    table = Table(np.arange(1000.0)[:, None], y, ["a"], "y", "t")
+    for n in (3, 10, 100, 555, 999):
+        drawn = draw_sample(table, n, seed=1)
+        counts = Counter(drawn.y.tolist())
+        assert len(drawn.y) == n and counts["one"] == 1
+        assert abs(counts["some"] - 0.099 * n) <= 1
+        assert len(set(drawn.X.ravel())) == n
+        assert_array_equal(drawn.y, y[drawn.X.ravel().astype(int)])
+        assert_array_equal(draw_sample(table, n, seed=1).X, drawn.X)
+    with pytest.raises(Usage, match="between the number of classes, 3, and the number of rows, 1000"):
+        draw_sample(table, 2, seed=1)
+
+
+@pytest.mark.parametrize("module", ["typer", "isometry.cli.fit", "sklearn.pipeline", "isometry.io.store"])
+def test_ctrl_c_during_imports(module, folder, tmp_path):
+    code = f"""
+import sys
+
+class Interrupter:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupter())
+from isometry.cli import main
+main()
+"""
+    args = ["fit", "RCA", str(folder / "t.csv"), "-y", "kind", "-o", str(tmp_path / "m")]
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

@@ -318,8 +318,9 @@ def test_a_damaged_or_foreign_checkpoint_is_refused_and_nothing_overwritten(fold
     before = contents(out)
     assert "belongs to another model" in run(*args, code=2)
     assert contents(out) == before
-    (out / "settings.json").write_text("{")
-    assert "settings.json is damaged" in run(*args, code=2)
+    for text in ("{", "[]", "3", "null", "[" * 5000):
+        (out / "settings.json").write_text(text)
+        assert "settings.json is damaged" in run(*args, code=2)
 
 
 def test_folders_of_others_are_left_alone(folder, tmp_path):
@@ -359,3 +360,11 @@ def test_usage_errors(args, words, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     assert words in run(*args, "-o", tmp_path / "run", code=2)
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("shape", [36, [36], [6.0, 6.0], [[6, 6]], [1, 1, 6, 6], [0, 6], ["6", "6"], -6])
+def test_image_shape_of_a_file_must_be_sizes(shape, folder, tmp_path):
+    with np.load(folder / "i.npz") as arrays:
+        np.savez(tmp_path / "i.npz", **{**arrays, "image_shape": shape})
+    error = run(tmp_path / "i.npz", "-o", tmp_path / "run", code=2)
+    assert f"image_shape in {tmp_path / 'i.npz'} is" in error and "two or three sizes, such as [28, 28]" in error

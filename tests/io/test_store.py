@@ -220,8 +220,8 @@ def rewrite(path, **changes):
 
 
 def test_newer_format_is_refused(stored):
-    rewrite(stored, format_version="2")
-    with pytest.raises(StoreError, match=r"format '2', written by .*isometry.*upgrade"):
+    rewrite(stored, format_version="3")
+    with pytest.raises(StoreError, match=r"format '3', written by .*isometry.*upgrade"):
         load(stored)
 
 

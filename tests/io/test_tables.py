@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -232,7 +233,10 @@ def test_unknown_columns_are_matched(frame):
 
 def test_text_features_are_named(frame):
     F = frame.assign(city="Ulm", day=pd.Timestamp("2020-01-01"))
-    refused(r"2 feature columns that are not numbers: city, day\. Leave them out \(drop\) or encode", F, "kind")
+    words = (
+        r"2 feature columns that are not numbers: city \(text, such as 'Ulm'\), day \(dates\)\. Leave them out with "
+    )
+    refused(words + r"--drop city,day \(in Python drop=\['city', 'day'\]\), or encode", F, "kind")
 
 
 def test_gaps_are_counted_by_column(frame, tmp_path):
@@ -270,6 +274,167 @@ def test_array_shapes(tmp_path):
 def test_only_floating_types():
     with pytest.raises(TypeError, match="float64 or float32"):
         read_table(pd.DataFrame({"a": [1.0]}), dtype=int)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_damaged_member_of_npz_is_named(save, tmp_path):
+    rng = np.random.default_rng(0)
+    save(tmp_path / "t.npz", X=rng.normal(size=(50, 4)), y=rng.integers(0, 3, size=50))
+    whole = (tmp_path / "t.npz").read_bytes()
+    at = whole.index(b"X.npy") + 40
+    for damage in (slice(at, at + 60), slice(at + 200, at + 260)):
+        data = bytearray(whole)
+        data[damage] = bytes(v ^ 0x5A for v in data[damage])
+        (tmp_path / "t.npz").write_bytes(data)
+        refused(r"the array 'X' cannot be read as an array, it may be damaged \(.+\)", tmp_path / "t.npz")
+    (tmp_path / "t.npz").write_bytes(whole[:300])
+    refused("cannot be read as an array, it may be damaged", tmp_path / "t.npz")
+
+
+# ---------------------------------------------------------------------------------------------------- misreadings
+
+
+def text(tmp_path, content, name="t.csv"):
+    (tmp_path / name).write_text(content)
+    return tmp_path / name
+
+
+def test_repeated_names_in_a_header(tmp_path):
+    """A copy of the labels would else become the feature y.1."""
+    refused("several columns called y: rename", text(tmp_path, "a,b,y,y\n1,2,u,u\n3,4,v,v\n"), "y")
+    refused("several columns called a, b: rename", text(tmp_path, "a,b,b,a,y\n1,2,3,4,u\n3,4,5,6,v\n"), "y")
+    refused("several columns called b", text(tmp_path, '"b",b,y\n1,2,u\n3,4,v\n'), "y")
+    import gzip
+
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,y,y\n1,0,0\n2,1,1\n"))
+    refused("several columns called y", tmp_path / "t.csv.gz", "y")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    ["1,2,0,u\n3,4,1,v\n", "1,2,0,u\n3,4,v\n", "1,2,u\n3,4,1,v\n", "1,2,3,4,u\n1,2,3,4,v\n"],
+)
+def test_rows_longer_than_the_header(rows, tmp_path):
+    refused(r"more cells than the header|Expected \d fields", text(tmp_path, "a,b,y\n" + rows), "y")
+
+
+def test_a_comma_at_the_end_of_every_row_shifts_nothing(tmp_path):
+    table = read_table(text(tmp_path, "a,b,y\n1,2,u,\n3,4,v,\n"), "y")
+    assert_array_equal(table.X, [[1, 2], [3, 4]])
+    assert list(table.y) == ["u", "v"]
+
+
+def test_a_feature_called_like_the_array_of_labels(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.eye(3), y=[0, 1, 0], feature_names=["a", "y", "b"])
+    for target in ("y", None):
+        refused("'y' is the name of an array, which would be the labels, and of a feature", tmp_path / "t.npz", target)
+
+
+def test_labels_too_large_for_their_type(tmp_path):
+    big = 2**53
+    for cells in (f"{big}.0,{big + 1}.0", "1e20,2e20", "1e300,3"):
+        a, b = cells.split(",")
+        refused("cannot tell neighbours apart", text(tmp_path, f"a,y\n1,{a}\n2,{b}\n"), "y")
+    for pair in ((2**63, 2**63 + 1), (2**64 + 5, 2**64 + 6), (10**30, 10**30 + 1), ("9" * 5000, "9" * 5001)):
+        a, b = map(str, pair)
+        table = read_table(text(tmp_path, f"a,y\n1,{a}\n2,{b}\n"), "y")
+        assert list(table.y) == [a, b]  # two classes stay two
+    largest = 2**63 - 1
+    assert list(read_table(text(tmp_path, f"a,y\n1,{largest}\n2,{-largest}\n"), "y").y) == [largest, -largest]
+    table = read_table(pd.DataFrame({"a": [1.0, 2.0], "y": np.array([2**63 + 1, 2**63], dtype=np.uint64)}), "y")
+    assert list(table.y) == [str(2**63 + 1), str(2**63)]
+
+
+def test_infinity_is_no_class(tmp_path):
+    refused("infinite numbers: labels name classes", text(tmp_path, "a,y\n1,inf\n2,3\n"), "y")
+    refused("infinite numbers", pd.DataFrame({"a": [1.0, 2.0], "y": [0.0, -np.inf]}), "y")
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_row_numbers_without_a_name_are_left_out(start, tmp_path):
+    path = text(tmp_path, f",a,y\n{start},1.5,u\n{start + 1},2.5,v\n")
+    with pytest.warns(UserWarning, match="counts the rows: it is left out"):
+        assert read_table(path, "y").feature_names == ["a"]
+
+
+def test_other_columns_without_a_name_are_told_of(tmp_path):
+    path = text(tmp_path, ",a,y\n17,1.5,u\n3,2.5,v\n")
+    with pytest.warns(UserWarning, match=r"1 columns have no name .*leave them out with --drop 'Unnamed: 0'"):
+        assert read_table(path, "y").feature_names == ["Unnamed: 0", "a"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_table(path, "y", drop="Unnamed: 0").feature_names == ["a"]
+        assert read_table(path, "y", features=["a"]).feature_names == ["a"]
+
+
+def test_semicolons_and_decimal_commas(tmp_path):
+    path = text(tmp_path, "a;b;y\n1,5;2;u\n-0,25;1e3;v\n;4;w\n".replace(";4", "7;4"))
+    with pytest.warns(UserWarning, match="decimal comma"):
+        table = read_table(path, "y")
+    assert_array_equal(table.X, [[1.5, 2], [-0.25, 1000], [7, 4]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_array_equal(read_table(path, "y", decimal=",").X, table.X)
+        points = read_table(text(tmp_path, "a;b;y\n1.5;2;u\n0.5;3;v\n"), "y")
+        assert_array_equal(points.X, [[1.5, 2], [0.5, 3]])
+    for sign in ("\t", "|"):
+        assert_array_equal(read_table(text(tmp_path, "a;b;y\n1.5;2;u\n0.5;3;v\n".replace(";", sign)), "y").X, points.X)
+    refused(r"give the decimal sign: --decimal ,", text(tmp_path, "a;y\n1,5;u\n2,5;v\n"), "y", decimal=".")
+    refused(r"give the decimal sign: --decimal ,", text(tmp_path, 'a,y\n"1,5",u\n"2,5",v\n'), "y")
+    assert_array_equal(read_table(text(tmp_path, 'a\ty\n"1,5"\tu\n2\tv\n', "t.tsv"), "y", decimal=",").X, [[1.5], [2]])
+
+
+def test_delimiter_and_decimal_can_be_given(tmp_path):
+    path = text(tmp_path, "a:b:y\n1,5:2:u\n0,5:3:v\n")
+    refused(r"more cells than the header has names \(1\).*--delimiter", path, "y")
+    refused(r"no column 'y' \(target\).*what separates them: --delimiter", text(tmp_path, "a:y\n1:u\n2:v\n"), "y")
+    path = text(tmp_path, "a:b:y\n1,5:2:u\n0,5:3:v\n")
+    assert_array_equal(read_table(path, "y", delimiter=":", decimal=",").X, [[1.5, 2], [0.5, 3]])
+    path = text(tmp_path, "a  b y\n1.5 2   u\n0.5 3 v\n")
+    assert_array_equal(read_table(path, "y", delimiter=" ").X, [[1.5, 2], [0.5, 3]])
+    refused("must be one sign", path, "y", delimiter="::")
+    refused(r"must be \. or ,", path, "y", decimal="x")
+    path = text(tmp_path, 'a,b,y\n"1,5",2,u\n"0,5",3,v\n')
+    assert_array_equal(read_table(path, "y", decimal=",").X, [[1.5, 2], [0.5, 3]])
+
+
+def test_kinds_of_columns_are_told_with_the_way_out(tmp_path):
+    path = text(tmp_path, "size,day,city,a,y\nsmall,2020-01-31,Ulm,1,u\n3,2021-02-01,Bonn,,v\n")
+    words = r"size \(text, such as 'small'\), day \(dates, such as '2020-01-31'\), city \(text, such as 'Ulm'\)\. "
+    refused(words + r"Leave them out with --drop size,day,city \(in Python drop=\['size', 'day', 'city'\]\)", path, "y")
+    refused(r"a \(1 of 2 rows\)\. Leave these columns out with --drop a ", path, "y", drop=["size", "day", "city"])
+    frame = pd.DataFrame({"a": [1.0, 2.0], "c,d": pd.Categorical(["x", "z"]), "y": [0, 1]})
+    refused(r"c,d \(categories, such as 'x'\)\. Leave them out with --drop '\"c,d\"'", frame, "y")
+
+
+def test_wide_tables_are_read_column_by_column_never(tmp_path, monkeypatch):
+    """What is done once for each of 10,000 columns takes longer than reading them."""
+    d, calls = 300, []
+    F = pd.DataFrame(np.eye(3, d), columns=[f"g{k}" for k in range(d)]).assign(y=[0, 1, 0])
+    F.to_csv(tmp_path / "t.csv", index=False)
+    look_up = pd.DataFrame.__getitem__
+    monkeypatch.setattr(pd.DataFrame, "__getitem__", lambda self, key: calls.append(key) or look_up(self, key))
+    assert read_table(tmp_path / "t.csv", "y").X.shape == (3, d)
+    assert len(calls) < 10
+
+
+def test_repeats_are_found_without_comparing_all_names():
+    from isometry.io.columns import refuse_repeats
+
+    compared = []
+
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(other)
+            return str.__eq__(self, other)
+
+    names = [Name(f"g{k}") for k in range(400)]
+    refuse_repeats("t", names)
+    assert len(compared) < len(names)
+    with pytest.raises(TableError, match="called g7"):
+        refuse_repeats("t", [*names, Name("g7")])
 
 
 # ---------------------------------------------------------------------------------------------------- writing

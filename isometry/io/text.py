@@ -1,0 +1,96 @@
+"""Tables of text as DataFrames: what separates the cells, names that come twice, gaps, decimal commas."""
+
+from __future__ import annotations
+
+import csv
+import lzma
+import warnings
+import zlib
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from isometry.io.columns import TableError, import_module, refuse_repeats, with_decimal_commas
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OTHER_SEPARATORS = (";", "\t", "|")
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "zstandard"}  # text only; and what opens it
+MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A", "?"})
+TEXT_ERRORS = (UnicodeDecodeError, OSError, EOFError, csv.Error, zlib.error, lzma.LZMAError)
+
+
+def read_text(
+    path: Path, separator: str, target: str | None, delimiter: str | None, decimal: str | None
+) -> pd.DataFrame:
+    """The cells under the names of the header; `read_table` tells what the arguments mean."""
+    pd = import_module("pandas")
+    options: dict[str, Any] = {"sep": _delimiter(delimiter or separator), "decimal": _decimal(decimal or ".")}
+    if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):  # later versions always read the nearest number
+        options["float_precision"] = "round_trip"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # cells would be lost
+        try:
+            names = _header(path, options["sep"])
+            if delimiter is None and len(names) == 1:
+                options["sep"] = next((s for s in OTHER_SEPARATORS if s in names[0]), options["sep"])
+                names = _header(path, options["sep"])
+            refuse_repeats(path.name, [c for c in names if c])
+            frame = _read_cells(path, target, options)
+            if decimal is None and options["sep"] == ";" and with_decimal_commas(frame, target):
+                options["decimal"] = ","
+                frame = _read_cells(path, target, options)
+        except pd.errors.ParserWarning as error:
+            raise TableError(
+                f"{path}: rows have more cells than the header has names ({len(names)}), so that it is not known which "
+                "name belongs to which cell. Give every column a name, also one of row numbers, or say what separates "
+                "the cells: --delimiter"
+            ) from error
+        except TEXT_ERRORS + (pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+            raise TableError(f"{path} cannot be read as a text table: {error}") from error
+    if options["decimal"] == "," and decimal is None:
+        warnings.warn(
+            "numbers are read with a decimal comma, 1,5 as one and a half; otherwise give `decimal` (--decimal)",
+            UserWarning,
+            stacklevel=3,
+        )
+    return frame
+
+
+def _delimiter(text: str) -> str:
+    """The sign itself; a space stands for any number of them."""
+    text = {"\\t": "\t", "tab": "\t", " ": r"\s+"}.get(text, text)
+    if len(text) != 1 and text != r"\s+":
+        raise TableError(f"delimiter {text!r} must be one sign, such as ; or , or | or tab")
+    return text
+
+
+def _decimal(text: str) -> str:
+    if text not in (".", ","):
+        raise TableError(f"decimal {text!r} must be . or ,")
+    return text
+
+
+def _header(path: Path, separator: str) -> list[str]:
+    """The names as they stand in the file: pandas would give names that come twice a number."""
+    with _open_text(path) as file:
+        if separator == r"\s+":
+            return next((line.split() for line in file if line.strip()), [])
+        return next((row for row in csv.reader(file, delimiter=separator) if row), [])
+
+
+def _open_text(path: Path) -> IO[str]:
+    options: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "newline": ""}
+    suffix = path.suffix.lower()
+    if suffix not in COMPRESSED:
+        return open(path, **options)
+    return import_module(COMPRESSED[suffix]).open(path, **options)
+
+
+def _read_cells(path: Path, target: str | None, options: dict[str, Any]) -> pd.DataFrame:
+    options = {**options, "keep_default_na": False, "index_col": False}
+    frame = import_module("pandas").read_csv(path, na_values=sorted(MISSING), **options)
+    if target in frame.columns and frame[target].isna().any():
+        # "NA" and "None" are gaps among numbers but may well be names of classes
+        frame[target] = import_module("pandas").read_csv(path, na_values=[""], usecols=[target], **options)[target]
+    return frame
