@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
+from scipy.linalg import eigh
 from scipy.special import expit, logsumexp
 
 from isometry.core.basis import eigenbasis
@@ -216,7 +217,7 @@ def test_P10b_variance_that_an_answer_takes_away_on_average(data):
     mean, variance = np.array([0.0, 0.3, -1.0, 2.0, -6.0]), np.array([1.0, 0.01, 4.0, 0.5, 2.0])
     slow = [slow_resolved(*moments) for moments in zip(mean, variance, strict=True)]
     assert_allclose(fit._resolved(mean, variance), slow, rtol=1e-3)  # the quadrature has 32 nodes
-    assert 0 < min(slow) and max(slow) < 2 / np.pi  # a noiseless answer at even odds would take away 2/π
+    assert min(slow) > 0 and max(slow) < 2 / np.pi  # a noiseless answer at even odds would take away 2/π
 
 
 def test_P10d_the_undecided_pair_comes_first(data):
@@ -341,6 +342,63 @@ def test_newton_has_the_slopes_of_its_value(data, numeric_gradient):
     value, gradient, H = SigmoidLikelihood(fit._seen, fit._prior)(fit.posterior_mean_)
     assert gradient @ np.linalg.solve(H, gradient) < 1e-12
     assert_allclose(fit.posterior_covariance_, np.linalg.inv(H), rtol=1e-6, atol=1e-10)
+
+
+def slow_sandwich(U, t, pairs, m, delta):
+    """H⁻¹ (δI + Σ g_a gᵀ_b over pairs a, b with a row in common) H⁻¹, pair by pair; and H⁻¹."""
+    p = expit(t * (U @ m))
+    H = delta * np.eye(len(m)) + (U.T * (p * (1 - p))) @ U
+    J, G = delta * np.eye(len(m)), U * (t * p)[:, None]
+    ends = [{i, j} for i, j in zip(pairs.i, pairs.j, strict=True)]
+    for a, one in enumerate(ends):
+        for b, other in enumerate(ends):
+            if one & other:
+                J = J + np.outer(G[a], G[b])
+    return np.linalg.inv(H) @ J @ np.linalg.inv(H), np.linalg.inv(H)
+
+
+def test_sandwich_covariance_by_its_definition(data):
+    X, y, pairs = data
+    pairs = in_order(pairs)
+    fit = BayesianML(prior_precision=0.5, tol=1e-12).fit(X, y)
+    U, t = slow_vectors((X - X.mean(axis=0)) @ fit.basis_.T, pairs)
+    V, inverse = slow_sandwich(U, t, pairs, fit.posterior_mean_, 0.5)
+    ratio, v = eigh(V, inverse)  # directions in which the two are uncorrelated
+    wide = (inverse @ v * np.maximum(ratio, 1)) @ (inverse @ v).T
+    assert_allclose(fit.posterior_covariance_, wide, rtol=1e-6, atol=1e-9)
+    assert ratio[-1] > 1.5 and np.linalg.eigvalsh(fit.posterior_covariance_ - inverse)[0] > -1e-12
+    apart = Pairs([0, 2, 4, 6], [1, 3, 5, 7], [1, 1, 0, 0], n=len(X))  # no row twice: nothing hangs together
+    a, b = (BayesianML(covariance=c).fit(X, apart) for c in ("sandwich", "laplace"))
+    assert np.linalg.eigvalsh(a.posterior_covariance_ - b.posterior_covariance_)[0] > -1e-12
+    assert BayesianML().fit(X, apart).link_ is None and fit.link_ is not None
+    assert_allclose(BayesianML().fit(X, apart).posterior_covariance_, b.posterior_covariance_, rtol=1e-12)
+
+
+def test_forgetting_keeps_the_sandwich(data):
+    """Right after it the same curvature and dependence are there, whoever holds them."""
+    X, y, _ = data
+    fit, small = (BayesianML(memory=memory, tol=1e-14).fit(X, y) for memory in (200_000, 40))
+    assert_allclose(small.posterior_covariance_, fit.posterior_covariance_, rtol=1e-12)
+    m = fit.posterior_mean_
+    whole, rest = (SigmoidLikelihood(f._seen, f._prior) for f in (fit, small))
+    assert len(small._seen.sign) == 40
+    assert_allclose(rest(m)[1], whole(m)[1], atol=1e-8)
+    assert_allclose(rest(m)[2], whole(m)[2], rtol=1e-9)
+    assert_allclose(rest.sandwich(m, rest(m)[2]), whole.sandwich(m, whole(m)[2]), rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"covariance": "full"}, "covariance='full' is unknown"),
+        ({"link": "probit"}, "link='probit' is unknown"),
+        ({"memory": -1}, "memory=-1 must not be negative"),
+        ({"prior_precision": 0.0}, "prior_precision=0.0 must be positive"),
+    ],
+)
+def test_wrong_parameters_are_named(data, params, message):
+    with pytest.raises(ValueError, match=message):
+        BayesianML(**params).fit(data[0], data[1])
 
 
 def test_sampled_metrics_and_intervals_follow_the_posterior(data):
