@@ -82,12 +82,12 @@ def binary_entropy(p: np.ndarray) -> np.ndarray:
 def isotonic_link(excess: np.ndarray, similar: np.ndarray, weight: np.ndarray, n_bins: int) -> np.ndarray:
     """Knots (2, b ≤ n_bins) of the share of similar pairs as a falling function of the excess; `np.interp` reads it.
 
-    Bins of equally many pairs, by least squares under the order. Each bin has one more pair of the base rate, so that
-    no probability is 0 or 1, however few pairs there are.
+    Bins of equally many pairs, by least squares under the order. Four pairs of the base rate are added to each bin:
+    pairs of a bin share rows and say less than their number, and no bin may say 0 or 1.
     """
     order = np.argsort(excess, kind="stable")
     start = np.unique(np.linspace(0, len(order), min(n_bins, len(order)) + 1).astype(np.intp))[:-1]
     x, w, s = (np.add.reduceat(v[order], start) for v in (excess * weight, weight, similar * weight))
-    base, unit = s.sum() / w.sum(), w.sum() / len(order)
-    p = isotonic_regression((s + base * unit) / (w + unit), sample_weight=w, increasing=False)
+    base, added = s.sum() / w.sum(), 4 * w.sum() / len(order)
+    p = isotonic_regression((s + base * added) / (w + added), sample_weight=w, increasing=False)
     return np.stack([x / w, p])

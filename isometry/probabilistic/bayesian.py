@@ -52,7 +52,7 @@ class BayesianML(MetricPosterior, LinearMetric):
         learned from, as a falling function of γᵀw − μ; "auto": "isotonic" given labels, "sigmoid" given pairs
     pairs : which pairs to take if given labels: "auto" (all up to 200,000, else 100,000 of each kind), `AllPairs()` or
         `RandomPairs(n)`
-    memory : number of pairs that are kept for ``partial_fit``
+    memory : number of pairs that are kept for ``partial_fit``, with their rows; they are saved with the estimator
     max_iter, tol, random_state, verbose : as everywhere; m is off by at most √(2 tol) standard deviations
 
     Attributes
@@ -68,9 +68,19 @@ class BayesianML(MetricPosterior, LinearMetric):
     The survey prints tanh(ξ) for tanh(ξ/2) in λ(ξ), which is no bound, and loses the threshold from the updates. The
     mean metric cuts negative weights at 0.
 
+    How far to trust it. (a) Where labels follow the model and pairs are independent given θ, 90 % intervals of
+    distances cover 86 to 92 % (prior_precision 4 to 0.1, 30 to 1000 pairs); the published covariance, about half as
+    wide where data outweigh the prior, covers 78 % at prior_precision 1 and 62 % at 0.1. (b) Pairs of n labelled rows
+    are not independent. Between fits of the two halves of ten real data sets, 90 % intervals of the difference cover 10
+    to 50 % with "laplace" and 70 to 97 % with "sandwich": the reason for "auto". Rows of different calls of
+    ``partial_fit`` count as different rows. (c) The sigmoid is seldom the true link: of held-out pairs of 19 real data
+    sets it gives P > 0.99 to few, a third of them similar; the isotonic link is off by 0.02 on average, and 99 % of the
+    pairs it gives P > 0.99 are similar.
+
     ``partial_fit`` finds the posterior of all pairs in memory, in the coordinates of the first call: the same as that
     of one fit, as long as there are no more than ``memory``. Beyond, some pairs, evenly spaced, are replaced by the
-    quadratic that fits their likelihood at the present m.
+    quadratic that fits their likelihood at the present m. In 60 chunks of 100 pairs the mean is then off by at most 0.1
+    standard deviations with memory=600, and by 0.1 to 0.6 with memory=0.
 
     References
     ----------

@@ -49,7 +49,7 @@ class BNCA(MetricPosterior, LinearMetric):
     candidates : "knn" of any class; or "hits_misses", nearest of the own class and nearest of others
     likelihood : "product" of p_ij over hits (published), or "sum", as in NCA
     covariance : "laplace", as above; or "bohning", as published: Böhning's bound on the curvature, with ½ for p_it and
-        the plain mean for w̄_i, which is surer of itself than the data allow
+        the plain mean for w̄_i, which is surer than the model allows
     link : of `pair_probability`. "isotonic": the share of similar pairs among those of the training samples, as a
         falling function of the squared distance; "threshold": the probability that the squared distance lies below
         ``bias_``, which says how sure the side of the threshold is, not how likely the pair is similar
@@ -69,6 +69,16 @@ class BNCA(MetricPosterior, LinearMetric):
     The survey's H is Böhning's matrix, not the centring matrix; a neighbour itself is no competitor of its own;
     candidates are of all classes, since those of one class say nothing of labels. Anchors without a hit or without a
     miss say nothing either and are skipped; if too few are left, candidates="hits_misses" is used, with a warning.
+
+    How far to trust it. (a) Where each anchor picks a neighbour as the model says, 90 % intervals of distances cover
+    90 % with "laplace". (b) Real labels do not follow that model: the product counts the hits of an anchor as if each
+    were a pick of its own. Between fits of the two halves of ten real data sets, 90 % intervals of the difference cover
+    96 to 100 %: they are rather too wide. (c) The link is learned from the training pairs themselves. K weights fit so
+    little of them that it is off by 0.02 on average on held-out pairs of 19 real data sets; learned from folds left
+    out, whose weights are on another scale, it is off by more.
+
+    The label of a pair, which ``select_queries`` asks for, counts there by the link. BNCA itself learns from labels of
+    samples only: an answer has to reach it as labels of both.
 
     References
     ----------

@@ -11,6 +11,7 @@ import pytest
 from scipy.special import expit, softmax
 from scipy.stats import binom
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from isometry.core.basis import eigenbasis
@@ -110,11 +111,10 @@ def test_P11_intervals_cover_at_their_level(precision):
 
 
 def held_out(source, seed):
-    """Two halves of a data set, and all pairs of the second with whether they are similar."""
+    """Two halves with the same shares of classes, and all pairs of the second with whether they are similar."""
     X, y = source(return_X_y=True)
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(y))[:800]
-    a, b = order[: len(order) // 2], order[len(order) // 2 :]
+    order = np.random.default_rng(seed).permutation(len(y))[:800]
+    a, b = train_test_split(order, test_size=0.5, stratify=y[order], random_state=seed)
     X = StandardScaler().fit(X[a]).transform(X)
     i, j = np.triu_indices(len(b), 1)
     return (X[a], y[a]), (X[b], np.stack([i, j], axis=1)), y[b][i] == y[b][j]
@@ -129,14 +129,17 @@ def calibration_error(p, similar, n_bins=20):
 @pytest.mark.parametrize("learner", [BNCA(), BayesianML()], ids=["BNCA", "BayesianML"])
 @pytest.mark.parametrize("source", [load_wine, load_breast_cancer, load_digits])
 def test_probabilities_are_shares_of_held_out_pairs(learner, source):
-    """The halves themselves differ by about 1/√n in what they say of the same pairs: 0.07 on average is far above."""
+    """A share among pairs of n rows has an error of about 1/√n, and the smallest half has 89 rows: up to 0.1 is chance.
+
+    Over three splits 0.06 remains. The side of the threshold, which BNCA gave before, is off by 0.08 to 0.2.
+    """
     errors, sure, right = [], 0, 0
     for seed in range(3):
         train, test, similar = held_out(source, seed)
         p = learner.fit(*train).pair_probability(*test)
         errors.append(calibration_error(p, similar))
         sure, right = sure + np.sum(p > 0.99), right + np.sum(similar[p > 0.99])
-    assert np.mean(errors) < 0.07, errors
+    assert np.mean(errors) < 0.06, errors
     assert sure == 0 or right / sure > 0.97, (right, sure)
 
 

@@ -89,14 +89,14 @@ def test_isotonic_link_falls_and_keeps_the_shares():
     x, p = isotonic_link(excess, similar, weight, 40)
     assert len(x) == 40
     assert np.all(np.diff(x) > 0) and np.all(np.diff(p) <= 0) and 0 < p[-1] < p[0] < 1
-    # 100 pairs a bin, each bin with one more of the base rate: 0.05 is the error of a share, 4 times that for 40 bins
+    # 100 pairs a bin, each bin with four more of the base rate: 0.05 is the error of a share, 4 times that for 40 bins
     assert_allclose(p, 0.8 / (1 + np.exp(3 * x)), atol=0.2)
     order = np.argsort(excess)
     bins = [
         (s @ w, w.sum()) for s, w in zip(similar[order].reshape(40, -1), weight[order].reshape(40, -1), strict=True)
     ]
-    base, unit = np.average(similar, weights=weight), weight.mean()
-    plain = np.array([(s + base * unit) / (w + unit) for s, w in bins])
+    base, added = np.average(similar, weights=weight), 4 * weight.mean()
+    plain = np.array([(s + base * added) / (w + added) for s, w in bins])
     level = np.cumsum(np.append(True, np.diff(p) < 0))  # bins of one level are pooled: their mean is the level
     for k in np.unique(level):
         pooled = np.average(
