@@ -70,8 +70,8 @@ class BNCA(MetricPosterior, LinearMetric):
     candidates are of all classes, since those of one class say nothing of labels. Anchors without a hit or without a
     miss say nothing either and are skipped; if too few are left, candidates="hits_misses" is used, with a warning.
 
-    How far to trust it. (a) Where each anchor picks a neighbour as the model says, 90 % intervals of distances cover
-    90 % with "laplace". (b) Real labels do not follow that model: the product counts the hits of an anchor as if each
+    How far to trust it. (a) Where 150 anchors pick a neighbour each as the model says, 90 % intervals of distances
+    cover 90 % at prior_precision 1 and 87 % at 0.1; with "bohning", 44 and 37 %. (b) Real labels do not follow that model: the product counts the hits of an anchor as if each
     were a pick of its own. Between fits of the two halves of ten real data sets, 90 % intervals of the difference cover
     96 to 100 %: they are rather too wide. (c) The link is learned from the training pairs themselves. K weights fit so
     little of them that it is off by 0.02 on average on held-out pairs of 19 real data sets; learned from folds left
