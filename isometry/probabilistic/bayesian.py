@@ -69,13 +69,13 @@ class BayesianML(MetricPosterior, LinearMetric):
     mean metric cuts negative weights at 0.
 
     How far to trust it. (a) Where labels follow the model and pairs are independent given θ, 90 % intervals of
-    distances cover 86 to 92 % (prior_precision 4 to 0.1, 30 to 1000 pairs); with the published covariance they cover
-    78 % at prior_precision 1 and 62 % at 0.1 (300 pairs). (b) Pairs of n labelled rows
-    are not independent. Between fits of the two halves of ten real data sets, 90 % intervals of the difference cover 10
-    to 50 % with "laplace" and 70 to 97 % with "sandwich": the reason for "auto". Rows of different calls of
-    ``partial_fit`` count as different rows. (c) The sigmoid is seldom the true link: of held-out pairs of 19 real data
-    sets it is off by 0.05 on average, and of those few with P > 0.99 a third are similar; the isotonic link is off by
-    0.02, and of the pairs with P > 0.99 about 99 % are similar.
+    distances cover 86 to 92 % (prior_precision 4 to 0.1, 30 to 1000 pairs); with the published covariance they cover 78
+    % at prior_precision 1 and 62 % at 0.1 (300 pairs). (b) Pairs of n labelled rows are not independent. Between fits
+    of the two halves of ten real data sets, 90 % intervals of the difference cover 10 to 50 % with "laplace" and 70 to
+    97 % with "sandwich": the reason for "auto". Rows of different calls of ``partial_fit`` count as different rows. (c)
+    The sigmoid is seldom the true link: of held-out pairs of 19 real data sets it is off by 0.05 on average, and of
+    those few with P > 0.99 a third are similar; the isotonic link is off by 0.02, and of the pairs with P > 0.99 about
+    99 % are similar.
 
     ``partial_fit`` finds the posterior of all pairs in memory, in the coordinates of the first call: the same as that
     of one fit, as long as there are no more than ``memory``. Beyond, some pairs, evenly spaced, are replaced by the

@@ -71,11 +71,12 @@ class BNCA(MetricPosterior, LinearMetric):
     miss say nothing either and are skipped; if too few are left, candidates="hits_misses" is used, with a warning.
 
     How far to trust it. (a) Where 150 anchors pick a neighbour each as the model says, 90 % intervals of distances
-    cover 90 % at prior_precision 1 and 87 % at 0.1; with "bohning", 44 and 37 %. (b) Real labels do not follow that model: the product counts the hits of an anchor as if each
-    were a pick of its own. Between fits of the two halves of ten real data sets, 90 % intervals of the difference cover
-    96 to 100 %: they are rather too wide. (c) The link is learned from the training pairs themselves. K weights fit so
-    little of them that it is off by 0.02 on average on held-out pairs of 19 real data sets; learned from folds left
-    out, whose weights are on another scale, it is off by more.
+    cover 90 % at prior_precision 1 and 87 % at 0.1; with "bohning", 44 and 37 %. (b) Real labels do not follow that
+    model: the product counts the hits of an anchor as if each were a pick of its own. Between fits of the two halves of
+    ten real data sets, 90 % intervals of the difference cover 96 to 100 %: they are rather too wide. (c) The link is
+    learned from the training pairs themselves. K weights fit so little of them that it is off by 0.02 on average on
+    held-out pairs of 19 real data sets; learned from folds left out, whose weights are on another scale, it is off by
+    more.
 
     The label of a pair, which ``select_queries`` asks for, counts there by the link. BNCA itself learns from labels of
     samples only: an answer has to reach it as labels of both.
