@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import entr, exprel, log_expit
+from sklearn.isotonic import isotonic_regression
 
 LOWEST = {np.dtype(np.float64): -600.0, np.dtype(np.float32): -72.0}  # e^x is 0 from here on
 
@@ -76,3 +77,17 @@ def softmax_curvature(w: np.ndarray, P: np.ndarray, weight: np.ndarray) -> np.nd
 def binary_entropy(p: np.ndarray) -> np.ndarray:
     """−p log p − (1 − p) log(1 − p)."""
     return entr(p) + entr(1 - p)
+
+
+def isotonic_link(excess: np.ndarray, similar: np.ndarray, weight: np.ndarray, n_bins: int) -> np.ndarray:
+    """Knots (2, b ≤ n_bins) of the share of similar pairs as a falling function of the excess; `np.interp` reads it.
+
+    Bins of equally many pairs, by least squares under the order. Four pairs of the base rate are added to each bin:
+    pairs of a bin share rows and say less than their number, and no bin may say 0 or 1.
+    """
+    order = np.argsort(excess, kind="stable")
+    start = np.unique(np.linspace(0, len(order), min(n_bins, len(order)) + 1).astype(np.intp))[:-1]
+    x, w, s = (np.add.reduceat(v[order], start) for v in (excess * weight, weight, similar * weight))
+    base, added = s.sum() / w.sum(), 4 * w.sum() / len(order)
+    p = isotonic_regression((s + base * added) / (w + added), sample_weight=w, increasing=False)
+    return np.stack([x / w, p])

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
-from scipy.special import expit
+import scipy.sparse as sp
+from scipy.special import log_expit
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from isometry.base import LinearMetric
 from isometry.core.basis import EigenBasis, eigenbasis, pair_features
 from isometry.core.distance import row_blocks
-from isometry.core.probability import binary_entropy, jaakkola_jordan, jaakkola_jordan_constant
-from isometry.core.solve import Progress, alternate
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.core.probability import isotonic_link, jaakkola_jordan, jaakkola_jordan_constant, pair_logistic
+from isometry.core.solve import Progress, Solution, alternate
+from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
 
 ALL_PAIRS_UP_TO = 200_000
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)  # ∫ f(z) N(z; 0, 1) dz = Σ weight f(node)/√(2π)
+CHOICES = {
+    "covariance": ("auto", "laplace", "sandwich", "variational"),
+    "link": ("auto", "isotonic", "sigmoid"),
+}
 
 
 @parameters
@@ -30,8 +35,8 @@ class BayesianML(MetricPosterior, LinearMetric):
 
     P(t | θ) = σ(−t (γᵀw_ij − μ)),  θ = (μ, γ) ~ N(θ₀, I/δ),  w_ij = (Vᵀ(x_i − x_j))²,  t = +1 similar, −1 dissimilar
 
-    and q(θ) = N(m, V) by variational Bayes with the Jaakkola–Jordan bound, for u = (−1, w):
-    V⁻¹ = δI + 2 Σ λ(ξ) u uᵀ, m = V(δθ₀ − Σ t u/2), ξ² = (uᵀm)² + uᵀVu, until the evidence bound stands still.
+    and q(θ) = N(m, V): m is the maximum of the posterior and V⁻¹ = δI + Σ σ(1 − σ) u uᵀ its curvature there, for
+    u = (−1, w) and σ = P(t | m).
 
     Parameters
     ----------
@@ -39,22 +44,43 @@ class BayesianML(MetricPosterior, LinearMetric):
     prior_mean, prior_threshold : θ₀, in coordinates of mean squared distance 1: by default the Euclidean metric with
         the threshold at the mean squared distance
     prior_precision : δ
+    covariance : "laplace", as above. "sandwich": V (δI + J) V, J the scatter of the scores summed over the pairs of
+        each row, in no direction below the former: right where pairs share rows. "auto": "sandwich" given labels,
+        "laplace" given pairs. "variational", as published: by the Jaakkola–Jordan bound,
+        V⁻¹ = δI + 2 Σ λ(ξ) u uᵀ, m = V(δθ₀ − Σ t u/2), ξ² = (uᵀm)² + uᵀVu
+    link : of `pair_probability`. "sigmoid", that of the likelihood; "isotonic": the share of similar pairs among those
+        learned from, as a falling function of γᵀw − μ; "auto": "isotonic" given labels, "sigmoid" given pairs
     pairs : which pairs to take if given labels: "auto" (all up to 200,000, else 100,000 of each kind), `AllPairs()` or
         `RandomPairs(n)`
-    max_iter, tol, random_state, verbose : as everywhere
+    memory : number of pairs that are kept for ``partial_fit``, with their rows; they are saved with the estimator
+    max_iter, tol, random_state, verbose : as everywhere; m is off by at most √(2 tol) standard deviations
 
     Attributes
     ----------
     posterior_mean_ (K + 1,), posterior_covariance_ : m and V; threshold first
     basis_ (K, d) : w = (basis_ (x_i − x_j))²
     bias_, threshold_ : posterior mean of the threshold on squared distances, and its root
-    elbo_ : the evidence bound
+    link_ (2, b) : knots of the isotonic link, or None
+    elbo_ : a lower bound of the log evidence, that of Jaakkola and Jordan at q
 
     Notes
     -----
     The survey prints tanh(ξ) for tanh(ξ/2) in λ(ξ), which is no bound, and loses the threshold from the updates. The
-    mean metric cuts negative weights at 0. ``partial_fit`` takes the posterior so far as the prior of new pairs, in the
-    coordinates of the first call; earlier pairs keep their ξ.
+    mean metric cuts negative weights at 0.
+
+    How far to trust it. (a) Where labels follow the model and pairs are independent given θ, 90 % intervals of
+    distances cover 86 to 92 % (prior_precision 4 to 0.1, 30 to 1000 pairs); with the published covariance they cover 78
+    % at prior_precision 1 and 62 % at 0.1 (300 pairs). (b) Pairs of n labelled rows are not independent. Between fits
+    of the two halves of ten real data sets, 90 % intervals of the difference cover 10 to 50 % with "laplace" and 70 to
+    97 % with "sandwich": the reason for "auto". Rows of different calls of ``partial_fit`` count as different rows. (c)
+    The sigmoid is seldom the true link: of held-out pairs of 19 real data sets it is off by 0.05 on average, and of
+    those few with P > 0.99 a third are similar; the isotonic link is off by 0.02, and of the pairs with P > 0.99 about
+    99 % are similar.
+
+    ``partial_fit`` finds the posterior of all pairs in memory, in the coordinates of the first call: the same as that
+    of one fit, as long as there are no more than ``memory``. Beyond, some pairs, evenly spaced, are replaced by the
+    quadratic that fits their likelihood at the present m. In 60 chunks of 100 pairs the mean is then off by at most 0.1
+    standard deviations with memory=600, and by 0.1 to 0.6 with memory=0.
 
     References
     ----------
@@ -68,103 +94,266 @@ class BayesianML(MetricPosterior, LinearMetric):
     prior_mean: float = 1.0
     prior_threshold: float = 1.0
     prior_precision: float = 1.0
+    covariance: str = "auto"
+    link: str = "auto"
     pairs: str | Sampler = "auto"
+    memory: int = 200_000
     max_iter: int = 100
     tol: float = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X, side):
+        check_choices(self, **CHOICES)
         if not self.prior_precision > 0:
             raise ValueError(f"prior_precision={self.prior_precision} must be positive")
+        if not self.memory >= 0:
+            raise ValueError(f"memory={self.memory} must not be negative")
         self.basis_ = eigenbasis(X, self._check_n_components(X.shape[1]) or min(X.shape[1], 30)).map
-        K = len(self.basis_)
-        mean = np.append(self.prior_threshold, np.full(K, self.prior_mean))
-        self._update(X, side, mean, self.prior_precision * np.eye(K + 1))
+        mean = np.append(self.prior_threshold, np.full(len(self.basis_), self.prior_mean))
+        self._prior = Prior(mean, self.prior_precision * np.eye(len(mean)), np.zeros((len(mean), len(mean))))
+        self._seen, self._given_labels = None, False
+        self._update(X, side, mean)
 
     def partial_fit(self, X: Any, y: Any = None) -> BayesianML:
         """Learn from further pairs, `Pairs` over the rows of X, or from labels of these rows."""
         if not hasattr(self, "posterior_mean_"):
             return self.fit(X, y)
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        side = self._supervise(y, len(X))
-        self._update(X, side, self.posterior_mean_, sla.inv(self.posterior_covariance_))
+        self._update(X, self._supervise(y, len(X)), self.posterior_mean_)
         return self
 
-    def _update(self, X, side, mean, precision):
-        """The posterior of these pairs under the prior N(mean, precision⁻¹)."""
-        if isinstance(side, Labels):
-            sampler, n = self.pairs, len(X)
-            if isinstance(sampler, str) and sampler == "auto":
-                sampler = AllPairs() if n * (n - 1) / 2 <= ALL_PAIRS_UP_TO else RandomPairs()
-            side = choose_pairs(side, sampler, X, check_random_state(self.random_state)).to(Pairs)
-        problem = SigmoidLikelihood((X - X.mean(axis=0)) @ self.basis_.T, side, mean, precision)
+    def _update(self, X, side, start):
+        """The posterior of these pairs and of those seen before."""
+        seen, self._given_labels = self._see(X, side), self._given_labels or isinstance(side, Labels)
+        kind = self.covariance
+        if kind == "auto":
+            kind = "sandwich" if self._given_labels else "laplace"
+        problem = SigmoidLikelihood(seen, self._prior)
         with Progress(self.verbose, "BayesianML", self.max_iter) as progress:
-            solution = alternate(
-                problem.step,
-                (np.ones(len(problem.sign)), mean, precision),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                progress=progress,
-            )
-        _, m, V = solution.x
-        self.posterior_mean_, self.posterior_covariance_, self.elbo_ = m, V, -solution.value
+            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
+            if kind == "variational":
+                solution = alternate(problem.step, (np.ones(len(seen.sign)), start, None), **options)
+                _, m, V = solution.x
+            else:
+                solution = newton(problem, start, **options)
+                m, H = solution.x, problem(solution.x)[2]
+                V = sla.inv(H) if kind == "laplace" else problem.sandwich(m, H)
+        self.posterior_mean_, self.posterior_covariance_, self.elbo_ = m, V, problem.elbo(m, V)
         self.bias_, self.threshold_ = float(m[0]), float(np.sqrt(max(m[0], 0.0)))
+        self.link_ = problem.link(m)
+        self._seen, self._prior = problem.forget(m, V if kind == "variational" else None, self.memory)
         self._set_components(EigenBasis(np.zeros(X.shape[1]), self.basis_).components(m[1:]), X.dtype)
         self._record(solution)
+
+    def _see(self, X, side) -> Seen:
+        """The pairs in memory and those of ``side``."""
+        Y = (np.asarray(X, dtype=np.float64) - X.mean(axis=0, dtype=np.float64)) @ self.basis_.T  # (n, K)
+        isotonic = self.link == "isotonic"
+        if isinstance(side, Labels):
+            rng, n = check_random_state(self.random_state), len(X)
+            auto = AllPairs() if n * (n - 1) / 2 <= ALL_PAIRS_UP_TO else RandomPairs()
+            sampler = auto if isinstance(self.pairs, str) and self.pairs == "auto" else self.pairs
+            uniform = isinstance(sampler, AllPairs) or (isinstance(sampler, RandomPairs) and not sampler.balanced)
+            isotonic = isotonic or self.link == "auto"
+            seen = Seen.of(Y, choose_pairs(side, sampler, X, rng).to(Pairs), side if isotonic and uniform else None)
+            if isotonic and not uniform:  # a sampler's choice says nothing of pairs at large: others serve for the link
+                others = Seen.of(Y, choose_pairs(side, auto, X, rng).to(Pairs), side)
+                seen = seen.join(others._replace(weight=np.zeros(len(others.sign))))
+        else:
+            seen = Seen.of(Y, side, side if isotonic else None)
+        return seen if self._seen is None else self._seen.join(seen)
 
     def _excess(self, w):
         u = np.hstack([-np.ones((len(w), 1)), w])  # (m, K + 1)
         return u, u @ self.posterior_mean_, np.einsum("ij,ij->i", u @ self.posterior_covariance_, u)
 
-    def _probability(self, mean, variance, *, exact=False):
-        if exact:
-            return _expectation(lambda excess: expit(-excess), mean, variance)
-        return expit(-mean / np.sqrt(1 + np.pi * variance / 8))  # E σ(−excess), by MacKay's approximation
-
-    def _noise_entropy(self, mean, variance):
-        return _expectation(lambda excess: binary_entropy(expit(-excess)), mean, variance)
-
-    def _information(self, mean, variance):
-        return 2 * jaakkola_jordan(np.sqrt(mean**2 + variance))
+    def _resolved(self, mean, variance):
+        if self.covariance != "variational" or self.link_ is not None:
+            return super()._resolved(mean, variance)
+        gain = 2 * jaakkola_jordan(np.sqrt(mean**2 + variance))  # precision that the bound gives a pair along its u
+        return gain * variance / (1 + gain * variance)
 
 
-def _expectation(f, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """E f(z) for each of z ~ N(mean, variance), by 20-point Gauss–Hermite quadrature."""
-    z = mean[:, None] + np.sqrt(variance)[:, None] * NODES  # (m, 20)
-    return f(z) @ WEIGHTS / np.sqrt(2 * np.pi)
+class Seen(NamedTuple):
+    """Labelled pairs of rows."""
+
+    rows: np.ndarray  # (r, K)
+    i: np.ndarray  # (m,)
+    j: np.ndarray  # (m,)
+    sign: np.ndarray  # (m,) +1 similar, −1 dissimilar
+    weight: np.ndarray  # (m,) in the likelihood
+    share: np.ndarray  # (m,) how many pairs of the population it stands for; 0: it is no random draw from it
+
+    @classmethod
+    def of(cls, Y: np.ndarray, pairs: Any, population: Any = None) -> Seen:
+        """`Pairs` of rows of Y, drawn from ``population`` at random, apart for its similar and its dissimilar pairs."""
+        S, D = pairs.similar, pairs.dissimilar
+        i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
+        counts = np.array([len(S.i), len(D.i)])
+        share = np.zeros(2)
+        if isinstance(population, Labels):
+            n, n_c = float(population.counts.sum()), population.counts.astype(np.float64)
+            similar = np.sum(n_c * (n_c - 1)) / 2
+            share = np.array([similar, n * (n - 1) / 2 - similar]) / np.maximum(counts, 1)
+        elif population is not None:
+            share = np.ones(2)
+        return cls(Y, i, j, np.repeat([1.0, -1.0], counts), weight, np.repeat(share, counts)).compact()
+
+    def compact(self) -> Seen:
+        """Without rows that are in no pair."""
+        used, index = np.unique(np.concatenate([self.i, self.j]), return_inverse=True)
+        i, j = index.reshape(2, -1)
+        return self._replace(rows=self.rows[used], i=i, j=j)
+
+    def at(self, where: np.ndarray) -> Seen:
+        """Some of the pairs."""
+        return Seen(self.rows, *(part[where] for part in self[1:])).compact()
+
+    def join(self, other: Seen) -> Seen:
+        """The pairs of both; their rows count as different ones."""
+        r = len(self.rows)
+        other = other._replace(i=other.i + r, j=other.j + r)
+        return Seen(*(np.concatenate(parts) for parts in zip(self, other, strict=True)))
+
+
+class Prior(NamedTuple):
+    """What is known besides the pairs in memory: N(mean, precision⁻¹), and how far pairs of one row hang together."""
+
+    mean: np.ndarray  # (q,)
+    precision: np.ndarray  # (q, q)
+    dependence: np.ndarray  # (q, q)
 
 
 class SigmoidLikelihood:
-    """Pairs under the Jaakkola–Jordan bound; their features are made in blocks, never all at once."""
+    """Minus the log posterior of θ (q,), up to a constant; features of pairs are made in blocks, never all at once."""
 
-    def __init__(self, Y: np.ndarray, pairs: Pairs, mean: np.ndarray, precision: np.ndarray):
-        S, D = pairs.similar, pairs.dissimilar
-        self.Y, self.mean, self.precision = Y.astype(np.float64), mean, precision
-        self.i, self.j, self.weight = (np.concatenate(part) for part in zip(S, D, strict=True))
-        self.sign = np.repeat([1.0, -1.0], [len(S.i), len(D.i)])
-        self.linear = precision @ mean - sum(
-            ((self.weight * self.sign)[rows] @ u / 2 for rows, u in self.blocks()), np.zeros(len(mean))
-        )
+    def __init__(self, seen: Seen, prior: Prior):
+        self.seen, self.prior = seen, prior
+        self.sign, self.weight = seen.sign, seen.weight
 
-    def blocks(self):
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
         """Slices of pairs and their vectors u = (−1, w)."""
-        for rows in row_blocks(len(self.sign), (self.Y.shape[1] + 1) * 8):
-            w = pair_features(self.Y, self.i[rows], self.j[rows])
-            yield rows, np.hstack([-np.ones((len(w), 1)), w])
+        rows, i, j, *_ = self.seen
+        for block in row_blocks(len(i), (rows.shape[1] + 1) * 8):
+            w = pair_features(rows, i[block], j[block])
+            yield block, np.hstack([-np.ones((len(w), 1)), w])
+
+    def logistic(self, m: np.ndarray, rows: slice, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weighted −log P of each pair, and its first and second derivative in the excess uᵀθ."""
+        value, slope = pair_logistic(u @ m, self.sign[rows])
+        weight, p = self.weight[rows], np.abs(slope)
+        return weight * value, weight * slope, weight * p * (1 - p)
+
+    def __call__(self, m: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Value, gradient and curvature."""
+        H = self.prior.precision.copy()
+        g = H @ (m - self.prior.mean)
+        f = (m - self.prior.mean) @ g / 2
+        for rows, u in self.blocks():
+            value, slope, curvature = self.logistic(m, rows, u)
+            f, g, H = f + value.sum(), g + slope @ u, H + (u * curvature[:, None]).T @ u
+        return float(f), g, H
 
     def step(self, state):
         """(ξ, m, V) → the optimal (m, V) for ξ, then the ξ that is tight for them; and minus the evidence bound."""
         xi, _, _ = state
-        curvature, P = self.weight * jaakkola_jordan(xi), self.precision.copy()
+        curvature, P = self.weight * jaakkola_jordan(xi), self.prior.precision.copy()
+        linear = P @ self.prior.mean
         for rows, u in self.blocks():
             P += 2 * (u * curvature[rows, None]).T @ u
+            linear = linear - (self.weight * self.sign)[rows] @ u / 2
         R = sla.cho_factor(P, lower=True)
-        m, V = sla.cho_solve(R, self.linear), sla.cho_solve(R, np.eye(len(P)))
+        m, V = sla.cho_solve(R, linear), sla.cho_solve(R, np.eye(len(P)))
         logdet = 2 * np.log(np.diag(R[0])).sum()
-        prior = self.mean @ self.precision @ self.mean - np.linalg.slogdet(self.precision)[1]
-        elbo = self.weight @ jaakkola_jordan_constant(xi) + (m @ self.linear - logdet - prior) / 2
-        xi = np.empty_like(xi)
+        prior = self.prior.mean @ self.prior.precision @ self.prior.mean - np.linalg.slogdet(self.prior.precision)[1]
+        elbo = self.weight @ jaakkola_jordan_constant(xi) + (m @ linear - logdet - prior) / 2
+        return (self.tight(m, V), m, V), -elbo
+
+    def tight(self, m: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """ξ² = E (uᵀθ)² under N(m, V), where the Jaakkola–Jordan bound is greatest."""
+        xi = np.empty(len(self.sign))
         for rows, u in self.blocks():
             xi[rows] = np.sqrt((u @ m) ** 2 + np.einsum("ij,ij->i", u @ V, u))
-        return (xi, m, V), -elbo
+        return xi
+
+    def elbo(self, m: np.ndarray, V: np.ndarray) -> float:
+        """E_q of the bound on the log-likelihood at its tight ξ, minus KL(q ‖ prior), for q = N(m, V)."""
+        xi, off, P = self.tight(m, V), m - self.prior.mean, self.prior.precision
+        expected = self.weight @ (log_expit(xi) - xi / 2)
+        for rows, u in self.blocks():
+            expected -= (self.weight * self.sign)[rows] @ (u @ m) / 2
+        logdets = np.linalg.slogdet(V)[1] + np.linalg.slogdet(P)[1]
+        return float(expected - (np.sum(P * V) + off @ P @ off - len(m) - logdets) / 2)
+
+    def dependence(self, m: np.ndarray) -> np.ndarray:
+        """Σ g_a g_bᵀ over pairs a, b with a row in common, minus the curvature: what independent pairs have 0 of."""
+        rows, i, j, *_ = self.seen
+        S, D = np.zeros((len(rows), len(m))), np.zeros((len(m), len(m)))
+        for block, u in self.blocks():
+            _, slope, curvature = self.logistic(m, block, u)
+            G, b = u * slope[:, None], len(u)
+            ends = np.concatenate([i[block], j[block]]), np.tile(np.arange(b), 2)
+            S += sp.csr_array((np.ones(2 * b), ends), shape=(len(rows), b)) @ G  # scores of all pairs of a row
+            D -= G.T @ G + (u * curvature[:, None]).T @ u  # S counts a pair with itself twice
+        return S.T @ S + D
+
+    def sandwich(self, m: np.ndarray, H: np.ndarray) -> np.ndarray:
+        """H⁻¹ (H + dependence) H⁻¹, H the curvature; where that is less than H⁻¹, H⁻¹."""
+        ratio, v = sla.eigh(H + self.prior.dependence + self.dependence(m), H)  # vᵀHv = I
+        return (v * np.maximum(ratio, 1)) @ v.T
+
+    def link(self, m: np.ndarray) -> np.ndarray | None:
+        """The share of similar pairs given the excess, with as many pairs in a bin as there are rows."""
+        drawn = self.seen.share > 0
+        if not drawn.any():
+            return None
+        excess = np.concatenate([u @ m for _, u in self.blocks()])[drawn]
+        n_rows = len(np.unique(np.concatenate([self.seen.i[drawn], self.seen.j[drawn]])))
+        return isotonic_link(
+            excess, (self.sign > 0)[drawn], self.seen.share[drawn], max(1, round(len(excess) / n_rows))
+        )
+
+    def forget(self, m: np.ndarray, V: np.ndarray | None, memory: int) -> tuple[Seen, Prior]:
+        """At most ``memory`` of the pairs, and the prior with the quadratic of the others in it.
+
+        The quadratic is the expansion of their log-likelihood at m; given V, the Jaakkola–Jordan bound at N(m, V).
+        """
+        n, (mean, P, dependence) = len(self.sign), self.prior
+        if n <= memory:
+            return self.seen, self.prior
+        keep = np.zeros(n, dtype=bool)
+        keep[np.linspace(0, n - 1, memory).astype(np.intp)] = True
+        kept = self.seen.at(keep)
+        dependence = dependence + self.dependence(m) - SigmoidLikelihood(kept, self.prior).dependence(m)
+        others = SigmoidLikelihood(self.seen.at(~keep), self.prior)
+        linear, xi = P @ mean, None if V is None else others.tight(m, V)
+        for rows, u in others.blocks():
+            if xi is None:
+                _, slope, tau = others.logistic(m, rows, u)
+                nu = tau * (u @ m) - slope
+            else:
+                tau, nu = 2 * others.weight[rows] * jaakkola_jordan(xi[rows]), -(others.weight * others.sign)[rows] / 2
+            P, linear = P + (u * tau[:, None]).T @ u, linear + nu @ u
+        return kept, Prior(sla.solve(P, linear, assume_a="pos"), P, dependence)
+
+
+def newton(fun, x: np.ndarray, *, max_iter: int, tol: float, progress: Progress) -> Solution:
+    """Minimise a convex ``fun(x) → (value, gradient, curvature)`` until a step promises to lower it by at most tol."""
+    f, g, H = fun(x)
+    history = [f]
+    for it in range(1, max_iter + 1):
+        step = sla.solve(H, g, assume_a="pos")
+        slope, length = g @ step, 1.0
+        if slope / 2 <= tol:
+            return Solution(x, f, it, "expected decrease below tol", True, history)
+        new = fun(x - step)
+        while not new[0] <= f - 1e-4 * length * slope:
+            length /= 2
+            if length < 1e-8:
+                return Solution(x, f, it, "no further decrease within rounding", True, history)
+            new = fun(x - length * step)
+        x, (f, g, H) = x - length * step, new
+        history.append(f)
+        progress.step(f)
+    return Solution(x, f, max_iter, f"max_iter={max_iter} reached", False, history)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 from sklearn.metrics import roc_curve
 from sklearn.neighbors import NearestNeighbors
 
@@ -15,17 +16,18 @@ from isometry.base import LinearMetric
 from isometry.core.basis import EigenBasis, eigenbasis
 from isometry.core.distance import pair_sqdist, row_blocks
 from isometry.core.graph import nearest_misses, target_neighbors
-from isometry.core.probability import neighbor_softmax, softmax_curvature
-from isometry.core.solve import Progress, alternate, lbfgs
+from isometry.core.probability import isotonic_link, neighbor_softmax, softmax_curvature
+from isometry.core.solve import Progress, Solution, alternate, lbfgs
 from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.supervision import Labels
 
-CALIBRATION_ANCHORS = 500  # the threshold is read off the distances of this many samples to all others
+CALIBRATION_ANCHORS = 500  # threshold and link are read off the distances of this many samples to all others
 CHOICES = {
     "candidates": ("knn", "hits_misses"),
     "likelihood": ("product", "sum"),
-    "covariance": ("bohning", "laplace"),
+    "covariance": ("laplace", "bohning"),
+    "link": ("isotonic", "threshold"),
     "solver": ("lbfgs", "bohning"),
 }
 
@@ -37,8 +39,8 @@ class BNCA(MetricPosterior, LinearMetric):
     P(y | λ) = Π_i Π_{j∈H_i} p_ij,  p_ij = softmax over the candidates C_i of −λᵀw_ij,  λ ~ N(m₀, I/δ)
 
     with w_ij = (Vᵀ(x_i − x_j))², V the principal directions and H_i the candidates of i's own class. q(λ) = N(m, V): m
-    is the maximum of the posterior and V⁻¹ = δI + ½ Σ_i |H_i| Σ_{t∈C_i} (w_it − w̄_i)(w_it − w̄_i)ᵀ, Böhning's bound on
-    its curvature.
+    is the maximum of the posterior and V⁻¹ = δI + Σ_i |H_i| Σ_{t∈C_i} p_it (w_it − w̄_i)(w_it − w̄_i)ᵀ its curvature
+    there, w̄_i = Σ_t p_it w_it.
 
     Parameters
     ----------
@@ -46,7 +48,11 @@ class BNCA(MetricPosterior, LinearMetric):
     n_neighbors : size of C_i; with candidates="hits_misses", of each of its halves
     candidates : "knn" of any class; or "hits_misses", nearest of the own class and nearest of others
     likelihood : "product" of p_ij over hits (published), or "sum", as in NCA
-    covariance : "bohning", or "laplace": the curvature itself, less sure of itself
+    covariance : "laplace", as above; or "bohning", as published: Böhning's bound on the curvature, with ½ for p_it and
+        the plain mean for w̄_i, which is surer than the model allows
+    link : of `pair_probability`. "isotonic": the share of similar pairs among those of the training samples, as a
+        falling function of the squared distance; "threshold": the probability that the squared distance lies below
+        ``bias_``, which says how sure the side of the threshold is, not how likely the pair is similar
     prior_mean, prior_precision : m₀ and δ, in coordinates of mean squared distance 1
     solver : "lbfgs", or "bohning": the published fixed-curvature Newton steps
     max_iter, tol, verbose : as everywhere
@@ -55,13 +61,25 @@ class BNCA(MetricPosterior, LinearMetric):
     ----------
     posterior_mean_ (K,), posterior_covariance_, basis_ (K, d) : m, V and the scaled directions
     bias_, threshold_ : the squared distance that best parts similar from dissimilar training pairs, and its root
-    elbo_ : the evidence bound (likelihood="product", covariance="bohning")
+    link_ (2, b) : knots of the isotonic link, over squared distance minus ``bias_``, or None
+    elbo_ : a lower bound of the log evidence: by Böhning's quadratic at m, greatest for covariance="bohning"
 
     Notes
     -----
     The survey's H is Böhning's matrix, not the centring matrix; a neighbour itself is no competitor of its own;
     candidates are of all classes, since those of one class say nothing of labels. Anchors without a hit or without a
     miss say nothing either and are skipped; if too few are left, candidates="hits_misses" is used, with a warning.
+
+    How far to trust it. (a) Where 150 anchors pick a neighbour each as the model says, 90 % intervals of distances
+    cover 90 % at prior_precision 1 and 87 % at 0.1; with "bohning", 44 and 37 %. (b) Real labels do not follow that
+    model: the product counts the hits of an anchor as if each were a pick of its own. Between fits of the two halves of
+    ten real data sets, 90 % intervals of the difference cover 96 to 100 %: they are rather too wide. (c) The link is
+    learned from the training pairs themselves, not from folds left out. On held-out pairs of 19 real data sets it is
+    off by 0.02 on average, 0.07 at most; in a trial with one split of each of 19 sets, a link from five folds left out
+    was off by 0.035 against 0.020, and better on 4 of them.
+
+    The label of a pair, which ``select_queries`` asks for, counts there by the link. BNCA itself learns from labels of
+    samples only: an answer has to reach it as labels of both.
 
     References
     ----------
@@ -76,7 +94,8 @@ class BNCA(MetricPosterior, LinearMetric):
     n_neighbors: int = 10
     candidates: str = "knn"
     likelihood: str = "product"
-    covariance: str = "bohning"
+    covariance: str = "laplace"
+    link: str = "isotonic"
     prior_mean: float = 1.0
     prior_precision: float = 1.0
     solver: str = "lbfgs"
@@ -91,24 +110,32 @@ class BNCA(MetricPosterior, LinearMetric):
                 f"n_neighbors={self.n_neighbors} must be at least 1 and prior_precision={self.prior_precision} positive"
             )
         basis = eigenbasis(X, self._check_n_components(X.shape[1]) or min(X.shape[1], 30))
-        Y, K = basis(X), len(basis.map)
+        Y = basis(X)
         problem = self._problem(Y, side.codes)
-        with Progress(self.verbose, "BNCA", self.max_iter) as progress:
-            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            if self.solver == "lbfgs":
-                solution = lbfgs(problem, np.full(K, self.prior_mean, dtype=np.float64), **options)
-            else:
-                V = sla.inv(problem.precision(None))
-                start = np.full(K, self.prior_mean, dtype=np.float64)
-                solution = alternate(lambda m: newton_step(problem, V, m), start, **options)
+        solution, V = self._posterior(problem)
         m = solution.x
-        self.basis_, self.posterior_mean_ = basis.map, m
-        self.posterior_covariance_ = sla.inv(problem.precision(None if self.covariance == "bohning" else m))
-        self.elbo_ = problem.elbo(m, self.posterior_covariance_)
-        self.bias_ = calibrated_threshold(Y, side.codes, m)
+        self.basis_, self.posterior_mean_, self.posterior_covariance_ = basis.map, m, V
+        self.elbo_ = problem.elbo(m, V)
+        sqdist, similar = training_distances(Y, side.codes, m)
+        self.bias_, self.link_ = best_threshold(sqdist, similar), None
+        if self.link == "isotonic":
+            n_bins = max(1, round(len(sqdist) / (2 * len(Y))))  # in each as many pairs, both ways, as there are rows
+            self.link_ = isotonic_link(sqdist - self.bias_, similar, np.ones(len(sqdist)), n_bins)
         self.threshold_ = float(np.sqrt(max(self.bias_, 0.0)))
         self._set_components(EigenBasis(np.zeros(X.shape[1]), basis.map).components(m), X.dtype)
         self._record(solution)
+
+    def _posterior(self, problem: NeighborLikelihood) -> tuple[Solution, np.ndarray]:
+        """m, as the solver found it, and V."""
+        start = np.full(problem.Y.shape[1], self.prior_mean, dtype=np.float64)
+        with Progress(self.verbose, "BNCA", self.max_iter) as progress:
+            options: Any = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
+            if self.solver == "lbfgs":
+                solution = lbfgs(problem, start, **options)
+            else:
+                V = sla.inv(problem.precision(None))
+                solution = alternate(lambda m: newton_step(problem, V, m), start, **options)
+        return solution, sla.inv(problem.precision(None if self.covariance == "bohning" else solution.x))
 
     def _problem(self, Y: np.ndarray, codes: np.ndarray) -> NeighborLikelihood:
         k, n = min(self.n_neighbors, len(Y) - 1), len(Y)
@@ -126,15 +153,21 @@ class BNCA(MetricPosterior, LinearMetric):
         variance = np.einsum("ij,ij->i", w @ self.posterior_covariance_, w)
         return w, w @ self.posterior_mean_ - self.bias_, variance
 
-    def _probability(self, mean, variance, *, exact=False):
-        std = np.sqrt(np.maximum(variance, 1e-300))
-        return ndtr(-mean / std)  # that the squared distance lies below the threshold
+    def _average(self, mean, variance, *, exact=False):
+        if self.link_ is not None:
+            return super()._average(mean, variance, exact=exact)
+        return ndtr(-mean / np.sqrt(np.maximum(variance, 1e-300)))
 
     def _noise_entropy(self, mean, variance):
-        return np.zeros_like(mean)  # a known metric leaves no doubt
+        if self.link_ is not None:
+            return super()._noise_entropy(mean, variance)
+        return np.zeros_like(mean)  # a known metric leaves no doubt on which side of the threshold a pair lies
 
-    def _information(self, mean, variance):
-        return 0.0  # the likelihood is of neighbourhoods: the label of one pair has no precision of its own
+    def _resolved(self, mean, variance):
+        if self.link_ is not None:
+            return super()._resolved(mean, variance)
+        z = mean / np.sqrt(np.maximum(variance, 1e-300))
+        return np.exp(-(z**2) - np.log(2 * np.pi) - log_ndtr(z) - log_ndtr(-z))  # φ²/(Φ(1 − Φ))
 
 
 @dataclass(frozen=True)
@@ -219,12 +252,16 @@ def neighbor_table(Y, codes, k: int, candidates: str) -> tuple[np.ndarray, np.nd
     return anchors, index[anchors], is_hit[anchors]
 
 
-def calibrated_threshold(Y: np.ndarray, codes: np.ndarray, lam: np.ndarray) -> float:
-    """The value of λᵀw that best parts similar from dissimilar pairs: most balanced accuracy."""
+def training_distances(Y: np.ndarray, codes: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """λᵀw from up to 500 samples to all others, and whether the two are of one class."""
     i = np.linspace(0, len(Y) - 1, min(len(Y), CALIBRATION_ANCHORS)).astype(np.intp)
     i, j = (v.ravel() for v in np.broadcast_arrays(i[:, None], np.arange(len(Y))))
     i, j = i[i != j], j[i != j]
     up, down = (Y * np.sqrt(np.maximum(s * lam, 0)) for s in (1, -1))
-    d = pair_sqdist(up, i, j) - pair_sqdist(down, i, j)
-    false, true, levels = roc_curve(codes[i] == codes[j], -d)
+    return pair_sqdist(up, i, j) - pair_sqdist(down, i, j), codes[i] == codes[j]
+
+
+def best_threshold(sqdist: np.ndarray, similar: np.ndarray) -> float:
+    """The value that best parts similar from dissimilar pairs: most balanced accuracy."""
+    false, true, levels = roc_curve(similar, -sqdist)
     return float(-levels[1 + np.argmax((true - false)[1:])])  # the first level, infinite, accepts no pair

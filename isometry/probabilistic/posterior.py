@@ -5,44 +5,60 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri, ndtri_exp
+from scipy.special import expit, log_ndtr, ndtri, ndtri_exp
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from isometry.core.distance import row_blocks
 from isometry.core.probability import binary_entropy
 from isometry.parameters import one_of
 
 STRATEGIES = ("entropy", "bald", "point", "random")
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+WEIGHTS = WEIGHTS / np.sqrt(2 * np.pi)  # ∫ f(z) N(z; 0, 1) dz = Σ weight f(node)
 
 
 class MetricPosterior:
     """Abstract mixin: W = V diag(λ) Vᵀ with λ Gaussian, so that the squared distance λᵀw of a pair is Gaussian too.
 
     A subclass fits ``basis_`` (K, d), with w = (basis_ (x_i − x_j))², ``posterior_mean_`` (q,) and
-    ``posterior_covariance_`` (q, q), whose last K entries belong to λ; and it says how likely a pair is similar given
-    the mean and variance of its excess, squared distance minus threshold.
+    ``posterior_covariance_`` (q, q), whose last K entries belong to λ; and ``link_``, which says how likely a pair is
+    similar given its excess, squared distance minus threshold: knots (2, b) of a falling function, or None for the
+    subclass's own.
     """
 
     basis_: np.ndarray
     posterior_mean_: np.ndarray
     posterior_covariance_: np.ndarray
+    link_: np.ndarray | None
 
     def _excess(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Vectors u (m, q), mean and variance of the excess uᵀθ (minus a constant) of pairs with features w (m, K)."""
         raise NotImplementedError
 
-    def _probability(self, mean: np.ndarray, variance: np.ndarray, *, exact: bool = False) -> np.ndarray:
-        """Probability of being similar; ``exact``: where this is an integral, not by an approximation of it."""
-        raise NotImplementedError
+    def _similar(self, excess: np.ndarray) -> np.ndarray:
+        """Probability of being similar if the excess were known."""
+        return expit(-excess) if self.link_ is None else np.interp(excess, *self.link_)
+
+    def _average(self, mean: np.ndarray, variance: np.ndarray, *, exact: bool = False) -> np.ndarray:
+        """E of ``_similar`` over the posterior; ``exact``: by quadrature where the default is an approximation."""
+        if self.link_ is None and not exact:
+            return expit(-mean / np.sqrt(1 + np.pi * variance / 8))  # MacKay's approximation
+        return expectation(self._similar, mean, variance)
 
     def _noise_entropy(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Expected entropy of a pair's label if the metric were known."""
-        raise NotImplementedError
+        return expectation(lambda excess: binary_entropy(self._similar(excess)), mean, variance)
 
-    def _information(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Precision that the label of a pair would add along its u."""
-        raise NotImplementedError
+    def _resolved(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Share of the excess's variance that the label of the pair takes away, on average over the two labels.
+
+        The label t is binary, so E[e | t] is linear in t and takes away Cov(e, t)²/Var t, exactly.
+        """
+        P = np.clip(self._average(mean, variance, exact=True), 1e-300, 1 - 1e-16)
+        covariance = expectation(self._similar, mean, variance, times_node=True)  # in units of the excess's deviation
+        return covariance**2 / (P * (1 - P))
 
     def pair_sqdist_moments(self, X: Any, pairs: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and standard deviation of squared distances; takes what ``pair_distance`` takes.
@@ -77,18 +93,21 @@ class MetricPosterior:
         return np.sqrt(lam)[:, :, None] * self.basis_
 
     def pair_probability(self, X: Any, pairs: Any = None, *, exact: bool = False) -> np.ndarray:
-        """Probability that each pair is similar, averaged over the posterior; takes what ``pair_distance`` takes.
+        """Probability that each pair is similar; takes what ``pair_distance`` takes.
 
-        ``exact=True`` takes the average by quadrature where the default is an approximation, off by 0.011 at most.
+        With an isotonic link, the share of similar pairs among training pairs at the same mean squared distance: it
+        speaks of pairs drawn at random from new rows, with classes as frequent as in training. Without, the average of
+        the likelihood over the posterior, for pairs drawn as those learned from; ``exact=True`` takes it by quadrature
+        where the default is an approximation, off by 0.011 at most.
         """
         _, mean, variance = self._excess(self._pair_features(X, pairs))
-        return self._probability(mean, variance, exact=exact)
+        return self._average(mean, variance, exact=exact) if self.link_ is None else self._similar(mean)
 
     def query_score(self, X: Any, pairs: Any = None, *, strategy: str = "entropy") -> np.ndarray:
         """How much each pair is worth asking about.
 
-        "entropy" of the predictive probability; "bald", the part of it that is due to not knowing the metric; "point",
-        the entropy at the posterior mean.
+        "entropy" of the probability of being similar, averaged over the posterior; "bald", the part of it that is due
+        to not knowing the metric; "point", the entropy at the posterior mean.
         """
         _, mean, variance = self._excess(self._pair_features(X, pairs))
         return self._score(mean, variance, strategy)
@@ -106,7 +125,9 @@ class MetricPosterior:
         """The pairs of rows of X to ask about next, (n_queries, 2), and their scores when they were chosen.
 
         Chosen from ``pairs`` (m, 2), or from ``pool_size`` random pairs. One at a time: each counts as answered when
-        the next is chosen, so that a batch does not ask the same thing twice. Ties go to the pair that comes first.
+        the next is chosen, so that a batch does not ask the same thing twice; as the answer is not known, the mean
+        stays and the covariance shrinks by what an answer takes away on average. That matters for "bald"; "entropy"
+        looks at the odds, which change little. Ties go to the pair that comes first.
         """
         rng = check_random_state(random_state)
         pool = _random_pairs(len(X), pool_size, rng) if pairs is None else _pair_array(pairs)
@@ -124,20 +145,19 @@ class MetricPosterior:
             best = int(np.argmax(score))
             chosen.append(best)
             scores.append(score[best])
-            # V ← V − g V u uᵀ V / (1 + g uᵀVu): the covariance once this pair is labelled, whatever the answer
-            gain = self._information(mean[best], variance[best])
+            # the covariance once this pair is labelled: V ← V − ρ V u uᵀ V/(uᵀVu), of u's variance the share ρ
+            rho = self._resolved(mean[best : best + 1], variance[best : best + 1])[0]
             Vu = V @ u[best]
-            shrink = gain / (1 + gain * variance[best])
+            shrink = rho / max(variance[best], 1e-300)
             V = V - shrink * np.outer(Vu, Vu)
             variance = np.maximum(variance - shrink * (u @ Vu) ** 2, 0)
         return pool[chosen], np.array(scores)
 
     def _score(self, mean, variance, strategy) -> np.ndarray:
         one_of("strategy", strategy, STRATEGIES)
-        if strategy == "point":
-            variance = np.zeros_like(variance)
-        score = binary_entropy(self._probability(mean, variance))
-        return score - self._noise_entropy(mean, variance) if strategy == "bald" else score
+        if strategy == "bald":
+            return binary_entropy(self._average(mean, variance, exact=True)) - self._noise_entropy(mean, variance)
+        return binary_entropy(self._average(mean, np.zeros_like(variance) if strategy == "point" else variance))
 
     def _pair_features(self, X, pairs) -> np.ndarray:
         """w (m, K) of the pairs."""
@@ -150,6 +170,16 @@ class MetricPosterior:
         X = validate_data(self, X, dtype=np.float64, reset=False)
         Y, (i, j) = (X - X.mean(axis=0)) @ self.basis_.T, _pair_array(pairs).T
         return (Y[i] - Y[j]) ** 2
+
+
+def expectation(f, mean: np.ndarray, variance: np.ndarray, *, times_node: bool = False) -> np.ndarray:
+    """E f(e) for each of e ~ N(mean, variance), or E f(e)(e − mean)/deviation; by 32-point Gauss–Hermite quadrature."""
+    weights = WEIGHTS * NODES if times_node else WEIGHTS
+    out = np.empty(len(mean))
+    for rows in row_blocks(len(mean), 8 * len(NODES)):
+        e = mean[rows, None] + np.sqrt(variance[rows])[:, None] * NODES  # (b, 32)
+        out[rows] = f(e) @ weights
+    return out
 
 
 def positive_gaussian(

@@ -99,12 +99,14 @@ ROWS: tuple[Method, ...] = (
         family=_P,
         kind="estimator",
         sees="pairs, labels",
-        equation="P(t | θ) = σ(−t(γᵀw_ij − μ)), θ = (μ, γ) ~ N(θ₀, I/δ); q(θ) = N(m, V) by variational Bayes",
+        equation="P(t | θ) = σ(−t(γᵀw_ij − μ)), θ = (μ, γ) ~ N(θ₀, I/δ); q(θ) = N(m, V) at the mode",
         cite="L. Yang, R. Jin, R. Sukthankar 2007, Bayesian active distance metric learning, UAI",
         section="Bayesian Metric Learning Using Sigmoid Function",
         deviates=(
             "λ(ξ) is tanh(ξ/2)/(4ξ); the printed tanh(ξ)/(4ξ) is no bound. The threshold μ vanishes from the printed updates: we fold it "
-            "into the Gaussian vector. Centred data and leading directions only; negative weights of the mean metric are cut at 0."
+            "into the Gaussian vector. Centred data and leading directions only; negative weights of the mean metric are cut at 0. The "
+            "variational covariance is too narrow (covariance='variational'): the default is the curvature at the mode, made wider "
+            "for pairs that share labelled rows; the probability of a pair is then calibrated on the training pairs."
         ),
         target="isometry.probabilistic.bayesian:BayesianML",
         traits=frozenset({"rotation", "iterative"}),
@@ -119,7 +121,7 @@ ROWS: tuple[Method, ...] = (
         equation="argmax over pairs of H(P_ij), P_ij = E_q σ(−uᵀθ) the predictive probability of being similar",
         cite="L. Yang, R. Jin, R. Sukthankar 2007, Bayesian active distance metric learning, UAI",
         section="Bayesian Metric Learning Using Sigmoid Function",
-        deviates="The survey only mentions it. A batch is chosen greedily, with the covariance each answer would leave.",
+        deviates="The survey only mentions it. A batch is chosen greedily, with the covariance each answer leaves on average.",
         target="isometry.probabilistic.bayesian:BayesianML",
         traits=frozenset({"rotation", "iterative"}),
     ),
@@ -130,13 +132,15 @@ ROWS: tuple[Method, ...] = (
         family=_P,
         kind="estimator",
         sees="labels",
-        equation="P(y | λ) = Π_i Π_{j∈H_i} softmax over C_i of −λᵀw_ij,  λ ~ N(m₀, I/δ);  q(λ) = N(m, V) by Böhning's bound",
+        equation="P(y | λ) = Π_i Π_{j∈H_i} softmax over C_i of −λᵀw_ij,  λ ~ N(m₀, I/δ);  q(λ) = N(m, V) at the mode",
         cite="D. Wang, X. Tan 2017, Bayesian neighborhood component analysis, IEEE Trans. Neural Networks and Learning Systems",
         section="Bayesian Neighborhood Component Analysis",
         deviates=(
             "H is Böhning's curvature bound, not the centring matrix; b uses the log-sum-exp at ψ; a neighbour's own zero column is left "
             "out of its competitors; the softmax runs over neighbours of all classes, the outer sum over those of the own class. V does "
-            "not depend on ψ and is formed once; m is found as the maximum of the posterior, which the printed updates converge to."
+            "not depend on ψ and is formed once; m is found as the maximum of the posterior, which the printed updates converge to. "
+            "Böhning's covariance is too narrow (covariance='bohning'): the default is the curvature itself. The probability of a "
+            "pair is calibrated on the training pairs, as that of lying below a threshold (link='threshold') says little of labels."
         ),
         target="isometry.probabilistic.bnca:BNCA",
         traits=frozenset({"rotation", "iterative"}),

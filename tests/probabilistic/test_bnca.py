@@ -8,7 +8,7 @@ from sklearn import config_context
 
 from isometry.core.basis import eigenbasis
 from isometry.probabilistic import BNCA
-from isometry.probabilistic.bnca import calibrated_threshold, newton_step
+from isometry.probabilistic.bnca import best_threshold, newton_step, training_distances
 
 
 def slow_candidates(Y, y, k):
@@ -82,7 +82,7 @@ def test_P11a_one_step_is_the_literal_double_loop(data):
 def test_P11b_both_solvers_find_the_maximum_of_the_posterior(data, likelihood):
     X, y, Y = data
     settings = {"n_neighbors": 6, "likelihood": likelihood, "max_iter": 20000, "prior_precision": 0.5}
-    direct = BNCA(tol=1e-12, **settings).fit(X, y)
+    direct = BNCA(tol=1e-12, covariance="bohning", **settings).fit(X, y)
     steps = BNCA(tol=1e-15, solver="bohning", **settings).fit(X, y)
     oracle = minimize(
         lambda l: -slow_log_posterior(l, Y, y, 6, 1.0, 0.5, likelihood == "product"), np.ones(3), tol=1e-12
@@ -96,18 +96,22 @@ def test_P11b_both_solvers_find_the_maximum_of_the_posterior(data, likelihood):
         bounds.append(f.elbo(m, V))
     assert np.all(np.diff(bounds) >= -1e-10)
     assert_allclose(direct.elbo_, max(bounds), atol=1e-3)
+    laplace = BNCA(tol=1e-12, **settings).fit(X, y)
+    assert_allclose(laplace.posterior_mean_, direct.posterior_mean_, rtol=1e-12)
+    assert laplace.elbo_ < direct.elbo_  # the bound is greatest for Böhning's covariance
 
 
 def test_P11b_evidence_bound_lies_below_the_evidence():
     rng = np.random.default_rng(0)
     y = np.arange(14) % 2
     X = (rng.standard_normal(14) + 1.2 * y)[:, None]
-    fit = BNCA(n_neighbors=4, tol=1e-12).fit(X, y)
+    fit, other = (BNCA(n_neighbors=4, tol=1e-12, covariance=c).fit(X, y) for c in ("bohning", "laplace"))
     Y = (X - X.mean()) @ fit.basis_.T
     grid = np.linspace(-7, 9, 161)
     log_joint = [slow_log_posterior(np.array([g]), Y, y, 4, 1.0, 1.0) - np.log(2 * np.pi) / 2 for g in grid]
     log_evidence = logsumexp(log_joint) + np.log(grid[1] - grid[0])
     assert log_evidence - 1 < fit.elbo_ <= log_evidence
+    assert log_evidence - 2 < other.elbo_ <= fit.elbo_
 
 
 def test_P11c_bohnings_quadratic_lies_above_and_touches():
@@ -147,7 +151,7 @@ def test_P11d_sampled_distances_and_the_order_of_the_covariances(data, numeric_g
 
 def test_threshold_and_probability(data):
     X, y, _ = data
-    fit = BNCA(n_neighbors=6).fit(X, y)
+    fit = BNCA(n_neighbors=6, link="threshold").fit(X, y)
     i, j = np.triu_indices(len(X), 1)
     pairs = np.stack([i, j], axis=1)
     mean, std = fit.pair_sqdist_moments(X, pairs)
@@ -156,17 +160,45 @@ def test_threshold_and_probability(data):
     chosen = np.mean(mean[same] <= fit.bias_ + 1e-12) - np.mean(mean[~same] <= fit.bias_ + 1e-12)
     assert_allclose(chosen, max(gain), rtol=1e-9)
     assert_allclose(fit.pair_probability(X, pairs), norm.cdf((fit.bias_ - mean) / std), rtol=1e-8, atol=1e-12)
-    queries, scores = fit.select_queries(X, 3)
-    assert np.all(np.diff(scores) <= 0)
-    assert_allclose(scores[0], fit.query_score(X, pairs).max(), rtol=1e-9)
-    assert_allclose(fit.query_score(X, queries), scores, rtol=1e-9)
+
+
+@pytest.mark.parametrize("link", ["isotonic", "threshold"])
+@pytest.mark.parametrize("strategy", ["entropy", "bald"])
+def test_each_query_counts_as_answered_when_the_next_is_chosen(data, link, strategy):
+    X, y, _ = data
+    fit = BNCA(n_neighbors=6, link=link).fit(X, y)
+    pairs = np.stack(np.triu_indices(len(X), 1), axis=1)
+    u, mean, variance = fit._excess(fit._pair_features(X, pairs))
+    rho = fit._resolved(mean, variance)
+    if link == "threshold":  # the variance of a Gaussian cut at 0, on average over both sides
+        z = mean / np.sqrt(variance)
+        assert_allclose(rho, norm.pdf(z) ** 2 / (norm.cdf(z) * norm.sf(z)), rtol=1e-9)
+    assert np.all((rho >= 0) & (rho < 1)) and rho.max() > 0.01
+    queries, scores = fit.select_queries(X, 4, pairs=pairs, strategy=strategy)
+    V, taken = fit.posterior_covariance_, []
+    for query, score in zip(queries, scores, strict=True):
+        variance = np.array([v @ V @ v for v in u])
+        slow = fit._score(mean, variance, strategy)
+        slow[taken] = -np.inf
+        assert_allclose(score, slow.max(), rtol=1e-8)
+        k = int(np.flatnonzero((pairs == query).all(axis=1))[0])
+        assert_allclose(slow[k], slow.max(), rtol=1e-8)
+        taken.append(k)
+        rho = fit._resolved(mean[[k]], variance[[k]])[0]
+        V = V - rho * np.outer(V @ u[k], V @ u[k]) / variance[k]
+    alone = fit.query_score(X, queries, strategy=strategy)
+    assert_allclose(alone[0], scores[0], rtol=1e-9)
+    if strategy == "bald":  # the answers assumed before have changed what is left to ask
+        assert np.abs(alone[1:] - scores[1:]).max() > 1e-4
 
 
 def test_negative_weights_enter_the_threshold():
     Y, codes = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), np.array([0, 0, 1])
     # λᵀw with λ = (1, −0.5): 1 for the similar pair, −2 and −1 for the others
-    assert_allclose(calibrated_threshold(Y, codes, np.array([1.0, -0.5])), 1.0)
-    assert_allclose(calibrated_threshold(Y, codes, np.array([1.0, 1.0])), 1.0)
+    sqdist, similar = training_distances(Y, codes, np.array([1.0, -0.5]))
+    assert_allclose(np.sort(sqdist), [-2, -2, -1, -1, 1, 1])
+    assert_allclose(best_threshold(sqdist, similar), 1.0)
+    assert_allclose(best_threshold(*training_distances(Y, codes, np.array([1.0, 1.0]))), 1.0)
 
 
 def test_pure_neighbourhoods_switch_to_hits_and_misses(data):

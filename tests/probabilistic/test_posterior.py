@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 import isometry
 from isometry.base import POSTERIOR_METHODS, WITH_POSTERIOR
+from isometry.core.probability import isotonic_link
 from isometry.probabilistic.posterior import MetricPosterior, positive_gaussian
 from isometry.registry import all_methods
 from tests.conftest import make_blobs
@@ -79,3 +80,45 @@ def test_sampled_metrics_are_cut_or_truncated():
     assert np.any(cut == 0) and np.all(positive > 0)
     with pytest.raises(ValueError, match="psd='drop' is unknown"):
         fit.sample_metric(psd="drop")
+
+
+def test_isotonic_link_falls_and_keeps_the_shares():
+    rng = np.random.default_rng(0)
+    excess, weight = rng.standard_normal(4000), rng.uniform(0.5, 2, 4000)
+    similar = rng.random(4000) < 0.8 / (1 + np.exp(3 * excess))
+    x, p = isotonic_link(excess, similar, weight, 40)
+    assert len(x) == 40
+    assert np.all(np.diff(x) > 0) and np.all(np.diff(p) <= 0) and 0 < p[-1] < p[0] < 1
+    # 100 pairs a bin, each bin with four more of the base rate: 0.05 is the error of a share, 4 times that for 40 bins
+    assert_allclose(p, 0.8 / (1 + np.exp(3 * x)), atol=0.2)
+    order = np.argsort(excess)
+    bins = [
+        (s @ w, w.sum()) for s, w in zip(similar[order].reshape(40, -1), weight[order].reshape(40, -1), strict=True)
+    ]
+    base, added = np.average(similar, weights=weight), 4 * weight.mean()
+    plain = np.array([(s + base * added) / (w + added) for s, w in bins])
+    level = np.cumsum(np.append(True, np.diff(p) < 0))  # bins of one level are pooled: their mean is the level
+    for k in np.unique(level):
+        pooled = np.average(
+            plain[level == k], weights=[w for (_, w), here in zip(bins, level == k, strict=True) if here]
+        )
+        assert_allclose(p[level == k], pooled, rtol=1e-9)
+    one = isotonic_link(np.array([0.3]), np.array([True]), np.ones(1), 5)
+    assert_allclose(one, [[0.3], [1.0]])
+
+
+def test_what_a_posterior_needs_survives_the_store(tmp_path):
+    X, y = make_blobs()
+    first, second = slice(0, None, 2), slice(1, None, 2)
+    for learner in (isometry.BNCA(), isometry.BayesianML(), isometry.BayesianML(memory=100)):
+        fit = learner.fit(X[first], y[first])
+        fit.save(tmp_path / "fit.safetensors")
+        again = isometry.load(tmp_path / "fit.safetensors")
+        if isinstance(fit, isometry.BayesianML):
+            fit.partial_fit(X[second], y[second])
+            again.partial_fit(X[second], y[second])
+        pairs = np.array([[0, 1], [0, 40], [3, 30]])
+        for name in ("pair_probability", "pair_sqdist_moments"):
+            assert_allclose(getattr(again, name)(X, pairs), getattr(fit, name)(X, pairs), rtol=1e-12)
+        assert_allclose(again.select_queries(X, 3, strategy="bald")[1], fit.select_queries(X, 3, strategy="bald")[1])
+        assert again.elbo_ == pytest.approx(fit.elbo_)
