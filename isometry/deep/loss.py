@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -171,13 +172,17 @@ class SlopeForm(Loss):
 
     @abstractmethod
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        """The part of some anchors in the scalar, and its slopes in a new matrix; D stays as it is."""
+        """The part of some anchors in the scalar, and its slopes in a new matrix; D stays as it is.
+
+        If D has a graph the slopes must have one too; for what is overwritten in place there is ``spare``.
+        """
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         pos, neg = self.masks(y, ref_y, self_index, z.dtype)
         z, refs = self.placed(z, refs)
         if self.whole or self.miner is not None:
-            return of_distances(self.distance, z, refs, lambda _, D: self.sloped(D, *self.mine(D, pos, neg)), True)
+            mined = remembered(partial(self.mine, pos=pos, neg=neg))
+            return of_distances(self.distance, z, refs, lambda _, D: self.sloped(D, *mined(D)), True)
         totals = self.totals(pos, neg)
         return of_distances(self.distance, z, refs, lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals))
 
@@ -238,6 +243,18 @@ class WeightedSum(LossModule):
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         return [group for loss in self.losses for group in loss.param_groups(lr)]  # type: ignore[operator]
+
+
+def remembered(choose: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """A choice that is made once: a miner that draws at random would choose others in a second pass."""
+    made: list[tuple[Tensor, Tensor]] = []
+
+    def chosen(D: Tensor) -> tuple[Tensor, Tensor]:
+        if not made:
+            made.append(choose(D))
+        return made[0]
+
+    return chosen
 
 
 def as_embeddings(z: Tensor, name: str) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import Distance, as_weights, soft_masks
+from isometry.deep.functional import Distance, as_weights, soft_masks, spare
 from isometry.deep.loss import Loss, SlopeForm
 from isometry.deep.miners import Draws, Miner
 
@@ -75,7 +75,7 @@ def _hinges(x: Tensor, weight: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
     """Σ w [x]_+, or ½ Σ w [x]_+², and its slopes (B, R), in the memory of the two arguments."""
     x.relu_()
     C = weight.mul_(x if squared else x.sign())
-    value = x.mul_(C).sum()
+    value = spare(x).mul_(C).sum()
     return value / 2 if squared else value, C
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from isometry.deep.functional import Distance, packed, reduced
+from isometry.deep.functional import Distance, packed, reduced, spare
 from isometry.deep.gather import gather
 from isometry.deep.loss import Loss, LossModule, TripletForm
 from isometry.deep.losses.angular import Angular
@@ -150,21 +149,31 @@ class _SquaredRatios(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, D, pos, neg):
-        columns, filled = packed(pos)
-        total, W = D.new_zeros(()), torch.zeros_like(D)
-        for column, used in zip(columns.T, filled.T):
-            s = (D.gather(1, column[:, None]) - D).sigmoid_().masked_fill_(~(neg & used[:, None]), 0)  # (B, R)
-            total += s.square().sum()
-            slope = 2 * s.square() * (1 - s)
-            W -= slope
-            W.scatter_add_(1, column[:, None], slope.sum(1, keepdim=True))
-        ctx.save_for_backward(W)
+        total, W = _SquaredRatios.sloped(D, pos, neg)
+        ctx.masks = pos, neg
+        ctx.save_for_backward(D, W)
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g):
-        return g * ctx.saved_tensors[0], None, None
+        D, W = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this gradient will be differentiated again
+            _, W = _SquaredRatios.sloped(D, *ctx.masks)
+        return g * W, None, None
+
+    @staticmethod
+    def sloped(D, pos, neg):
+        """The sum and its slopes (B, R)."""
+        columns, filled = packed(pos)
+        total, W = D.new_zeros(()), torch.zeros_like(D)
+        for column, used in zip(columns.T, filled.T):
+            s = (D.gather(1, column[:, None]) - D).sigmoid_()  # (B, R)
+            s = spare(s).masked_fill_(~(neg & used[:, None]), 0)
+            total = total + s.square().sum()
+            slope = 2 * s.square() * (1 - s)
+            W -= slope
+            W.scatter_add_(1, column[:, None], slope.sum(1, keepdim=True))
+        return total, W
 
 
 def is_triplet_loss(loss: nn.Module) -> bool:
