@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,11 @@ class Step(nn.Module):
         self.model, self.objective = model, objective
 
     def forward(self, batch: Any) -> Tensor:
-        return self.objective(self.model, batch)
+        try:
+            return self.objective(self.model, batch)
+        except OverflowError as error:  # the trainer counts such steps; NaN reaches all parameters, in all processes
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+            return torch.stack([p.sum() for p in self.parameters()]).sum() * torch.nan
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, Any]]:
         """The model's parameters, then those of the objective, which have no weight decay."""
@@ -77,9 +82,15 @@ def as_objective(objective: nn.Module | Objective) -> Objective:
 
 
 def on_sphere(objective: Any) -> bool:
-    """Whether distances are between unit vectors: the loss, or one inside it, normalises or compares angles."""
+    """Whether distances are between unit vectors: the loss, or one inside it, normalises or compares angles.
+
+    Distances of pytorch-metric-learning say so by ``normalize_embeddings``; their ``normalize`` is a method.
+    """
     parts = objective.modules() if isinstance(objective, nn.Module) else ()
-    return any(getattr(m, "normalize", False) or getattr(m, "distance", None) == "cosine" for m in parts)
+    says = ("normalize", "normalize_embeddings")
+    return any(
+        any(getattr(m, name, None) is True for name in says) or getattr(m, "distance", None) == "cosine" for m in parts
+    )
 
 
 def effective_rank(z: Tensor) -> float:

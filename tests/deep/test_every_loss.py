@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import pytest
 import torch
@@ -230,6 +231,50 @@ def test_bad_input_is_named(key):
         loss(z, y[:-1])
     with pytest.raises(ValueError, match="matrix \\(n, p\\)"):
         loss(z[None], y)
+
+
+EDGES = {
+    "one point": lambda z: torch.full_like(z, 0.1),
+    "zero": torch.zeros_like,
+    "a point for each class": lambda z: torch.eye(4)[torch.arange(12) % 4],
+    "1e-20": lambda z: 1e-20 * z,
+    "1e-30": lambda z: 1e-30 * z,
+    "1e8": lambda z: 1e8 * z,
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("key", [*ALL, "D46 logdet, default ridge"])
+def test_edges_in_float32_are_finite(key, edge):
+    torch.manual_seed(0)
+    loss = LOSSES["D46"](form="logdet") if key not in ALL else ALL[key]()
+    z, y = EDGES[edge](batch(7)[0].float()), torch.arange(12) % 4
+    assert loss(z, y).isfinite()
+    assert gradient(loss, z, y).isfinite().all()
+
+
+@pytest.mark.parametrize("size", [1e19, 1e20, 1e30])
+@pytest.mark.parametrize("key", ALL)
+def test_overflow_in_float32_is_named(key, size):
+    """Squares of such norms exceed 3.4e38; a loss that takes none has a finite value and gradient."""
+    torch.manual_seed(0)
+    loss, (z, y) = ALL[key](), batch(7)
+    z = size * z.float()
+    try:
+        value, slope = loss(z, y), gradient(loss, z, y)
+    except OverflowError as error:
+        assert re.search(r"norms? up to \d.*e\+\d\d.*torch.float32 can hold.*normalise the embeddings", str(error))
+        assert loss.double()(z.double(), y).isfinite()
+    else:
+        assert value.isfinite() and slope.isfinite().all()
+        assert not isinstance(loss, Loss)
+
+
+def test_parameters_that_are_not_finite_are_named():
+    loss, (z, y) = make("D23"), batch(7)
+    loss.proxies.data[1, 2] = torch.nan
+    with pytest.raises(OverflowError, match="NaN or infinite numbers in its parameters proxies"):
+        loss(z, y)
 
 
 @pytest.mark.parametrize("key", ["D08", "D13", "D22", "D23", "D27", "D43 classes", "D48"])

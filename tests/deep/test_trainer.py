@@ -419,6 +419,40 @@ def test_compiled_model():
     assert_allclose(b.history["loss"], a.history["loss"], rtol=1e-4)
 
 
+def test_overflow_is_a_step_that_the_trainer_counts_and_names():
+    X, y = data()
+    net = LinearMap(5, 3)
+    net.weight.data.mul_(1e20)
+    said = pytest.warns(RuntimeWarning, match="rows of norm up to .*e\\+20, whose squared distances exceed")
+    with said, pytest.warns(ConvergenceWarning, match="NaN or infinite in 3 steps in a row"):
+        trainer = Trainer(net, NCALoss(), **SMALL).fit(X, y)
+    assert trainer.run.step == 3 and net.weight.isfinite().all()
+
+
+@pytest.mark.parametrize("unit_length", [True, False])
+def test_what_a_foreign_distance_says_of_unit_length_is_believed(unit_length):
+    """Its class has a method ``normalize``, which says nothing."""
+
+    class Distances(nn.Module):
+        normalize_embeddings = unit_length
+
+        def normalize(self, z):
+            return nn.functional.normalize(z)
+
+    foreign = nn.Module()
+    foreign.distance = Distances()
+    assert on_sphere(LossObjective(foreign)) is unit_length
+
+
+@pytest.mark.parametrize("unit_length", [True, False])
+def test_losses_of_pytorch_metric_learning_are_on_the_sphere_if_they_say_so(unit_length):
+    pml = pytest.importorskip("pytorch_metric_learning")
+    from pytorch_metric_learning import distances, losses  # noqa: F401
+
+    loss = losses.ContrastiveLoss(distance=pml.distances.LpDistance(normalize_embeddings=unit_length))
+    assert on_sphere(LossObjective(loss)) is unit_length
+
+
 def test_embedding_is_on_the_sphere_if_the_loss_is():
     assert on_sphere(LossObjective(Triplet())) and on_sphere(CrossBatchMemory(Triplet(), 3))
     assert not on_sphere(NCALoss()) and not on_sphere(lambda model, batch: 0)

@@ -36,6 +36,8 @@ class Contrastive(Draws, SlopeForm):
     R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
     """
 
+    of_pairs = True
+
     def __init__(
         self,
         margin: float = 1.0,
@@ -92,6 +94,8 @@ class GeneralizedContrastive(SlopeForm):
     recognition", 2021.
     """
 
+    of_pairs = True
+
     def __init__(self, margin: float = 0.5, *, distance: Distance = "euclidean", normalize: bool = False):
         super().__init__(distance, None, normalize)
         self.margin = margin
@@ -126,6 +130,8 @@ class ThresholdContrastive(Loss):
     ----------
     X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
     """
+
+    of_pairs = True
 
     def __init__(self, threshold: float = 0.5, hinge: bool = False, *, miner: Miner | None = None):
         super().__init__("cosine", miner)
