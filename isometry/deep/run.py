@@ -36,6 +36,7 @@ class Run:
     best_epoch: int = 0  # none yet
     stop_reason: str | None = None
     failed: bool = False  # stopped by a guard
+    geometry: dict[str, float] = field(default_factory=dict)  # of the last batch, if the run was saved after it
     sums: dict[str, list[float]] = field(default_factory=dict)  # [sum, count] of the epoch
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
 
@@ -69,7 +70,7 @@ class Run:
         for name in COLUMNS:
             column = self.history.setdefault(name, [math.nan] * self.epoch)  # a checkpoint may have fewer
             column.append(row.get(name, math.nan))
-        self.epoch, self.batch, self.skipped, self.sums = self.epoch + 1, 0, 0, {}
+        self.epoch, self.batch, self.skipped, self.sums, self.geometry = self.epoch + 1, 0, 0, {}, {}
 
     def indistinct(self, min_contrast: float, unit_length: bool) -> bool:
         """Whether the loss has not been able to tell the embeddings apart for some epochs, and they do not part.

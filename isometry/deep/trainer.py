@@ -155,6 +155,7 @@ class Trainer:
                             break
                         if engine.any(ctrl_c.pressed):
                             if engine.plan is not None:  # else only the end of an epoch can be resumed, and is saved
+                                run.geometry = self._geometry()
                                 self._save(files, engine, best)
                             raise KeyboardInterrupt(f"stopped after step {run.step}; to continue, fit with resume=True")
                     else:
@@ -219,7 +220,7 @@ class Trainer:
         """A row of the history: means of the epoch, and what the embeddings of held-out samples are like."""
         row = {name: engine.mean(self.run.mean(name)) for name in ("loss", "active")}
         row |= {"lr": engine.optimizer.param_groups[0]["lr"], "skipped": self.run.skipped}
-        row |= self.objective.geometry() if hasattr(self.objective, "geometry") else {}
+        row |= self._geometry() or self.run.geometry
         if probe is not None:
             z = self.embed(probe.samples).float()
             if not z.isfinite().all():
@@ -229,6 +230,10 @@ class Trainer:
             if probe.labels is not None:
                 row |= retrieval(z.numpy(force=True), probe.labels, ks=(1,)).mean()
         return row
+
+    def _geometry(self) -> dict[str, float]:
+        """What the last batch was like, if the objective looks at it."""
+        return getattr(self.objective, "geometry", dict)()
 
     def _judge(self) -> None:
         """Whether to go on."""

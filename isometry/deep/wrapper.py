@@ -35,7 +35,7 @@ class ObjectiveWrapper(nn.Module):
 
     def geometry(self) -> dict[str, float]:
         """What the last batch was like, if the objective looks at it."""
-        return self.objective.geometry() if hasattr(self.objective, "geometry") else {}
+        return getattr(self.objective, "geometry", dict)()
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the objective."""

@@ -376,13 +376,11 @@ def test_collapse_to_the_margin_stops_and_is_named(digits, margin):
     torch.manual_seed(0)
     net, level = MLP(64, 64, (128,)), math.log(2) if margin == "soft" else margin
     trainer = Trainer(net, Triplet(margin, miner=BatchHard()), lr=0.3, optimizer="sgd", **LONG)
-    said = (
-        r"collapse: the loss, .* is that of embeddings in one point \(contrast .* < min_contrast = 0.05\); pairs of a"
-    )
+    said = r"collapse: the loss, .*, is that of embeddings in one point \(contrast .* < min_contrast = 0.05\); pairs"
     with pytest.warns(ConvergenceWarning, match=said):
         trainer.fit(*digits, validation=0.3, protocol="closed")
     history = trainer.history
-    assert trainer.run.failed and trainer.run.epoch == 3
+    assert trainer.run.failed and 3 <= trainer.run.epoch < 6
     assert history["loss"][-1] == pytest.approx(level, rel=0.02)
     assert history["rank"][-1] > 1.5 and history["active"][-1] > 0.9  # the other guards have nothing to say
     assert max(history["contrast"]) < 0.05 and history["d_ap"][-1] < history["d_an"][-1] < 0.2 < history["norm"][-1]
@@ -441,11 +439,9 @@ def test_contrast_by_hand_leaves_the_loss_as_it_is():
     """Hinges that are all active: L(s) = m + s² (mean d²_ap − mean d²_an)."""
     z, y = torch.tensor([[0.0, 0], [1, 0], [0, 2], [3, 0]], dtype=torch.float64) / 10, torch.tensor([0, 0, 1, 1])
     D = torch.cdist(z, z).square()
-    gap = (
-        float(sum(D[a, p] - D[a, n] for a, p in ((0, 1), (1, 0), (2, 3), (3, 2)) for n in range(4) if y[n] != y[a])) / 8
-    )
-    plain = Triplet(1.0, normalize=False)
-    assert contrast(plain, z, y) == pytest.approx(4 * abs(gap) / 1.0, rel=1e-5)
+    triples = [(a, p, n) for a, p in ((0, 1), (1, 0), (2, 3), (3, 2)) for n in range(4) if y[n] != y[a]]
+    gap = float(sum(D[a, p] - D[a, n] for a, p, n in triples)) / 8
+    assert contrast(Triplet(1.0, normalize=False), z, y) == pytest.approx(4 * abs(gap), rel=1e-5)
     memory = CrossBatchMemory(Triplet(miner=RandomTriplets(random_state=0)), 2, 8).double()
     memory(z, y)
     before, drawn = copy.deepcopy(memory.state_dict()), torch.get_rng_state()
