@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 Distance = str | Callable[[Tensor, Tensor], Tensor]
 
@@ -268,12 +267,22 @@ def masked_min(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
     return x.masked_fill(~mask, torch.inf).min(dim).values
 
 
+def spare(x: Tensor) -> Tensor:
+    """A tensor that may be overwritten: x itself, or a copy if a graph is recorded, which may need x as it is."""
+    return x.clone() if x.requires_grad else x
+
+
 def _exponentials(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     """e^{x − top} under the mask and 0 elsewhere, its sum along ``dim``, and top, the largest x there."""
     e = torch.where(mask, x, -torch.inf)
-    top = e.amax(dim, keepdim=True).clamp_min_(torch.finfo(x.dtype).min)  # finite for a slice without any
+    top = e.detach().amax(dim, keepdim=True).clamp_min_(torch.finfo(x.dtype).min)  # finite for a slice without any
     e = exp_(e.sub_(top))
     return e, e.sum(dim, keepdim=True), top
+
+
+def _log_total(total: Tensor) -> Tensor:
+    """log of a sum of exponentials, the largest of which is 1: −inf, with gradient zero, where there is none."""
+    return total.clamp_min(1).log().masked_fill(total == 0, -torch.inf)
 
 
 def exp_(x: Tensor) -> Tensor:
@@ -284,29 +293,37 @@ def exp_(x: Tensor) -> Tensor:
 def masked_softmax(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """log Σ exp(x) (B,) and the softmax (B, R) of each row under the mask; −inf and zeros for a row without any."""
     e, total, top = _exponentials(x, mask, 1)
-    return (total.log() + top).squeeze(1), e.div_(total.clamp_min(torch.finfo(x.dtype).tiny))
+    return (_log_total(total) + top).squeeze(1), spare(e).div_(total.clamp_min(1))
 
 
 class _MaskedLogSumExp(torch.autograd.Function):
-    """Keeps the exponentials, which are also the gradient, so that none is computed twice."""
+    """Keeps the exponentials e, which are also the gradient, so that none is computed twice.
+
+    They are a second output, ∂e/∂x = e, so that a gradient made of them can be differentiated again without keeping x.
+    """
 
     @staticmethod
     def forward(ctx, x, mask, dim):
         e, total, top = _exponentials(x, mask, dim)
         ctx.dim = dim
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(e, total)
-        return (total.log() + top).squeeze(dim)
+        return (_log_total(total) + top).squeeze(dim), e
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, g):
+    def backward(ctx, g, g_e):
         e, total = ctx.saved_tensors
-        return e * (g.unsqueeze(ctx.dim) / total).masked_fill(total == 0, 0), None, None
+        factor = 0 if g_e is None else g_e
+        if g is not None:
+            if torch.is_grad_enabled():  # this gradient will be differentiated again
+                total = e.sum(ctx.dim, keepdim=True)
+            factor = factor + (g.unsqueeze(ctx.dim) / total.clamp_min(1)).masked_fill(total == 0, 0)
+        return e * factor, None, None
 
 
 def masked_logsumexp(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
     """log Σ exp(x) under the mask along ``dim``; −inf, with gradient zero, for a slice without any."""
-    return _MaskedLogSumExp.apply(x, mask, dim)
+    return _MaskedLogSumExp.apply(x, mask, dim)[0]
 
 
 def softplus(x: Tensor) -> Tensor:

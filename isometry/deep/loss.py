@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from isometry.deep.functional import Distance, get_distance, masks, paired, unit
 from isometry.deep.miners import Miner, TripleMiner, Triples
 from isometry.deep.slopes import of_distances, of_matrix, of_triples
+
+SMALLER = "normalise the embeddings, lower the learning rate, clip gradients, or compute in float64"
 
 
 class LossModule(nn.Module):
@@ -38,7 +41,7 @@ class LabelLoss(LossModule, ABC):
         if not len(z):
             return z.sum() * 0
         with torch.autocast(z.device.type, enabled=False):
-            return self.compute(z, y)
+            return finite(self.compute(z, y), self, z)
 
     @abstractmethod
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
@@ -57,6 +60,8 @@ class Loss(LossModule, ABC):
     normalize : bool
         Put embeddings and references on the unit sphere first.
     """
+
+    of_pairs = False  # True: each pair has a term of its own, so that a list of pairs is enough
 
     def __init__(self, distance: Distance = "euclidean", miner: Miner | None = None, normalize: bool = False):
         super().__init__()
@@ -96,18 +101,18 @@ class Loss(LossModule, ABC):
         -------
         Tensor, a scalar. Zero, but part of the graph, if the batch holds nothing to compare.
         """
-        z, y = as_embeddings(z, "z"), torch.as_tensor(y, device=z.device)
+        z, y = as_embeddings(z, "z", squared=True), torch.as_tensor(y, device=z.device)
         if refs is None:
             refs, ref_y, self_index = z, y, torch.arange(len(z), device=z.device)
         else:
-            refs = as_embeddings(refs, "refs").to(z.dtype)
+            refs = as_embeddings(refs, "refs", squared=True).to(z.dtype)
             ref_y = None if ref_y is None else torch.as_tensor(ref_y, device=z.device)
             self_index = None if self_index is None else torch.as_tensor(self_index, device=z.device)
         check_batch(z, y, refs, ref_y)
         if not len(z) or not len(refs):
             return z.sum() * 0
         with torch.autocast(z.device.type, enabled=False):
-            return self.compute(z, y, refs, ref_y, self_index)
+            return finite(self.compute(z, y, refs, ref_y, self_index), self, z)
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
@@ -171,13 +176,17 @@ class SlopeForm(Loss):
 
     @abstractmethod
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        """The part of some anchors in the scalar, and its slopes in a new matrix; D stays as it is."""
+        """The part of some anchors in the scalar, and its slopes in a new matrix; D stays as it is.
+
+        If D has a graph the slopes must have one too; for what is overwritten in place there is ``spare``.
+        """
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         pos, neg = self.masks(y, ref_y, self_index, z.dtype)
         z, refs = self.placed(z, refs)
         if self.whole or self.miner is not None:
-            return of_distances(self.distance, z, refs, lambda _, D: self.sloped(D, *self.mine(D, pos, neg)), True)
+            mined = remembered(partial(self.mine, pos=pos, neg=neg))
+            return of_distances(self.distance, z, refs, lambda _, D: self.sloped(D, *mined(D)), True)
         totals = self.totals(pos, neg)
         return of_distances(self.distance, z, refs, lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals))
 
@@ -216,8 +225,8 @@ class TripletForm(Loss):
 
     def triplets(self, z: Tensor, triples: Triples, refs: Tensor | None = None) -> Tensor:
         """The loss of given triplets: rows of ``z`` as anchors; positives and negatives are rows of ``refs``."""
-        z = as_embeddings(z, "z")
-        refs = z if refs is None else as_embeddings(refs, "refs").to(z.dtype)
+        z = as_embeddings(z, "z", squared=True)
+        refs = z if refs is None else as_embeddings(refs, "refs", squared=True).to(z.dtype)
         a, p, n = triples
         with torch.autocast(z.device.type, enabled=False):
             return self.triplet_loss(self.pair_distances(z[a], refs[p]), self.pair_distances(z[a], refs[n]))
@@ -240,20 +249,60 @@ class WeightedSum(LossModule):
         return [group for loss in self.losses for group in loss.param_groups(lr)]  # type: ignore[operator]
 
 
-def as_embeddings(z: Tensor, name: str) -> Tensor:
-    """A finite matrix of at least float32, or an error that says what is wrong with it."""
+def remembered(choose: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """A choice that is made once: a miner that draws at random would choose others in a second pass."""
+    made: list[tuple[Tensor, Tensor]] = []
+
+    def chosen(D: Tensor) -> tuple[Tensor, Tensor]:
+        if not made:
+            made.append(choose(D))
+        return made[0]
+
+    return chosen
+
+
+def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
+    """A finite matrix of at least float32, or an error that says what is wrong with it.
+
+    ``squared``: squared distances between its rows shall be finite too.
+    """
     if z.ndim != 2 or not z.is_floating_point():
         raise ValueError(f"{name} must be a floating-point matrix (n, p), got {z.dtype} of shape {tuple(z.shape)}")
     if z.dtype in (torch.float16, torch.bfloat16):
         z = z.float()
-    if not z.detach().sum().isfinite():  # one pass for good input; a sum may also overflow
+    if not torch.linalg.vector_norm(z.detach()).isfinite():  # one pass for good input; squares may also overflow
         bad = (~z.detach().isfinite().all(1)).nonzero().squeeze(1).tolist()
         if bad:
             raise ValueError(
                 f"{name} has NaN or infinite values in {len(bad)} of {len(z)} rows, first in row {bad[0]}; "
                 "lower the learning rate, clip gradients, or look for bad input samples"
             )
+        norm = largest_norm(z)
+        if squared and 4 * norm > torch.finfo(z.dtype).max / norm:  # ‖z_i − z_j‖² ≤ (2 norm)²
+            raise OverflowError(
+                f"{name} has rows of norm up to {norm:.3g}, whose squared distances exceed what {z.dtype} can hold, "
+                f"{torch.finfo(z.dtype).max:.2g}; {SMALLER}"
+            )
     return z
+
+
+def largest_norm(z: Tensor) -> float:
+    """The largest norm of a row of finite embeddings, also where its square overflows."""
+    largest = z.detach().abs().amax().double()
+    return float(largest * (z.detach() / largest.to(z.dtype)).double().norm(dim=1).max())
+
+
+def finite(value: Tensor, loss: nn.Module, z: Tensor) -> Tensor:
+    """The value of a loss, or an error that says why it is not finite."""
+    if value.isfinite():
+        return value
+    bad = [name for name, p in loss.named_parameters() if not p.isfinite().all()]
+    if bad:
+        raise OverflowError(f"{type(loss).__name__} has NaN or infinite numbers in its parameters {', '.join(bad)}")
+    raise OverflowError(
+        f"{type(loss).__name__} is {float(value.detach())} though all embeddings are finite: at norms up to "
+        f"{largest_norm(z):.3g} a step of its computation exceeds what {z.dtype} can hold; {SMALLER}"
+    )
 
 
 def check_batch(z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None) -> None:

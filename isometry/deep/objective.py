@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from isometry.deep.functional import euclidean, masked_mean, masks, unit
 from isometry.deep.gather import Gathered, gather
 from isometry.deep.loss import LossModule
 
@@ -22,6 +26,7 @@ class LossObjective(nn.Module):
         super().__init__()
         self.loss = loss.loss if isinstance(loss, Gathered) else loss
         self.active: Tensor | None = None  # share of the samples that the loss still moves, known after backward
+        self.last: tuple[Tensor, Tensor] | None = None  # embeddings and labels of the last batch
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
         x, y = batch
@@ -29,10 +34,27 @@ class LossObjective(nn.Module):
         if z.requires_grad:
             z.register_hook(self._watch)
         z, y = gather(z, y)
+        self.last = z.detach(), y
         return self.loss(z, y) if z.isfinite().all() else z.sum()  # not finite: the trainer counts and reports it
 
     def _watch(self, gradient: Tensor) -> None:
         self.active = (gradient != 0).any(1).float().mean()
+
+    @torch.no_grad()
+    def geometry(self) -> dict[str, float]:
+        """Of the last batch: the mean norm, mean distances of positive and negative pairs, and the contrast."""
+        if self.last is None or not self.last[0].isfinite().all():
+            return {}
+        z, y = self.last
+        z = z if z.device.type == "mps" else z.double()
+        found = {"norm": float(z.norm(dim=1).mean())}
+        if y.ndim == 1 and not y.is_floating_point():
+            D = euclidean(*[unit(z) if on_sphere(self.loss) else z] * 2)  # (B, B)
+            pairs = masks(y, self_index=torch.arange(len(y), device=y.device))
+            found |= {name: float(masked_mean(D, pair)) for name, pair in zip(("d_ap", "d_an"), pairs) if pair.any()}
+        if isinstance(self.loss, LossModule):
+            found["contrast"] = contrast(self.loss, z, y)
+        return found
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss."""
@@ -49,7 +71,11 @@ class Step(nn.Module):
         self.model, self.objective = model, objective
 
     def forward(self, batch: Any) -> Tensor:
-        return self.objective(self.model, batch)
+        try:
+            return self.objective(self.model, batch)
+        except OverflowError as error:  # the trainer counts such steps; NaN reaches all parameters, in all processes
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+            return torch.stack([p.sum() for p in self.parameters()]).sum() * torch.nan
 
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, Any]]:
         """The model's parameters, then those of the objective, which have no weight decay."""
@@ -77,9 +103,34 @@ def as_objective(objective: nn.Module | Objective) -> Objective:
 
 
 def on_sphere(objective: Any) -> bool:
-    """Whether distances are between unit vectors: the loss, or one inside it, normalises or compares angles."""
+    """Whether distances are between unit vectors: the loss, or one inside it, normalises or compares angles.
+
+    Distances of pytorch-metric-learning say so by ``normalize_embeddings``; their ``normalize`` is a method.
+    """
     parts = objective.modules() if isinstance(objective, nn.Module) else ()
-    return any(getattr(m, "normalize", False) or getattr(m, "distance", None) == "cosine" for m in parts)
+    says = ("normalize", "normalize_embeddings")
+    return any(
+        any(getattr(m, name, None) is True for name in says) or getattr(m, "distance", None) == "cosine" for m in parts
+    )
+
+
+def contrast(loss: LossModule, z: Tensor, y: Tensor) -> float:
+    """How much of its value a loss owes to the differences between embeddings.
+
+        max_{s ∈ {1, 2}} |L(s) − L(0)| / |L(0)|,     L(s) = loss(c + s (z − c)),   c = mean z
+
+    L(0) is the loss of one point, such as the margin of a triplet loss. If twice the differences hardly change it, the
+    embeddings are too close together for the loss to tell them apart. For 0 a thousandth is taken, which leaves miners
+    what they compare. The loss itself, and its random numbers, stay as they are.
+    """
+    twin = copy.deepcopy(loss).to(z.dtype).eval()
+    centre = z.mean(0)
+    with torch.random.fork_rng([z.device] if z.device.type == "cuda" else []):
+        try:
+            point, *values = (float(twin(centre + s * (z - centre), y)) for s in (1e-3, 1, 2))
+        except OverflowError:  # large differences are no collapse
+            return math.inf
+    return max(abs(value - point) for value in values) / abs(point) if point else math.nan
 
 
 def effective_rank(z: Tensor) -> float:

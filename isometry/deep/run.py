@@ -15,7 +15,12 @@ NOT_FINITE = (
     "the loss or its gradient was NaN or infinite in {} steps in a row, up to step {} in epoch {}; lower lr, set "
     "clip_norm, or look for bad samples"
 )
-COLUMNS = ("loss", "active", "skipped", "lr", "rank", "recall@1", "map@r")  # of the history; NaN where not measured
+COLUMNS = (  # of the history; NaN where not measured
+    *("loss", "active", "skipped", "lr", "rank", "recall@1", "map@r"),
+    *("norm", "d_ap", "d_an", "contrast"),  # of the last batch of the epoch
+)
+PATIENCE = 3  # epochs in which embeddings may be too close together: many runs begin so, and recover
+CLOSE, SHRUNK = 0.2, 0.1
 
 
 @dataclass
@@ -31,6 +36,7 @@ class Run:
     best_epoch: int = 0  # none yet
     stop_reason: str | None = None
     failed: bool = False  # stopped by a guard
+    geometry: dict[str, float] = field(default_factory=dict)  # of the last batch, if the run was saved after it
     sums: dict[str, list[float]] = field(default_factory=dict)  # [sum, count] of the epoch
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
 
@@ -62,8 +68,23 @@ class Run:
     def close_epoch(self, row: dict[str, float]) -> None:
         """Write a row of the history and begin a new epoch."""
         for name in COLUMNS:
-            self.history[name].append(row.get(name, math.nan))
-        self.epoch, self.batch, self.skipped, self.sums = self.epoch + 1, 0, 0, {}
+            column = self.history.setdefault(name, [math.nan] * self.epoch)  # a checkpoint may have fewer
+            column.append(row.get(name, math.nan))
+        self.epoch, self.batch, self.skipped, self.sums, self.geometry = self.epoch + 1, 0, 0, {}, {}
+
+    def indistinct(self, min_contrast: float, unit_length: bool) -> bool:
+        """Whether the loss has not been able to tell the embeddings apart for some epochs, and they do not part.
+
+        Its contrast is low, and negative pairs are close by the size of embeddings, or these have shrunk to a tenth. A
+        low contrast alone may come from labels that have nothing to do with the samples.
+        """
+        if self.epoch < PATIENCE:
+            return False
+        contrast, d_an, norm = (self.history[name][-PATIENCE:] for name in ("contrast", "d_an", "norm"))
+        close = all(d < CLOSE * (1.0 if unit_length else n) for d, n in zip(d_an, norm))
+        shrunk = not unit_length and all(n < SHRUNK * self.history["norm"][0] for n in norm)
+        unseen = all(c < min_contrast for c in contrast)
+        return unseen and (close or shrunk) and d_an[-1] <= d_an[0]  # where one is NaN: no
 
     def improved(self, monitor: str) -> bool:
         """Whether the last epoch is the best so far, by a column of the history or by being last; it is kept."""

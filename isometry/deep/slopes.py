@@ -2,19 +2,21 @@
 
 For f(D) with slopes C = ∂f/∂D the gradient of the embeddings is a pull, ∂f/∂z_i = Σ_j C_ij (z_i − r_j) / d_ij: two
 matrix products. It is taken at once, block by block of anchors, while the block is in the cache.
+
+Under ``create_graph=True`` the backward works C(D) out anew, with a graph, so that second derivatives are right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from isometry.deep.functional import Centred, Distance, get_distance, gram_sqdist, pulled
+from isometry.deep.functional import Centred, Distance, get_distance, gram_sqdist, paired, pulled
 
-# (rows, D of those rows) ↦ their share of f, and ∂f/∂D as a matrix of its own; D stays as it is
+# (rows, D of those rows) ↦ their share of f, and ∂f/∂D as a matrix of its own; D stays as it is. It may be called again
+# in backward with a D that has a graph: it must give the same, and slopes that can be differentiated.
 Sloped = Callable[[slice, Tensor], tuple[Tensor, Tensor]]
 Triples = tuple[Tensor, Tensor, Tensor]
 EUCLIDEAN = ("euclidean", "sqeuclidean")
@@ -56,13 +58,16 @@ class _OfMatrix(torch.autograd.Function):
     @staticmethod
     def forward(ctx, D, f):
         value, C = f(slice(0, len(D)), D.detach())
-        ctx.save_for_backward(C)
+        ctx.f = f
+        ctx.save_for_backward(D, C)
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g):
-        return g * ctx.saved_tensors[0], None
+        D, C = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this gradient will be differentiated again
+            _, C = ctx.f(slice(0, len(D)), D)
+        return g * C, None
 
 
 class _OfEuclidean(torch.autograd.Function):
@@ -84,13 +89,24 @@ class _OfEuclidean(torch.autograd.Function):
             if for_refs:
                 pull.addmm_(a[rows].T, W)
                 weight += W.sum(0)
-        ctx.save_for_backward(dz, torch.addcmul(-pull.T, weight[:, None], b) if for_refs else None)
+        ctx.squared, ctx.f = squared, f
+        ctx.save_for_backward(z, refs, dz, torch.addcmul(-pull.T, weight[:, None], b) if for_refs else None)
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g):
-        return *(None if d is None else g * d for d in ctx.saved_tensors), None, None, None
+        z, refs, *d = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *_OfEuclidean.with_graph(ctx, z, refs, g), None, None, None
+        return *(None if x is None else g * x for x in d), None, None, None
+
+    @staticmethod
+    def with_graph(ctx, z, refs, g):
+        """The same gradients as functions of z, refs and g."""
+        (z, refs), wanted = apart(z, refs), ctx.needs_input_grad[:2]
+        D = get_distance("sqeuclidean" if ctx.squared else "euclidean")(z, refs)
+        _, C = ctx.f(slice(0, len(z)), D)
+        return gradients(D, (z, refs), g * C, wanted)
 
 
 class _ChosenEuclidean(torch.autograd.Function):
@@ -107,15 +123,29 @@ class _ChosenEuclidean(torch.autograd.Function):
         return *d, a, p, n
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g_ap, g_an, *_):
         z, refs, a, p, n, *d = ctx.saved_tensors
+        if torch.is_grad_enabled():  # these gradients will be differentiated again
+            (z, refs), name = apart(z, refs), "sqeuclidean" if ctx.squared else "euclidean"
+            d = torch.cat([paired(name, z[a], refs[p]), paired(name, z[a], refs[n])])
+            return *gradients(d, (z, refs), torch.cat([g_ap, g_an]), ctx.needs_input_grad[:2]), None, None
         slopes = torch.cat([g_ap, g_an])  # (2T,)
         slopes.mul_(2 if ctx.squared else inverse_(torch.cat(d)))
         W = sparse(torch.cat([a, a]), torch.cat([p, n]), slopes, len(z), len(refs))
         z, refs, *_ = Centred.of(z, refs)
         dz = pulled(W, z, refs) if ctx.needs_input_grad[0] else None
         return dz, pulled(W.t(), refs, z) if ctx.needs_input_grad[1] else None, None, None
+
+
+def apart(*tensors: Tensor) -> list[Tensor]:
+    """The same tensors as different nodes of a graph: gradients then tell two arguments apart that are one tensor."""
+    return [x.view_as(x) for x in tensors]
+
+
+def gradients(y: Tensor, xs: Sequence[Tensor], g: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
+    """gᵀ ∂y/∂x for the x that are wanted, None for the others, with a graph."""
+    found = iter(torch.autograd.grad(y, [x for x, w in zip(xs, wanted) if w], g, create_graph=True))
+    return [next(found) if w else None for w in wanted]
 
 
 def sparse(i: Tensor, j: Tensor, values: Tensor, *shape: int) -> Tensor:

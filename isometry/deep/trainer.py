@@ -60,6 +60,8 @@ class Trainer:
     patience : epochs without improvement before training stops; None: no limit
     min_rank, min_active : stop when the effective rank of the embeddings falls below (0: one point, 1: a line), or when
         no larger share of the samples gets a gradient
+    min_contrast : stop when embeddings come so close together that the loss stays at that of one point, such as the
+        margin of a triplet loss: when twice their differences would change it by a smaller share; 0: never
     max_bad_steps : stop after so many steps in a row with a loss or gradient that is not finite; they change no weight
     normalize : put embeddings on the unit sphere; None: if the loss does
     folder : for checkpoints: ``last.safetensors`` after each epoch, ``best.safetensors`` with the best weights
@@ -90,6 +92,7 @@ class Trainer:
     patience: int | None = None
     min_rank: float = 1.0
     min_active: float = 0.0
+    min_contrast: float = 0.05
     max_bad_steps: int = 3
     normalize: bool | None = None
     folder: str | Path | None = None
@@ -152,6 +155,7 @@ class Trainer:
                             break
                         if engine.any(ctrl_c.pressed):
                             if engine.plan is not None:  # else only the end of an epoch can be resumed, and is saved
+                                run.geometry = self._geometry()
                                 self._save(files, engine, best)
                             raise KeyboardInterrupt(f"stopped after step {run.step}; to continue, fit with resume=True")
                     else:
@@ -216,6 +220,7 @@ class Trainer:
         """A row of the history: means of the epoch, and what the embeddings of held-out samples are like."""
         row = {name: engine.mean(self.run.mean(name)) for name in ("loss", "active")}
         row |= {"lr": engine.optimizer.param_groups[0]["lr"], "skipped": self.run.skipped}
+        row |= self._geometry() or self.run.geometry
         if probe is not None:
             z = self.embed(probe.samples).float()
             if not z.isfinite().all():
@@ -226,6 +231,10 @@ class Trainer:
                 row |= retrieval(z.numpy(force=True), probe.labels, ks=(1,)).mean()
         return row
 
+    def _geometry(self) -> dict[str, float]:
+        """What the last batch was like, if the objective looks at it."""
+        return getattr(self.objective, "geometry", dict)()
+
     def _judge(self) -> None:
         """Whether to go on."""
         run, (loss, active, rank) = self.run, (self.history[name][-1] for name in ("loss", "active", "rank"))
@@ -233,6 +242,13 @@ class Trainer:
             return
         if rank < self.min_rank:
             run.fail(f"collapse: the embeddings have effective rank {rank:.3g} < min_rank = {self.min_rank:g}; {HINT}")
+        elif run.indistinct(self.min_contrast, on_sphere(self.objective)):
+            last = {name: f"{self.history[name][-1]:.3g}" for name in ("loss", "contrast", "d_ap", "d_an", "norm")}
+            run.fail(
+                f"collapse: the loss, {last['loss']}, is that of embeddings in one point (contrast {last['contrast']} "
+                f"< min_contrast = {self.min_contrast:g}); pairs of a class are {last['d_ap']} and others "
+                f"{last['d_an']} apart on average, at norm {last['norm']}; {HINT}"
+            )
         elif active <= self.min_active and loss > 0:
             run.fail(f"collapse: {active:.0%} of the samples got a gradient in epoch {run.epoch}; {HINT}")
         elif active <= self.min_active:

@@ -33,6 +33,10 @@ class ObjectiveWrapper(nn.Module):
         """Share of the samples that the loss still moves, if the objective counts them."""
         return getattr(self.objective, "active", None)
 
+    def geometry(self) -> dict[str, float]:
+        """What the last batch was like, if the objective looks at it."""
+        return getattr(self.objective, "geometry", dict)()
+
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the objective."""
         if hasattr(self.objective, "param_groups"):

@@ -2,12 +2,23 @@
 
 import copy
 import pickle
+import re
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from isometry.deep import EasyPositive, Gathered, Loss, Triplet, WeightedSum
+from isometry.deep import (
+    BatchHard,
+    Contrastive,
+    EasyPositive,
+    Gathered,
+    Loss,
+    NCALoss,
+    RandomTriplets,
+    Triplet,
+    WeightedSum,
+)
 from isometry.registry import all_methods
 from tests.deep.batches import PLAIN, batch, gradient
 
@@ -57,6 +68,75 @@ def test_gradcheck(key):
         p.data += 0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda u, *_: loss(u, y), (z.requires_grad_(), *params), eps=1e-7, atol=1e-5)
     assert gradient(loss, z.detach(), y).abs().sum() > 1e-6, "the batch of this test must exercise the loss"
+
+
+MINED = {
+    "batch-hard": lambda: Triplet(0.6, miner=BatchHard()),
+    "batch-hard, swap": lambda: Triplet(0.6, swap=True, miner=BatchHard()),
+    "batch-hard, soft, plain": lambda: Triplet("soft", miner=BatchHard(), **PLAIN),
+    "random triplets": lambda: Triplet(0.6, miner=RandomTriplets(2, random_state=0)),
+    "random pairs": lambda: Contrastive(2.0, miner=RandomTriplets(random_state=0)),
+    "random, cosine": lambda: NCALoss(distance="cosine", miner=RandomTriplets(2, random_state=0)),
+}
+
+
+@pytest.mark.parametrize("key", [k for k in ALL | MINED if k != "D47"])
+def test_second_derivatives(key):
+    """Of the loss in embeddings and parameters; a copy for each call, since a miner draws anew in each."""
+    torch.manual_seed(0)
+    loss = (ALL | MINED)[key]().double().eval()
+    z, y = batch(7, n=10)
+    params = [p for p in loss.parameters() if p.requires_grad]
+    for p in params:
+        p.data += 0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def value(u, *ps):
+        if ps:
+            return loss(u, y)
+        return copy.deepcopy(loss)(u, y)
+
+    assert torch.autograd.gradgradcheck(value, (z.requires_grad_(), *params), eps=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("key", ["D16", "D18", "D18 soft", "D18 swap soft", "D21", "D21 exp", "D26", "D35", "D37"])
+def test_second_derivatives_against_references(key):
+    """Embeddings and references are two variables; anchors without a positive, and one that meets itself."""
+    loss, (z, y), (refs, ref_y) = make(key), batch(7, n=6), batch(8, n=7)
+    y, refs = y.clone(), torch.cat([refs, z[:1]])
+    y[3], ref_y = 17, torch.cat([ref_y, y[:1]])
+    own = torch.tensor([7, -1, -1, -1, -1, -1])
+
+    def value(u, v):
+        return loss(u, y, v, ref_y, own)
+
+    assert torch.autograd.gradgradcheck(value, (z.requires_grad_(), refs.requires_grad_()), eps=1e-6, atol=1e-6)
+
+
+def test_third_derivatives():
+    """Nothing is cut off after the second: ∂³ of NCALoss by central differences of its Hessian."""
+    (z, y), loss = batch(7, n=6, c=2), NCALoss()
+    v, w = batch(1, n=6)[0], batch(2, n=6)[0]
+
+    def hessian_form(u):
+        (g,) = torch.autograd.grad(loss(u, y), u, create_graph=True)
+        (h,) = torch.autograd.grad((g * v).sum(), u, create_graph=True)
+        return (h * v).sum()
+
+    (third,) = torch.autograd.grad(hessian_form(z.requires_grad_()), z)
+    ends = [hessian_form((z + s * 1e-5 * w).detach().requires_grad_()) for s in (1, -1)]
+    assert_close((third * w).sum(), (ends[0] - ends[1]).detach() / 2e-5, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("key", [k for k in ALL if k.split()[0] not in {"D20", "D47"}])
+def test_second_derivatives_of_coincident_points_are_finite(key):
+    """Duplicates within and across classes, and a class alone."""
+    loss, (z, y) = make(key), batch(7, n=10)
+    z[1], z[4], z[5] = z[0], z[0], z[6]
+    z.requires_grad_()
+    (g,) = torch.autograd.grad(loss(z, y), z, create_graph=True)
+    if g.requires_grad:
+        (h,) = torch.autograd.grad(g.square().sum(), z, allow_unused=True)
+        assert h is None or h.isfinite().all()
 
 
 @pytest.mark.parametrize("key", [k for k in ALL if k not in ORDERED])
@@ -151,6 +231,50 @@ def test_bad_input_is_named(key):
         loss(z, y[:-1])
     with pytest.raises(ValueError, match="matrix \\(n, p\\)"):
         loss(z[None], y)
+
+
+EDGES = {
+    "one point": lambda z: torch.full_like(z, 0.1),
+    "zero": torch.zeros_like,
+    "a point for each class": lambda z: torch.eye(4)[torch.arange(12) % 4],
+    "1e-20": lambda z: 1e-20 * z,
+    "1e-30": lambda z: 1e-30 * z,
+    "1e8": lambda z: 1e8 * z,
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("key", [*ALL, "D46 logdet, default ridge"])
+def test_edges_in_float32_are_finite(key, edge):
+    torch.manual_seed(0)
+    loss = LOSSES["D46"](form="logdet") if key not in ALL else ALL[key]()
+    z, y = EDGES[edge](batch(7)[0].float()), torch.arange(12) % 4
+    assert loss(z, y).isfinite()
+    assert gradient(loss, z, y).isfinite().all()
+
+
+@pytest.mark.parametrize("size", [1e19, 1e20, 1e30])
+@pytest.mark.parametrize("key", ALL)
+def test_overflow_in_float32_is_named(key, size):
+    """Squares of such norms exceed 3.4e38; a loss that takes none has a finite value and gradient."""
+    torch.manual_seed(0)
+    loss, (z, y) = ALL[key](), batch(7)
+    z = size * z.float()
+    try:
+        value, slope = loss(z, y), gradient(loss, z, y)
+    except OverflowError as error:
+        assert re.search(r"norms? up to \d.*e\+\d\d.*torch.float32 can hold.*normalise the embeddings", str(error))
+        assert loss.double()(z.double(), y).isfinite()
+    else:
+        assert value.isfinite() and slope.isfinite().all()
+        assert not isinstance(loss, Loss)
+
+
+def test_parameters_that_are_not_finite_are_named():
+    loss, (z, y) = make("D23"), batch(7)
+    loss.proxies.data[1, 2] = torch.nan
+    with pytest.raises(OverflowError, match="NaN or infinite numbers in its parameters proxies"):
+        loss(z, y)
 
 
 @pytest.mark.parametrize("key", ["D08", "D13", "D22", "D23", "D27", "D43 classes", "D48"])

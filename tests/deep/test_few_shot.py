@@ -11,23 +11,31 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, Dataset
 
 from isometry.deep import (
     MLP,
+    Angular,
+    BatchHard,
     ContinuousScores,
     Contrastive,
     ConvNet,
+    EasyPositiveNCA,
     Episode,
     EpisodeSampler,
     FeaturePyramid,
+    Lifted,
     LinearMap,
     MultiScale,
     NCALoss,
+    NPair,
     Prototypes,
+    SoftTriple,
     Table,
     Trainer,
+    Triplet,
     TwoStep,
     episode_loader,
     episode_scorer,
@@ -275,11 +283,26 @@ def test_d53_takes_a_metric_loss(mode):
     assert_close(value, loss(model(e.xq), e.yq))
 
 
+class OneDerivative(torch.autograd.Function):
+    """½‖z‖² whose gradient torch takes for a constant."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z.square().sum() / 2
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
 def test_d53_losses_of_one_derivative_say_so():
     e, model = episode(), network()
-    gradients(TwoStep(NCALoss(), "fomaml"), model, e)
-    with pytest.raises(ValueError, match="take mode='fomaml'"):
-        gradients(TwoStep(NCALoss(), "maml"), model, e)
+    loss = lambda z, y: OneDerivative.apply(z)  # noqa: E731
+    gradients(TwoStep(loss, "fomaml"), model, e)
+    with pytest.raises(ValueError, match="OneDerivative, which can be differentiated only once; take mode='fomaml'"):
+        gradients(TwoStep(loss, "maml"), model, e)
 
 
 def hinge(z, y):
@@ -288,10 +311,26 @@ def hinge(z, y):
     return torch.where(same, D, (2 - D).relu()).square().mean()
 
 
-@pytest.mark.parametrize("loss", [None, F.cross_entropy, hinge])
+METRIC = {
+    "Triplet": lambda: Triplet(2.0),
+    "Triplet, batch-hard": lambda: Triplet(2.0, miner=BatchHard()),
+    "Triplet, soft": lambda: Triplet("soft"),
+    "Contrastive": lambda: Contrastive(2.0),
+    "NCALoss": lambda: NCALoss(),
+    "EasyPositiveNCA": lambda: EasyPositiveNCA(negatives="all"),
+    "SoftTriple": lambda: SoftTriple(3, 3, 2, la=2.0),
+    "Lifted": lambda: Lifted(),
+    "NPair": lambda: NPair(),
+    "Angular": lambda: Angular(),
+}
+
+
+@pytest.mark.parametrize("loss", [None, F.cross_entropy, hinge, *METRIC])
 def test_d53_meta_gradient_is_the_slope_of_its_value(loss):
     """Finite differences through the inner steps."""
+    torch.manual_seed(0)
     e, model = episode(), LinearMap(5, 3).double()
+    loss = METRIC[loss]().double() if isinstance(loss, str) else loss
     step = TwoStep(loss, inner_lr=0.05, inner_steps=2)
     value, (slope,) = gradients(step, model, e)
     way = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))

@@ -539,6 +539,74 @@ def test_D26c_equals_the_loop(seed, ties, alpha):
     close(Angular(alpha=alpha, form="triplet")(z, y), mean(active) if active else 0.0, 1e-10)
 
 
+def plain_angular(z, y, alpha):
+    """The batch form as a log-sum-exp over a cube of terms, in float64."""
+    u, t = F.normalize(z), math.tan(math.radians(alpha)) ** 2
+    S = u @ u.T
+    f = 4 * t * (S[:, None] + S[None]) - 2 * (1 + t) * S[:, :, None]  # (a, p, n)
+    same = y[:, None] == y
+    f = torch.cat([f.masked_fill(same[:, None], -torch.inf), torch.zeros_like(S)[:, :, None]], 2)
+    return f.logsumexp(2)[same & ~torch.eye(len(y), dtype=torch.bool)].mean()
+
+
+KINDS = {
+    "random": lambda z: z,
+    "duplicates": lambda z: z[[0, 0, 2, 3, 4, 0, 6, 7, 7, 9, 10, 10]],
+    "one point": lambda z: torch.ones_like(z),
+    "almost one point": lambda z: 1 + 1e-4 * z,
+    "opposite": lambda z: torch.cat([z[:6], -z[:6]]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_D26_angles_up_to_89_degrees(kind, dtype):
+    """Exponents are sums of inner products times up to 10 tan²α + 2: their round-off is that of values, and that of
+    softmax weights relative to one."""
+    z, y = batch(0)
+    z = KINDS[kind](z).to(dtype)
+    for alpha in range(1, 90):
+        steep = 10 * math.tan(math.radians(alpha)) ** 2 + 2
+        round_off = steep * 8 * torch.finfo(dtype).eps
+        wide = z.double().clone().requires_grad_()
+        expected = plain_angular(wide, y, alpha)
+        expected.backward()
+        value, slope = Angular(alpha)(z, y).double(), gradient(Angular(alpha), z, y).double()
+        assert_close(value, expected.detach(), rtol=1e-15, atol=round_off)
+        assert_close(slope, wide.grad, rtol=0, atol=4 * round_off * steep / float(z.norm(dim=1).min()))
+        angles = Angular(alpha, "triplet")
+        assert angles(z, y).isfinite() and gradient(angles, z, y).isfinite().all()
+
+
+@pytest.mark.parametrize("dense", [1.0, -1.0])
+def test_D26_second_derivatives_where_products_underflow(dense, monkeypatch):
+    """At 86° some pairs take the product and some are summed one by one, a chunk at a time."""
+    monkeypatch.setattr(angular._LogPairSums, "DENSE", dense)
+    monkeypatch.setattr(angular._LogPairSums, "CHUNK", 30)
+    z, y = batch(0)
+    S = F.normalize(z) @ F.normalize(z).T
+    same = y[:, None] == y
+    a, p = (same & ~torch.eye(12, dtype=torch.bool)).nonzero(as_tuple=True)
+    t = math.tan(math.radians(86)) ** 2
+    far = angular._LogPairSums.values(S, S, ~same, a, p, 4 * t)[-1]
+    assert 0 < len(far) < len(a)
+    z, v = z.requires_grad_(), batch(1)[0]
+    forms = []
+    for loss in (Angular(86), lambda u, y: plain_angular(u, y, 86)):
+        (g,) = torch.autograd.grad(loss(z, y), z, create_graph=True)
+        forms.append(torch.autograd.grad((g * v).sum(), z)[0])
+    assert_close(forms[0], forms[1], rtol=1e-7, atol=1e-7 * float(forms[1].abs().max()))
+
+
+def test_D26_one_negative_to_each_pair():
+    """Listed triplets: of a batch of one pair and one negative the batch form is the mean over both anchors."""
+    z = batch(0)[0][:3]
+    a, p, n = z.split(1)
+    one = torch.tensor([0, 0, 1])
+    close(Angular().triplets(a, p, n), float(Angular()(z, one)), 1e-12)
+    assert Angular().triplets(a[:0], p[:0], n[:0]) == 0
+
+
 def test_D26_the_two_forms_differ_by_the_dropped_constant():
     u, t = F.normalize(batch(0)[0]), math.tan(math.radians(40)) ** 2
     a, p, n = u[0], u[1], u[2]

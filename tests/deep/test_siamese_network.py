@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,16 +15,27 @@ from torch.utils.data import DataLoader
 
 from isometry.deep import (
     MLP,
+    BatchHard,
+    CenterTriplet,
+    EasyPositiveNCA,
+    FisherContrastive,
+    FisherTriplet,
+    HardNegativeContrastive,
+    Lifted,
+    NCALoss,
     NPair,
     PairDataset,
     PairSampler,
     ProbabilisticDA,
     Siamese,
     SimilarityHead,
+    SoftmaxTriplet,
     Trainer,
     Triplet,
     TripletDataset,
+    TripletGlobal,
     TripletSampler,
+    Tuplet,
 )
 from isometry.deep.losses.angular import Angular
 from isometry.deep.losses.contrastive import Contrastive, GeneralizedContrastive, ThresholdContrastive
@@ -263,7 +275,51 @@ def test_bad_input_is_named():
         Siamese(ProbabilisticDA())
     with pytest.raises(ValueError, match=r"\(x1, x2, similar\) .* got 2 parts"):
         Siamese()(network(), samples(2))
-    assert isinstance(Siamese(NPair()).loss, NPair)
+
+
+OF_PAIRS = [Contrastive, GeneralizedContrastive, ThresholdContrastive, MarginLoss, FisherContrastive]
+OF_TRIPLETS = [Angular, lambda: Angular(form="triplet"), Triplet, Tuplet, TripletGlobal, FisherTriplet, RatioTriplet]
+NEITHER = [NCALoss, EasyPositiveNCA, Lifted, NPair, SoftmaxTriplet, HardNegativeContrastive, CenterTriplet]
+
+
+@pytest.mark.parametrize("make", NEITHER)
+def test_losses_that_pairs_cannot_train_are_refused_by_name(make):
+    with pytest.raises(ValueError, match=rf"{make.__name__} compares .* Contrastive or MarginLoss"):
+        Siamese(make())
+
+
+def test_a_miner_of_given_pairs_is_refused():
+    with pytest.raises(ValueError, match="the pairs are given and BatchHard has nothing to choose"):
+        Siamese(Contrastive(miner=BatchHard()))
+
+
+@pytest.mark.parametrize("make", OF_PAIRS)
+def test_losses_of_pairs_move_similar_and_dissimilar_ones(make):
+    net, xs = network(), samples(2)
+    if make is GeneralizedContrastive:
+        make = partial(make, 2.0)
+    elif make is FisherContrastive:
+        make = partial(make, margin=20.0)
+    elif make is ThresholdContrastive:
+        make = partial(make, -2.0)
+    for kind in (0, 1):
+        assert any(g.abs().max() > 1e-3 for g in gradients(net, Siamese(make())(net, (*xs, torch.full((9,), kind)))))
+
+
+@pytest.mark.parametrize("make", OF_TRIPLETS)
+def test_losses_of_triplets_move_the_network(make):
+    net, xs = network(), samples(3)
+    assert any(g.abs().max() > 1e-3 for g in gradients(net, Siamese(make())(net, xs)))
+
+
+def test_angular_trains_on_triplets():
+    """Its default is the smooth form: the hinge at 45° would be met by almost all triplets from the start."""
+    X, y = batch(0, n=32, c=4)
+    X = X + 2 * torch.eye(4, dtype=torch.float64)[y]
+    loader = DataLoader(TripletDataset(X), 16, sampler=TripletSampler(y, triplets_per_anchor=10))
+    trainer = Trainer(network(), Siamese(Angular()), lr=0.02, max_epochs=3).fit(loader, validation=(X, y))
+    assert trainer.stop_reason == "all epochs done" and min(trainer.history["active"]) > 0.9
+    assert trainer.history["loss"][-1] < 0.7 * trainer.history["loss"][0]
 
 
 @pytest.mark.parametrize("loss", [Contrastive(), SimilarityHead(3).double(), Triplet(), RatioTriplet()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from itertools import chain
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 from torch.testing import assert_close
@@ -18,13 +20,18 @@ from torch.utils.data import DataLoader, TensorDataset
 from isometry.deep import (
     MLP,
     BatchHard,
+    BatchSemiHard,
+    Contrastive,
     ConvNet,
     CrossBatchMemory,
     LinearMap,
     LossObjective,
+    MarginLoss,
     NCALoss,
+    NPair,
     PKBatchSampler,
     ProxyNCA,
+    RandomTriplets,
     ShuffledBatches,
     Table,
     Trainer,
@@ -32,7 +39,8 @@ from isometry.deep import (
     effective_rank,
 )
 from isometry.deep.batches import hold_out
-from isometry.deep.objective import on_sphere
+from isometry.deep.objective import contrast, on_sphere
+from isometry.deep.run import Run
 from isometry.eval import retrieval
 from tests.deep.processes import results_of_two
 
@@ -353,6 +361,119 @@ def test_collapse_to_a_line_stops_if_wanted():
         Trainer(net, NCALoss(), lr=0.0, min_rank=1.5, **SMALL).fit(*data())
 
 
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return (X[:600] / 16).astype(np.float32), y[:600]
+
+
+LONG = {"max_epochs": 6, "batches_per_epoch": 12, "schedule": "constant", "monitor": "last"}
+
+
+@pytest.mark.parametrize("margin", [1.0, "soft"])
+def test_collapse_to_the_margin_stops_and_is_named(digits, margin):
+    """Batch-hard triplets with too large steps: the loss is the margin (or log 2), whatever the effective rank."""
+    torch.manual_seed(0)
+    net, level = MLP(64, 64, (128,)), math.log(2) if margin == "soft" else margin
+    trainer = Trainer(net, Triplet(margin, miner=BatchHard()), lr=0.3, optimizer="sgd", **LONG)
+    said = r"collapse: the loss, .*, is that of embeddings in one point \(contrast .* < min_contrast = 0.05\); pairs"
+    with pytest.warns(ConvergenceWarning, match=said):
+        trainer.fit(*digits, validation=0.3, protocol="closed")
+    history = trainer.history
+    assert trainer.run.failed and 3 <= trainer.run.epoch < 6
+    assert history["loss"][-1] == pytest.approx(level, rel=0.02)
+    assert history["rank"][-1] > 1.5 and history["active"][-1] > 0.9  # the other guards have nothing to say
+    assert max(history["contrast"]) < 0.05 and history["d_ap"][-1] < history["d_an"][-1] < 0.2 < history["norm"][-1]
+    torch.manual_seed(0)
+    again = Trainer(MLP(64, 64, (128,)), Triplet(margin, miner=BatchHard()), lr=0.3, optimizer="sgd", min_contrast=0)
+    again.max_epochs, again.batches_per_epoch = 4, 12
+    assert again.fit(*digits).stop_reason == "all epochs done"
+
+
+HEALTHY = {
+    "Triplet": lambda: Triplet(),
+    "Triplet, semi-hard": lambda: Triplet(miner=BatchSemiHard()),
+    "Triplet, batch-hard, plain": lambda: Triplet(miner=BatchHard(), distance="euclidean", normalize=False),
+    "NCALoss": lambda: NCALoss(),
+    "Contrastive": lambda: Contrastive(),
+    "ProxyNCA": lambda: ProxyNCA(10, 64),
+    "NPair": lambda: NPair(),
+    "memory": lambda: CrossBatchMemory(MarginLoss(), 64, 256),
+}
+
+
+@pytest.mark.parametrize("key", HEALTHY)
+def test_healthy_runs_are_no_collapse(digits, key):
+    torch.manual_seed(0)
+    trainer = Trainer(MLP(64, 64, (128,)), HEALTHY[key](), **LONG).fit(*digits, validation=0.3, protocol="closed")
+    assert trainer.stop_reason == "all epochs done"
+    assert trainer.history["map@r"][-1] > 1.05 * trainer.history["map@r"][0]
+    assert np.isfinite([trainer.history[name] for name in ("contrast", "d_ap", "d_an", "norm")]).all()
+    assert trainer.history["contrast"][-1] > 0.05
+
+
+def test_labels_that_mean_nothing_are_no_collapse(digits):
+    """The loss stays that of one point, but the embeddings are far apart."""
+    X, y = digits
+    torch.manual_seed(0)
+    trainer = Trainer(MLP(64, 64, (128,)), NCALoss(), lr=1e-4, **LONG)
+    trainer.fit(X, np.random.default_rng(0).permutation(y))
+    assert trainer.stop_reason == "all epochs done" and min(trainer.history["contrast"]) < 0.05
+
+
+def test_what_is_seen_of_the_last_batch():
+    """Distances between unit vectors if the loss compares those, and the norm as it comes from the network."""
+    X, y = data()
+    net = network()
+    rows = next(iter(PKBatchSampler(y, 4, 3, n_batches=1)))
+    z = net(torch.tensor(X[rows], dtype=torch.float32)).detach().double()
+    u, same = nn.functional.normalize(z), torch.tensor(y[rows][:, None] == y[rows])
+    D = (u[:, None] - u).norm(dim=2)
+    history = Trainer(net, Triplet(), max_epochs=1, batches_per_epoch=1, **SMALL).fit(X, y).history
+    assert history["norm"] == pytest.approx([float(z.norm(dim=1).mean())], rel=1e-6)
+    assert history["d_ap"] == pytest.approx([float(D[same & ~torch.eye(12).bool()].mean())], rel=1e-6)
+    assert history["d_an"] == pytest.approx([float(D[~same].mean())], rel=1e-6)
+
+
+def test_contrast_by_hand_leaves_the_loss_as_it_is():
+    """Hinges that are all active: L(s) = m + s² (mean d²_ap − mean d²_an)."""
+    z, y = torch.tensor([[0.0, 0], [1, 0], [0, 2], [3, 0]], dtype=torch.float64) / 10, torch.tensor([0, 0, 1, 1])
+    D = torch.cdist(z, z).square()
+    triples = [(a, p, n) for a, p in ((0, 1), (1, 0), (2, 3), (3, 2)) for n in range(4) if y[n] != y[a]]
+    gap = float(sum(D[a, p] - D[a, n] for a, p, n in triples)) / 8
+    assert contrast(Triplet(1.0, normalize=False), z, y) == pytest.approx(4 * abs(gap), rel=1e-5)
+    memory = CrossBatchMemory(Triplet(miner=RandomTriplets(random_state=0)), 2, 8).double()
+    memory(z, y)
+    before, drawn = copy.deepcopy(memory.state_dict()), torch.get_rng_state()
+    assert contrast(memory, z, y) > 0 and memory.training
+    after = memory.state_dict()
+    assert all(torch.equal(before[k], after[k]) for k in before) and torch.equal(drawn, torch.get_rng_state())
+
+
+def run_of(contrast, d_an, norm):
+    return Run(epoch=len(norm), history={"contrast": contrast, "d_an": d_an, "norm": norm})
+
+
+@pytest.mark.parametrize(
+    ("contrast", "d_an", "norm", "unit_length", "found"),
+    [
+        ([0.01] * 3, [0.05, 0.05, 0.04], [9.0] * 3, True, True),
+        ([0.01] * 2, [0.05, 0.04], [9.0] * 2, True, False),  # too early
+        ([0.01, 0.06, 0.01], [0.05, 0.05, 0.04], [9.0] * 3, True, False),  # the loss saw them in between
+        ([0.01] * 3, [0.05, 0.04, 0.06], [9.0] * 3, True, False),  # they part
+        ([0.01] * 3, [0.6, 0.6, 0.5], [9.0] * 3, True, False),  # far apart on the sphere
+        ([0.01] * 3, [0.6, 0.6, 0.5], [9.0] * 3, False, True),  # close by the size of embeddings
+        ([0.5] + [0.01] * 3, [1.0, 0.05, 0.04, 0.03], [1.0, 0.09, 0.06, 0.05], False, True),  # shrunk, about the origin
+        ([0.5] + [0.01] * 3, [1.0, 0.05, 0.04, 0.03], [1.0, 0.11, 0.06, 0.05], False, False),
+        ([math.nan] * 3, [0.05, 0.05, 0.04], [9.0] * 3, True, False),  # a foreign loss
+        ([0.01] * 3, [math.nan] * 3, [9.0] * 3, True, False),  # no classes
+    ],
+)
+def test_when_embeddings_are_indistinct(contrast, d_an, norm, unit_length, found):
+    assert run_of(contrast, d_an, norm).indistinct(0.05, unit_length) is found
+    assert not run_of(contrast, d_an, norm).indistinct(0.0, unit_length)
+
+
 def test_met_margins_end_training():
     X, y = data(spread=500)
     trainer = Trainer(LinearMap(5, 5), Triplet(normalize=False), **SMALL).fit(X, y)
@@ -417,6 +538,40 @@ def test_compiled_model():
     a = Trainer(network(), NCALoss(), max_epochs=2, **SMALL).fit(*data())
     b = Trainer(network(), NCALoss(), max_epochs=2, compile=True, **SMALL).fit(*data())
     assert_allclose(b.history["loss"], a.history["loss"], rtol=1e-4)
+
+
+def test_overflow_is_a_step_that_the_trainer_counts_and_names():
+    X, y = data()
+    net = LinearMap(5, 3)
+    net.weight.data.mul_(1e20)
+    said = pytest.warns(RuntimeWarning, match="rows of norm up to .*e\\+20, whose squared distances exceed")
+    with said, pytest.warns(ConvergenceWarning, match="NaN or infinite in 3 steps in a row"):
+        trainer = Trainer(net, NCALoss(), **SMALL).fit(X, y)
+    assert trainer.run.step == 3 and net.weight.isfinite().all()
+
+
+@pytest.mark.parametrize("unit_length", [True, False])
+def test_what_a_foreign_distance_says_of_unit_length_is_believed(unit_length):
+    """Its class has a method ``normalize``, which says nothing."""
+
+    class Distances(nn.Module):
+        normalize_embeddings = unit_length
+
+        def normalize(self, z):
+            return nn.functional.normalize(z)
+
+    foreign = nn.Module()
+    foreign.distance = Distances()
+    assert on_sphere(LossObjective(foreign)) is unit_length
+
+
+@pytest.mark.parametrize("unit_length", [True, False])
+def test_losses_of_pytorch_metric_learning_are_on_the_sphere_if_they_say_so(unit_length):
+    pml = pytest.importorskip("pytorch_metric_learning")
+    from pytorch_metric_learning import distances, losses  # noqa: F401
+
+    loss = losses.ContrastiveLoss(distance=pml.distances.LpDistance(normalize_embeddings=unit_length))
+    assert on_sphere(LossObjective(loss)) is unit_length
 
 
 def test_embedding_is_on_the_sphere_if_the_loss_is():

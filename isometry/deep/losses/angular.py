@@ -6,13 +6,12 @@ import math
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from isometry.deep.functional import REDUCTIONS, any_of_row, exp_, packed, reduced, softplus, unit
-from isometry.deep.loss import Loss
+from isometry.deep.loss import Loss, as_embeddings
 from isometry.deep.losses.triplet import n_triplets
 from isometry.deep.miners import Miner
-from isometry.deep.slopes import sparse
+from isometry.deep.slopes import apart, gradients, sparse
 from isometry.parameters import one_of
 
 
@@ -64,15 +63,21 @@ class Angular(Loss):
         among_refs = D if among_refs is None else among_refs
         t = math.tan(math.radians(self.alpha)) ** 2
         if self.form == "batch":
-            return _batch_terms(-D, -among_refs, pos & any_of_row(neg)[:, None], neg, t)
+            S = -D
+            S_refs = S if among_refs is D else -among_refs
+            return _batch_terms(S, S_refs, pos & any_of_row(neg)[:, None], neg, t)
         total, active = _AngularTriplets.apply(D, among_refs, pos, neg, t)
         return reduced(total, n_triplets(pos, neg), active, self.reduction)
 
     def triplets(self, a: Tensor, p: Tensor, n: Tensor) -> Tensor:
-        """The triplet form for embeddings of anchors, positives and negatives, (T, p) each."""
+        """The loss of embeddings of anchors, positives and negatives, (T, p) each: of one negative to each pair."""
         t = math.tan(math.radians(self.alpha)) ** 2
+        a, p, n = (as_embeddings(x, name) for x, name in ((a, "anchors"), (p, "positives"), (n, "negatives")))
         if self.normalize:
             a, p, n = unit(a), unit(p), unit(n)
+        if self.form == "batch":
+            f = 4 * t * ((a + p) * n).sum(1) - 2 * (1 + t) * (a * p).sum(1)  # (T,)
+            return softplus(f).sum() / max(len(f), 1)
         terms = ((a - p).square().sum(1) - 4 * t * (n - (a + p) / 2).square().sum(1)).relu()
         return reduced(terms.sum(), len(terms), (terms > 0).sum(), self.reduction)
 
@@ -88,7 +93,9 @@ class _LogPairSums(torch.autograd.Function):
     """log Σ_{n ∈ neg(a)} exp(c S_an + c S_pn) for listed pairs (a, p).
 
     With E = exp(c S), each less its row's largest, the sums are inner products of rows, and the backward a product with
-    the matrix of the pairs' weights: sparse while the pairs are few, dense when they are not.
+    the matrix of the pairs' weights: sparse while the pairs are few, dense when they are not. For large c the two
+    largest may lie far from the largest of the sums S_an + S_pn, and the product underflows: such pairs are summed one
+    by one.
     """
 
     DENSE = 1 / 16  # share of pairs from which a dense product is faster
@@ -96,32 +103,67 @@ class _LogPairSums(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, S, S_refs, neg, a, p, c):
+        value, *kept = _LogPairSums.values(S, S_refs, neg, a, p, c)
+        ctx.c, ctx.neg = c, neg
+        ctx.save_for_backward(S, S_refs, a, p, value, *kept)
+        return value
+
+    @staticmethod
+    def values(S, S_refs, neg, a, p, c):
+        """The logarithms (P,), E (B, R) and (R, R), the products (P,), and which of the pairs they fail (F,)."""
         E, top = _LogPairSums.exponentials(S.masked_fill(~neg, -torch.inf), c)
         E_refs, top_refs = _LogPairSums.exponentials(S_refs.clone(), c)
-        dense = len(a) > _LogPairSums.DENSE * neg.numel()
-        if dense:
+        if _LogPairSums.dense(a, neg):
             sums = (E @ E_refs.T)[a, p]
         else:
-            rows = max(1, _LogPairSums.CHUNK // S.shape[1])
-            parts = [torch.linalg.vecdot(E[i], E_refs[j]) for i, j in zip(a.split(rows), p.split(rows))]
-            sums = torch.cat(parts)
-        sums.clamp_min_(torch.finfo(S.dtype).tiny)
-        ctx.c, ctx.dense = c, dense
-        ctx.save_for_backward(E, E_refs, a, p, sums)
-        return sums.log() + top[a] + top_refs[p]
+            rows = _LogPairSums.rows(S)
+            sums = torch.cat([torch.linalg.vecdot(E[i], E_refs[j]) for i, j in zip(a.split(rows), p.split(rows))])
+        numbers = torch.finfo(S.dtype)
+        least = S.shape[1] * numbers.tiny / numbers.eps  # above it the terms that underflow are less than round-off
+        if torch.is_grad_enabled():
+            least = max(least, numbers.tiny**0.25)  # higher derivatives divide by powers of the sums
+        far = (sums < least).nonzero().squeeze(1)  # (F,)
+        sums = sums.clamp_min(least)
+        value = sums.log() + top[a] + top_refs[p]
+        if len(far):
+            one_by_one = [x.logsumexp(1) for _, x in _LogPairSums.terms(S, S_refs, neg, a, p, c, far)]
+            value = value.index_copy(0, far, torch.cat(one_by_one))
+        return value, E, E_refs, sums, far
 
     @staticmethod
     def exponentials(S, c):
-        top = S.amax(1).mul_(c).nan_to_num_(neginf=0.0)  # (B,)
+        top = S.detach().amax(1).mul_(c).nan_to_num_(neginf=0.0)  # (B,)
         return exp_(S.mul_(c).sub_(top[:, None])), top
 
     @staticmethod
-    @once_differentiable
+    def terms(S, S_refs, neg, a, p, c, far):
+        """Some of the far pairs at a time, and c S_an + c S_pn for all their negatives, −inf elsewhere."""
+        for k in far.split(_LogPairSums.rows(S)):
+            yield k, (S[a[k]] + S_refs[p[k]]).mul_(c).masked_fill_(~neg[a[k]], -torch.inf)
+
+    @staticmethod
+    def dense(a, neg):
+        return len(a) > _LogPairSums.DENSE * neg.numel()
+
+    @staticmethod
+    def rows(S):
+        return max(1, _LogPairSums.CHUNK // S.shape[1])
+
+    @staticmethod
     def backward(ctx, g):
-        E, E_refs, a, p, sums = ctx.saved_tensors
-        W = sparse(a, p, g / sums * ctx.c, len(E), len(E_refs))
-        W = W.to_dense() if ctx.dense else W
-        return (W @ E_refs).mul_(E), (W.t() @ E).mul_(E_refs), None, None, None, None
+        S, S_refs, a, p, value, E, E_refs, sums, far = ctx.saved_tensors
+        if torch.is_grad_enabled():  # these gradients will be differentiated again
+            S, S_refs = apart(S, S_refs)
+            value, *_ = _LogPairSums.values(S, S_refs, ctx.neg, a, p, ctx.c)
+            return *gradients(value, (S, S_refs), g, ctx.needs_input_grad[:2]), None, None, None, None
+        W = sparse(a, p, (g / sums * ctx.c).index_fill_(0, far, 0), len(E), len(E_refs))
+        W = W.to_dense() if _LogPairSums.dense(a, ctx.neg) else W
+        dS, dS_refs = (W @ E_refs).mul_(E), (W.t() @ E).mul_(E_refs)
+        for k, x in _LogPairSums.terms(S, S_refs, ctx.neg, a, p, ctx.c, far):
+            x = x.sub_(value[k, None]).exp_().mul_(ctx.c * g[k, None])  # each pair has a softmax of its own
+            dS.index_add_(0, a[k], x)
+            dS_refs.index_add_(0, p[k], x)
+        return dS, dS_refs, None, None, None, None
 
 
 class _AngularTriplets(torch.autograd.Function):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import Distance, as_weights, soft_masks
+from isometry.deep.functional import Distance, as_weights, soft_masks, spare
 from isometry.deep.loss import Loss, SlopeForm
 from isometry.deep.miners import Draws, Miner
 
@@ -35,6 +35,8 @@ class Contrastive(Draws, SlopeForm):
     ----------
     R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
     """
+
+    of_pairs = True
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ def _hinges(x: Tensor, weight: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
     """Σ w [x]_+, or ½ Σ w [x]_+², and its slopes (B, R), in the memory of the two arguments."""
     x.relu_()
     C = weight.mul_(x if squared else x.sign())
-    value = x.mul_(C).sum()
+    value = spare(x).mul_(C).sum()
     return value / 2 if squared else value, C
 
 
@@ -91,6 +93,8 @@ class GeneralizedContrastive(SlopeForm):
     M. Leyva-Vallina, N. Strisciuglio, N. Petkov, "Generalized contrastive optimization of Siamese networks for place
     recognition", 2021.
     """
+
+    of_pairs = True
 
     def __init__(self, margin: float = 0.5, *, distance: Distance = "euclidean", normalize: bool = False):
         super().__init__(distance, None, normalize)
@@ -126,6 +130,8 @@ class ThresholdContrastive(Loss):
     ----------
     X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
     """
+
+    of_pairs = True
 
     def __init__(self, threshold: float = 0.5, hinge: bool = False, *, miner: Miner | None = None):
         super().__init__("cosine", miner)

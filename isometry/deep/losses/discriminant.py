@@ -23,6 +23,11 @@ def deviations(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return within, (count / len(z)).sqrt() * (means - z.mean(0))
 
 
+def largest(*tensors: Tensor) -> Tensor:
+    """The largest absolute value, as a constant."""
+    return torch.stack([x.detach().abs().amax() for x in tensors]).amax()
+
+
 class ProbabilisticDA(LabelLoss):
     """Variance within classes over variance between classes, summed over coordinates.
 
@@ -57,6 +62,10 @@ class ProbabilisticDA(LabelLoss):
         if len(between) < 2:
             return z.sum() * 0
         if self.form == "logdet":
+            scale = largest(within, between)  # any scale gives the same value; this one keeps squares in range
+            if scale <= len(z) * torch.finfo(z.dtype).eps * largest(z):
+                return z.sum() * 0  # all embeddings are one point, up to the round-off of their mean
+            within, between = within / scale, between / scale
             return self.wilks(within.T @ within, between.T @ between)
         W, between = within.square().sum(), between.square().sum()
         ratio = W / (between + self.eps)
@@ -142,10 +151,13 @@ class VirtualSampleDA(LabelLoss):
         return torch.linalg.solve(S_W, between.T @ between).trace() / d
 
     def fisher(self, within: Tensor, between: Tensor) -> Tensor:
-        """tr(UᵀS_B U) / tr(UᵀS_W U); zero if nothing varies within the classes."""
+        """tr(UᵀS_B U) / tr(UᵀS_W U); zero if nothing varies within the classes, beyond round-off."""
         U = self.projection.weight.to(within.dtype).T  # (d, p)
-        W, between = (within @ U).square().sum(), (between @ U).square().sum()
-        return torch.where(W > 0, between / torch.where(W > 0, W, 1), 0)
+        within, between = within @ U, between @ U
+        scale = largest(within, between).clamp_min(torch.finfo(U.dtype).tiny)  # the ratio does not depend on it
+        W, B = (within / scale).square().sum(), (between / scale).square().sum()
+        varies = torch.finfo(U.dtype).eps ** 2 * B.detach() < W
+        return torch.where(varies, B / torch.where(varies, W, 1), 0)
 
 
 class DeepFisherDA(LabelLoss):

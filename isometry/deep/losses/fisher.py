@@ -81,6 +81,8 @@ class FisherContrastive(Loss):
     B. Ghojogh et al., "Fisher discriminant triplet and contrastive losses for training Siamese networks", IJCNN 2020.
     """
 
+    of_pairs = True
+
     def __init__(
         self,
         lam: float = 0.9,

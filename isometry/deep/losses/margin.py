@@ -35,6 +35,8 @@ class MarginLoss(Loss):
     C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
     """
 
+    of_pairs = True
+
     def __init__(
         self,
         margin: float = 0.2,

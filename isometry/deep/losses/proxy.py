@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isometry.deep.functional import class_indicator, log1mexp, masked_logsumexp, masked_mean, masks, unit
-from isometry.deep.loss import Loss, as_embeddings, check_batch, check_labels
+from isometry.deep.loss import Loss, as_embeddings, check_batch, check_labels, finite
 from isometry.deep.losses.nca import mean_of_anchors, nca
 from isometry.parameters import one_of
 
@@ -40,7 +40,7 @@ class ProxyForm(Loss):
         """The loss of embeddings (B, p) with labels 0 … C − 1, or with similarities (B, C) to the classes."""
         if refs is not None:
             raise ValueError(f"{type(self).__name__} compares with its own proxies and takes no refs")
-        z, y = as_embeddings(z, "z"), torch.as_tensor(y, device=z.device)
+        z, y = as_embeddings(z, "z", squared=True), torch.as_tensor(y, device=z.device)
         proxies, classes = self.references.to(z.dtype), torch.arange(self.num_classes, device=z.device)
         check_batch(z, y, proxies.new_empty(self.num_classes, proxies.shape[-1]), classes)
         if y.ndim == 1 and self.one_class_each:
@@ -48,7 +48,7 @@ class ProxyForm(Loss):
         if not len(z):
             return z.sum() * 0
         with torch.autocast(z.device.type, enabled=False):
-            return self.compute(z, y, proxies, classes, None)
+            return finite(self.compute(z, y, proxies, classes, None), self, z)
 
 
 def random_proxies(*shape: int) -> nn.Parameter:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from isometry.deep.functional import LOG2E, as_weights, length, masks, unit
 from isometry.deep.loss import SlopeForm
 from isometry.deep.losses.nca import n_anchors, nca_slopes
 from isometry.deep.losses.proxy import ProxyForm, random_proxies
-from isometry.deep.slopes import blocks
+from isometry.deep.slopes import apart, blocks, gradients
 
 SHARP = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the largest cosine is subtracted first
 
@@ -67,8 +66,8 @@ class SoftTriple(ProxyForm, SlopeForm):
         s = D.mul(-self.la).scatter_add_(1, own, D.new_full(own.shape, -self.la * self.margin))
         log_p = s.log_softmax(1)
         value = log_p.gather(1, own).sum() / -n
-        C = log_p.exp_().scatter_add_(1, own, D.new_full(own.shape, -1.0))
-        return value, C.mul_(-self.la / n)
+        C = log_p.exp().mul(-self.la / n)
+        return value, C.scatter_add_(1, own, D.new_full(own.shape, self.la / n))
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
         return n_anchors(pos)
@@ -113,14 +112,35 @@ class _SoftTriple(torch.autograd.Function):
             torch.mm(H, w_rows, out=dz[rows])
             dw_rows.addmm_(H.T, z[rows])
         dw.addcmul_(torch.linalg.vecdot(dw, w)[..., None], w, value=-1)  # no change of length
-        ctx.save_for_backward(dz, dw.transpose(0, 1).div_(n))
+        ctx.settings = gamma, tau, f
+        ctx.save_for_backward(z, centers, dz, dw.transpose(0, 1).div_(n))
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g):
-        dz, dw = ctx.saved_tensors
+        z, centers, dz, dw = ctx.saved_tensors
+        if torch.is_grad_enabled():  # these gradients will be differentiated again
+            return *_SoftTriple.with_graph(ctx, z, centers, g), None, None, None
         return g * dz, g * dw, None, None, None
+
+    @staticmethod
+    def with_graph(ctx, z, centers, g):
+        """The same gradients as functions of z, the centres and g."""
+        (gamma, tau, f), (z, centers) = ctx.settings, apart(z, centers)
+        w = unit(centers)  # (C, K, p)
+        c = torch.einsum("bp,ckp->bck", z, w)
+        S = ((c / gamma).softmax(2) * c).sum(2)  # (B, C)
+        _, G = f(slice(0, len(z)), -S)
+        parts = torch.cat([S.flatten(), spread(w)[None]])
+        slopes = torch.cat([(-g * G).flatten(), (g * tau)[None]])
+        return gradients(parts, (z, centers), slopes, ctx.needs_input_grad[:2])
+
+
+def spread(w: Tensor) -> Tensor:
+    """Σ_l Σ_{t<s} ‖w_l^s − w_l^t‖ / (C K (K − 1)) of unit centres (C, K, p), in plain operations."""
+    C, K, _ = w.shape
+    s, t = torch.triu_indices(K, K, 1, device=w.device)
+    return (2 + 1e-5 - 2 * (w @ w.mT)[:, s, t]).clamp_min(1e-12).sqrt().sum() / max(C * K * (K - 1), 1)
 
 
 def spread_(w: Tensor, tau: float, dw: Tensor) -> Tensor:

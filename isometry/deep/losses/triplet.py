@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, reduced, softplus
+from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, reduced, softplus, spare
 from isometry.deep.loss import SlopeForm, TripletForm, as_embeddings
 from isometry.deep.miners import Miner, Triples
 from isometry.parameters import one_of
@@ -195,8 +194,8 @@ def triplets_by_slot(
         near = D if D_refs is None else torch.minimum(D, D_refs[p])  # (B, R)
         x = D.gather(1, p[:, None]) + margin - near
         kept = as_weights(neg & used[:, None], D.dtype)
-        slope = (x.sigmoid() if soft else (x > 0).to(D.dtype)).mul_(kept)
-        total += (softplus(x) if soft else x.relu_()).mul_(kept).sum()
+        slope = spare(x.sigmoid() if soft else (x > 0).to(D.dtype)).mul_(kept)
+        total = total + spare(softplus(x) if soft else x.relu_()).mul_(kept).sum()
         active += slope.count_nonzero()
         W.scatter_add_(1, p[:, None], slope.sum(1, keepdim=True))
         if D_refs is None or W_refs is None:
@@ -211,12 +210,14 @@ class _SwappedTriplets(torch.autograd.Function):
     @staticmethod
     def forward(ctx, D, D_refs, pos, neg, margin, soft):
         total, active, W, W_refs = triplets_by_slot(D, D_refs, pos, neg, margin, soft)
-        ctx.save_for_backward(W, W_refs)
+        ctx.settings = pos, neg, margin, soft
+        ctx.save_for_backward(D, D_refs, W, W_refs)
         ctx.mark_non_differentiable(active)
         return total, active
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g, _):
-        W, W_refs = ctx.saved_tensors
+        D, D_refs, W, W_refs = ctx.saved_tensors
+        if torch.is_grad_enabled():  # these gradients will be differentiated again
+            *_, W, W_refs = triplets_by_slot(D, D_refs, *ctx.settings)
         return g * W, g * W_refs, None, None, None, None

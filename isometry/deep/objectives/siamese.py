@@ -8,9 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from isometry.deep.functional import Distance, packed, reduced
+from isometry.deep.functional import Distance, packed, reduced, spare
 from isometry.deep.gather import gather
 from isometry.deep.loss import Loss, LossModule, TripletForm
 from isometry.deep.losses.angular import Angular
@@ -33,7 +32,8 @@ class Siamese(nn.Module):
     ----------
     loss : Loss or SimilarityHead
         Of pairs: ``Contrastive``, ``GeneralizedContrastive`` (then ``similar`` may be a number in [0, 1]),
-        ``MarginLoss``, ``SimilarityHead``, …; of triplets: ``Triplet``, ``RatioTriplet``, ``Angular``, ….
+        ``MarginLoss``, ``SimilarityHead``, …; of triplets: ``Triplet``, ``RatioTriplet``, ``Angular``, …. Losses that
+        need positives and negatives of an anchor at once, such as ``NCALoss``, are refused.
     separate_forward : bool
         Pass the branches one after another, so that batch normalisation sees each by itself. Branches of different
         shape, such as texts of unequal length, always are.
@@ -50,6 +50,8 @@ class Siamese(nn.Module):
         loss = Contrastive() if loss is None else loss
         if not isinstance(loss, (Loss, SimilarityHead)):
             raise TypeError(f"{type(loss).__name__} has no form for pairs or triplets; take Contrastive or Triplet")
+        if isinstance(loss, Loss) and not is_triplet_loss(loss):
+            refuse_without_pairs(loss)
         self.loss, self.separate_forward = loss, separate_forward
         self.active: Tensor | None = None  # share of the samples that the loss still moves, known after backward
 
@@ -150,21 +152,46 @@ class _SquaredRatios(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, D, pos, neg):
-        columns, filled = packed(pos)
-        total, W = D.new_zeros(()), torch.zeros_like(D)
-        for column, used in zip(columns.T, filled.T):
-            s = (D.gather(1, column[:, None]) - D).sigmoid_().masked_fill_(~(neg & used[:, None]), 0)  # (B, R)
-            total += s.square().sum()
-            slope = 2 * s.square() * (1 - s)
-            W -= slope
-            W.scatter_add_(1, column[:, None], slope.sum(1, keepdim=True))
-        ctx.save_for_backward(W)
+        total, W = _SquaredRatios.sloped(D, pos, neg)
+        ctx.masks = pos, neg
+        ctx.save_for_backward(D, W)
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g):
-        return g * ctx.saved_tensors[0], None, None
+        D, W = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this gradient will be differentiated again
+            _, W = _SquaredRatios.sloped(D, *ctx.masks)
+        return g * W, None, None
+
+    @staticmethod
+    def sloped(D, pos, neg):
+        """The sum and its slopes (B, R)."""
+        columns, filled = packed(pos)
+        total, W = D.new_zeros(()), torch.zeros_like(D)
+        for column, used in zip(columns.T, filled.T):
+            s = (D.gather(1, column[:, None]) - D).sigmoid_()  # (B, R)
+            s = spare(s).masked_fill_(~(neg & used[:, None]), 0)
+            total = total + s.square().sum()
+            slope = 2 * s.square() * (1 - s)
+            W -= slope
+            W.scatter_add_(1, column[:, None], slope.sum(1, keepdim=True))
+        return total, W
+
+
+def refuse_without_pairs(loss: Loss) -> None:
+    """An error if a list of pairs would train nothing: each anchor then has a positive or a negative, never both."""
+    name = type(loss).__name__
+    if not loss.of_pairs:
+        raise ValueError(
+            f"{name} compares the positives of an anchor with its negatives, and in a list of pairs an anchor has only "
+            "one of the two: nothing would be trained. Take a loss with a term for each pair (of_pairs = True), such "
+            f"as Contrastive or MarginLoss, a loss of triplets, or {name} on labelled batches, without Siamese"
+        )
+    if loss.miner is not None:
+        raise ValueError(
+            f"the pairs are given and {type(loss.miner).__name__} has nothing to choose among; build {name} without it"
+        )
 
 
 def is_triplet_loss(loss: nn.Module) -> bool:

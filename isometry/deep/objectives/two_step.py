@@ -34,9 +34,9 @@ class TwoStep(nn.Module):
         where the prototypes of the support classify the support itself, then the query. For a model that ends in a
         classifier of c ways: ``torch.nn.functional.cross_entropy``. Parameters of a loss are not adapted.
     mode : {"maml", "fomaml", "sequential"}
-        ``"maml"`` differentiates through the inner steps; losses with a gradient of their own that has no derivative,
-        such as ``NCALoss``, are refused. ``"fomaml"`` leaves it out. ``"sequential"`` takes the inner steps
-        for good and goes on from there, the supports of a batch as one.
+        ``"maml"`` differentiates through the inner steps; a loss or model with a gradient of its own that has no
+        derivative is refused. ``"fomaml"`` leaves it out. ``"sequential"`` takes the inner steps for good and goes on
+        from there, the supports of a batch as one.
     inner_lr : float
         α.
     inner_steps : int
@@ -149,7 +149,7 @@ def refuse_single_derivatives(loss: Tensor) -> None:
         if hasattr(getattr(function, "backward", None), "__wrapped__"):  # by once_differentiable
             raise ValueError(
                 f"the loss of the support is built on {function.__name__}, which can be differentiated only once; take "
-                "mode='fomaml', or a loss in plain torch operations, such as Prototypes or cross-entropy"
+                "mode='fomaml', or a loss and a model that can be differentiated twice, as all losses of this library"
             )
 
 
