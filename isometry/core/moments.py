@@ -38,7 +38,7 @@ class ClassMoments:
 
     dtype: str  # of the rows
     counts: np.ndarray  # (c,)
-    origin: np.ndarray  # (d,) a point amid the rows
+    origin: np.ndarray = np.zeros(())  # (d,) a point amid the rows; 0 in model files of version 0.1
     offsets: np.ndarray  # (c, d) class means about the origin
     _differ: np.ndarray | None = None
 

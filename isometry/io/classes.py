@@ -12,7 +12,7 @@ from functools import cache
 
 from isometry.registry import all_methods
 
-__all__ = ["find_class", "name_of", "today_parameters"]
+__all__ = ["find_class", "name_of", "today_attribute", "today_parameters"]
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -41,6 +41,8 @@ PLAIN = {
 NAMED_TUPLES = {
     "isometry.EdgeList": "isometry.supervision",
     "isometry.Group": "isometry.core.moments",
+    "isometry.Prior": "isometry.probabilistic.bayesian",
+    "isometry.Seen": "isometry.probabilistic.bayesian",
 }
 SKLEARN = {
     "sklearn.decomposition": ("PCA", "TruncatedSVD", "FastICA", "NMF"),
@@ -59,6 +61,8 @@ SKLEARN = {
 RENAMED: dict[str, str] = {}
 # the same for parameters, by the class's name of today; None for a parameter that is gone
 RENAMED_PARAMETERS: dict[str, dict[str, str | None]] = {}
+# the same for fitted attributes
+RENAMED_ATTRIBUTES: dict[str, dict[str, str]] = {"isometry.StreamMoments": {"_means": "_offsets"}}
 
 
 @cache
@@ -108,6 +112,11 @@ def today_parameters(cls: type, params: dict[str, object]) -> dict[str, object]:
     """Parameters under the names they have today, without those that are gone."""
     renamed = RENAMED_PARAMETERS.get(name_of(cls, "estimator") or "", {})
     return {new: value for old, value in params.items() if (new := renamed.get(old, old)) is not None}
+
+
+def today_attribute(cls: type, kind: str, name: str) -> str:
+    """A fitted attribute under the name it has today."""
+    return RENAMED_ATTRIBUTES.get(name_of(cls, kind) or "", {}).get(name, name)
 
 
 def sklearn_names() -> list[str]:

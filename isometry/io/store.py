@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from isometry.io.atomic import replacing
-from isometry.io.classes import PACKAGE, find_class, name_of, sklearn_names, today_parameters
+from isometry.io.classes import PACKAGE, find_class, name_of, sklearn_names, today_attribute, today_parameters
 from isometry.io.tensors import ContainerError, read_tensors, write_tensors
 
 __all__ = ["StoreError", "load", "save"]
@@ -314,18 +314,21 @@ class _Reader:
         if issubclass(cls, Pipeline):
             params["memory"] = None  # a folder of this computer that a file chooses would be written to, and unpickled
             _check_steps(params.get("steps"))
-        return self._fill(cls(**params), tree["state"])  # these constructors only store what they are given
+        return self._fill(
+            cls(**params), tree["state"], "estimator"
+        )  # constructors only store
 
     def _plain(self, name: Tree, tree: dict[str, Tree]) -> Any:
         cls = self._find(name, "plain")
-        return self._fill(cls.__new__(cls), tree["state"])
+        return self._fill(cls.__new__(cls), tree["state"], "plain")
 
     def _named(self, name: Tree, tree: dict[str, Tree]) -> Any:
         return self._find(name, "named")(*self.decode(tree["items"]))
 
-    def _fill(self, value: Any, state: dict[str, Tree]) -> Any:
+    def _fill(self, value: Any, state: dict[str, Tree], kind: str) -> Any:
         """Give an object its attributes."""
         for name, tree in state.items():
+            name = today_attribute(type(value), kind, name)
             _check_attribute(type(value), name)
             vars(value)[name] = self.decode(tree)
         return value

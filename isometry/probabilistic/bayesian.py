@@ -119,6 +119,9 @@ class BayesianML(MetricPosterior, LinearMetric):
         """Learn from further pairs, `Pairs` over the rows of X, or from labels of these rows."""
         if not hasattr(self, "posterior_mean_"):
             return self.fit(X, y)
+        if not hasattr(self, "_prior"):  # from a model file of version 0.1, which holds the posterior alone
+            m, V = self.posterior_mean_, self.posterior_covariance_
+            self._prior, self._seen, self._given_labels = Prior(m, sla.inv(V), np.zeros_like(V)), None, False
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         self._update(X, self._supervise(y, len(X)), self.posterior_mean_)
         return self

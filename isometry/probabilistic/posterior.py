@@ -31,7 +31,7 @@ class MetricPosterior:
     basis_: np.ndarray
     posterior_mean_: np.ndarray
     posterior_covariance_: np.ndarray
-    link_: np.ndarray | None
+    link_: np.ndarray | None = None  # model files of version 0.1 hold none
 
     def _excess(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Vectors u (m, q), mean and variance of the excess uᵀθ (minus a constant) of pairs with features w (m, K)."""
