@@ -6,6 +6,7 @@ A distance takes embeddings (B, p) and references (R, p) and gives a matrix (B, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import NamedTuple
 
 import torch
@@ -265,6 +266,19 @@ def masked_max(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
 def masked_min(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
     """Smallest x under the mask along ``dim``; +inf for a slice without any."""
     return x.masked_fill(~mask, torch.inf).min(dim).values
+
+
+def first_derivative_only(backward: Callable) -> Callable:
+    """For a ``backward`` whose gradient cannot be differentiated again: an error then, where torch would be wrong."""
+
+    @wraps(backward)
+    def wrapper(ctx, *gradients):
+        if torch.is_grad_enabled():  # under create_graph=True
+            name = type(ctx).__name__.removesuffix("Backward").lstrip("_")
+            raise RuntimeError(f"{name} can be differentiated only once: call backward without create_graph=True")
+        return backward(ctx, *gradients)
+
+    return wrapper
 
 
 def spare(x: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from isometry.deep.functional import first_derivative_only
+
 
 class _Gather(torch.autograd.Function):
     """Rows of all processes, in rank order; gradient summed over processes."""
@@ -25,6 +27,7 @@ class _Gather(torch.autograd.Function):
         return torch.cat([part[:n] for part, n in zip(parts, sizes)])
 
     @staticmethod
+    @first_derivative_only
     def backward(ctx, G):
         G = G.contiguous()
         dist.all_reduce(G)

@@ -314,9 +314,7 @@ class _Reader:
         if issubclass(cls, Pipeline):
             params["memory"] = None  # a folder of this computer that a file chooses would be written to, and unpickled
             _check_steps(params.get("steps"))
-        return self._fill(
-            cls(**params), tree["state"], "estimator"
-        )  # constructors only store
+        return self._fill(cls(**params), tree["state"], "estimator")  # constructors only store
 
     def _plain(self, name: Tree, tree: dict[str, Tree]) -> Any:
         cls = self._find(name, "plain")

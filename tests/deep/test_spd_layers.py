@@ -211,3 +211,14 @@ def test_bad_input_is_named():
         LogEig()(with_eigenvalues(-1.0, 2.0))
     with pytest.raises(ValueError, match="matrices 4 × 4, got shape"):
         SPDNet((4, 3))(spd(2, 5).float())
+
+
+def test_second_derivatives_are_refused():
+    """Torch would take the gradient for a constant of the matrices, and be silently wrong."""
+    X = torch.randn(2, 3, 3, dtype=torch.float64)
+    X = (X @ X.mT + torch.eye(3, dtype=torch.float64)).requires_grad_()
+    value = LogEig()(X).square().sum()
+    (gradient,) = torch.autograd.grad(value, X, retain_graph=True)
+    assert gradient.abs().sum() > 0
+    with pytest.raises(RuntimeError, match="SpectralMap can be differentiated only once"):
+        torch.autograd.grad(value, X, create_graph=True)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.utils.parametrizations import orthogonal
+
+from isometry.deep.functional import first_derivative_only
 
 
 class BiMap(nn.Module):
@@ -148,7 +149,7 @@ class _SpectralMap(torch.autograd.Function):
         return (V * f(w)[:, None]) @ V.mT
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, G):
         w, V = ctx.saved_tensors
         return V @ (ctx.slopes(w) * (V.mT @ symmetric(G) @ V)) @ V.mT, None, None

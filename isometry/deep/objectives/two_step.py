@@ -146,7 +146,7 @@ def refuse_single_derivatives(loss: Tensor) -> None:
         seen.add(node)
         todo += [before for before, _ in node.next_functions]
         function = getattr(node, "_forward_cls", object)  # of functions written in Python
-        if hasattr(getattr(function, "backward", None), "__wrapped__"):  # by once_differentiable
+        if hasattr(getattr(function, "backward", None), "__wrapped__"):  # by once_differentiable, or our own
             raise ValueError(
                 f"the loss of the support is built on {function.__name__}, which can be differentiated only once; take "
                 "mode='fomaml', or a loss and a model that can be differentiated twice, as all losses of this library"
