@@ -233,9 +233,15 @@ def riemannian(
     max_iter: int = 250,
     tol: float = 1e-6,
 ) -> Solution:
-    """Minimise ``cost`` on a pymanopt manifold by conjugate gradients, given its Euclidean gradient."""
+    """Minimise ``cost`` on a pymanopt manifold by conjugate gradients, given its Euclidean gradient.
+
+    Converged is what has a gradient of norm ≤ tol · max(1, |f|). Where a line search finds no lower point, the search
+    begins anew along the gradient; where that finds none either, it ends, and is converged if the gradient is
+    small but for rounding: ≤ 1e3 tol · max(1, |f|).
+    """
     import pymanopt
     from pymanopt.optimizers import ConjugateGradient
+    from pymanopt.optimizers.line_search import AdaptiveLineSearcher
 
     history: list[float] = []
 
@@ -250,12 +256,27 @@ def riemannian(
         return gradient(*point)
 
     problem = pymanopt.Problem(manifold, counted, euclidean_gradient=egrad)
-    optimizer = ConjugateGradient(
-        max_iterations=max_iter, min_gradient_norm=tol, min_step_size=1e-12, max_time=np.inf, verbosity=0
-    )
-    result = optimizer.run(problem, initial_point=x0)
-    converged = "max iterations" not in result.stopping_criterion.lower()
-    return Solution(result.point, float(result.cost), result.iterations, result.stopping_criterion, converged, history)
+    x, value, n_iter = x0, np.inf, 0
+    while True:
+        optimizer = ConjugateGradient(
+            line_searcher=AdaptiveLineSearcher(max_iterations=50),
+            max_iterations=max_iter - n_iter,
+            min_gradient_norm=tol * max(1.0, abs(value) if np.isfinite(value) else 0.0),
+            min_step_size=1e-12,
+            max_time=np.inf,
+            verbosity=0,
+        )
+        result = optimizer.run(problem, initial_point=x)
+        before, x, value, n_iter = value, result.point, float(result.cost), n_iter + result.iterations
+        slope = result.gradient_norm / max(1.0, abs(value))
+        if slope <= tol:
+            return Solution(x, value, n_iter, "gradient below tol", True, history)
+        if n_iter >= max_iter:
+            return Solution(x, value, n_iter, f"max_iter={max_iter} reached", False, history)
+        if not value < before - 1e-12 * abs(before):
+            ok = slope <= 1e3 * tol
+            reason = "no further decrease within rounding" if ok else "the line search found no lower point"
+            return Solution(x, value, n_iter, reason, ok, history)
 
 
 class Adam:
