@@ -328,6 +328,8 @@ def adam(
             if lowest > mark - flat * abs(mark):
                 x, step, directions = best, step / 2, Adam(x.shape, decay)
                 if step < first / 64:
-                    return Solution(best, lowest, len(history), "no lower value with ever smaller steps", False, history)
+                    return Solution(
+                        best, lowest, len(history), "no lower value with ever smaller steps", False, history
+                    )
             mark, steps = lowest, 0
     return Solution(best, lowest, len(history), f"{len(history)} epochs done", False, history)

@@ -58,8 +58,8 @@ class CDML(MetricLearner):
 
     The objective jumps where a sample changes over to another place of a curve. That stops a line search but not Adam,
     which goes back to the lowest point with half the step when it finds no lower one; L-BFGS then goes on to the next
-    jump. Many minima lie at the edge of a jump, where the gradient is not 0, and a search that ends at one does not call
-    itself converged. With degree=1 the objective is smooth, and L-BFGS alone finds its minimum.
+    jump. Many minima lie at the edge of a jump, where the gradient is not 0, and a search that ends at one does not
+    call itself converged. With degree=1 the objective is smooth, and L-BFGS alone finds a minimum.
 
     With more samples than ``batch_size``, batches are drawn by row number: the same seed then gives another result for
     another order of the rows. With fewer the order matters by rounding alone, which jumps can magnify: on ionosphere
@@ -105,7 +105,7 @@ class CDML(MetricLearner):
     def _minimize(
         self, Y: np.ndarray, side: Labels | Pairs, M: np.ndarray, rng: np.random.RandomState, progress: Progress
     ) -> Solution:
-        """Lines have a smooth objective, for L-BFGS. Curves go by Adam over its jumps, then by L-BFGS to the next one."""
+        """Lines have a smooth objective, for L-BFGS; curves go by Adam over its jumps, then by L-BFGS to the next."""
         small = len(Y) <= self.batch_size
         whole = self._whole(Y, side, rng)
 
@@ -125,7 +125,7 @@ class CDML(MetricLearner):
         return self._judge(Solution(M, np.nan, spent, reason, False, history), *objective(M))
 
     def _judge(self, solution: Solution, value: float, gradient: np.ndarray) -> Solution:
-        """Whether the solution is stationary. If f is convex within |M| of it, no point there is lower by more than tol f."""
+        """Whether the solution is stationary: if f is convex within |M| of it, f falls there by at most tol f."""
         slope = float(np.linalg.norm(gradient) * np.linalg.norm(solution.x))
         solution.value, solution.converged = value, slope <= self.tol * value
         solution.history = [*solution.history, value]
@@ -137,13 +137,11 @@ class CDML(MetricLearner):
             solution.reason += f"; |gradient| |M| is {slope / value:.2g} times the objective, as at the edge of a jump"
         return solution
 
-    def _whole(
-        self, Y: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState
-    ) -> tuple[np.ndarray, SignedEdges]:
+    def _whole(self, Y: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> tuple[np.ndarray, SignedEdges]:
         """The samples and pairs of the objective itself; of many samples with labels, a part."""
         if isinstance(side, Labels) and len(Y) > max(self.batch_size, HISTORY_ROWS):
             rows = np.sort(rng.permutation(len(Y))[:HISTORY_ROWS])
-            Y, side = Y[rows], side[rows]
+            return Y[rows], signed_edges(side[rows], AllPairs(), Y[rows], rng)
         return Y, signed_edges(side, AllPairs(), Y, rng)
 
     def _check_params(self, d: int) -> None:
