@@ -211,7 +211,7 @@ def page(methods: list[Method], names: list[str], protocol: Protocol, cells: dic
             for s, b in zip(scores[m.key], best, strict=True)
         ]
         lines.append(f"| {m.name}{flag} | {100 * change[m.key]:+.1f} | " + " | ".join(figures) + " |")
-    lines += ["", *below(ordered, change), *troubles(methods, names, grid)]
+    lines += ["", *below(ordered, change), *falls(ordered, change, names, scores), *troubles(methods, names, grid)]
     lines += [
         "",
         "## Left out",
@@ -234,6 +234,21 @@ def below(methods: list[Method], change: dict[str, float]) -> list[str]:
         reason = m.below_euclidean or "**The method table gives no reason.**"
         lines.append(f"- {m.name} ({100 * change[m.key]:+.1f}): {reason}")
     return lines
+
+
+def falls(
+    methods: list[Method], change: dict[str, float], names: list[str], scores: dict[str, np.ndarray]
+) -> list[str]:
+    """Of the other methods for which the table gives a reason, the sets where they fall most."""
+    lines = []
+    for m in methods:
+        loss = scores["EUC"] - scores[m.key]
+        worst = [k for k in np.argsort(-np.nan_to_num(loss), kind="stable")[:3] if loss[k] > MARGIN]
+        if change[m.key] >= -MARGIN and m.below_euclidean and worst:
+            where = ", ".join(f"{names[k]} {-100 * loss[k]:+.1f}" for k in worst)
+            lines.append(f"- {m.name} ({where}): {m.below_euclidean}")
+    title = f"## Not so on average, but by more than {100 * MARGIN:g} points on single sets"
+    return ["", title, "", *lines] if lines else []
 
 
 def troubles(methods: list[Method], names: list[str], grid: dict[str, list[Cell]]) -> list[str]:

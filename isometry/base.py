@@ -142,8 +142,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.n_iter_, self.history_ = solution.n_iter, np.asarray(solution.history, dtype=np.float64)
         self.stop_reason_, self.converged_ = solution.reason, bool(solution.converged)
         if not solution.converged:
+            limit = "n_epochs" if hasattr(self, "n_epochs") else "max_iter"
             warnings.warn(
-                f"{type(self).__name__} did not converge: {solution.reason}. Raise `max_iter`, or `tol` if this is "
+                f"{type(self).__name__} did not converge: {solution.reason}. Raise `{limit}`, or `tol` if this is "
                 "accurate enough; the metric found so far is kept",
                 ConvergenceWarning,
                 stacklevel=4,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from isometry.registry import all_methods
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -30,3 +32,30 @@ def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
     names: dict = {}
     for block in blocks:
         exec(compile(block, page, "exec"), names)
+
+
+def test_the_readme_gives_the_range_of_the_triplet_loss():
+    table = (ROOT / "docs/results/deep_speed.md").read_text()
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    ratios = {int(b): float(r) for b, r in re.findall(r"\| Triplet, all \| (\d+) \|.*?\*\*([\d.]+) ×\*\*", table)}
+    told = re.search(
+        r"([\d.]+) times faster than pytorch-metric-learning at B = 1024, ([\d.]+) at B = 64, ([\d.]+) at", readme
+    )
+    assert told is not None
+    assert [float(x) for x in told.groups()] == [round(ratios[1024]), ratios[64], ratios[4096]]
+
+
+def test_reasons_on_the_accuracy_page_are_those_of_the_method_table():
+    page = (ROOT / "docs/results/accuracy.md").read_text()
+    reasons = dict(re.findall(r"^- (\S+) \([^)]*\): (.*)$", page, flags=re.MULTILINE))
+    assert {"MarginSVM", "KernelMarginSVM", "DMBK", "BayesianML", "PrivilegedML"} <= set(reasons)
+    table = {m.name: m.below_euclidean for m in all_methods()}
+    assert reasons == {name: table[name] for name in reasons}
+
+
+def test_citations_name_title_and_place():
+    cites = {m.key: m.cite for m in all_methods()}
+    assert cites["M07"] == cites["M20"]
+    assert cites["M07"].endswith("contextual constraints for image retrieval, CVPR")
+    for key in ("M12", "M12h"):
+        assert cites[key].startswith("P. A. Poorheravi") and "Computational Vision and Imaging Systems" in cites[key]

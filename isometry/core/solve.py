@@ -235,9 +235,15 @@ def riemannian(
     max_iter: int = 250,
     tol: float = 1e-6,
 ) -> Solution:
-    """Minimise ``cost`` on a pymanopt manifold by conjugate gradients, given its Euclidean gradient."""
+    """Minimise ``cost`` on a pymanopt manifold by conjugate gradients, given its Euclidean gradient.
+
+    Converged is what has a gradient of norm ≤ tol · max(1, |f|). Where a line search finds no lower point, the search
+    begins anew along the gradient; where that finds none either, it ends, and is converged if the gradient is
+    small but for rounding: ≤ 1e3 tol · max(1, |f|).
+    """
     import pymanopt
     from pymanopt.optimizers import ConjugateGradient
+    from pymanopt.optimizers.line_search import AdaptiveLineSearcher
 
     history: list[float] = []
 
@@ -252,12 +258,27 @@ def riemannian(
         return gradient(*point)
 
     problem = pymanopt.Problem(manifold, counted, euclidean_gradient=egrad)
-    optimizer = ConjugateGradient(
-        max_iterations=max_iter, min_gradient_norm=tol, min_step_size=1e-12, max_time=np.inf, verbosity=0
-    )
-    result = optimizer.run(problem, initial_point=x0)
-    converged = "max iterations" not in result.stopping_criterion.lower()
-    return Solution(result.point, float(result.cost), result.iterations, result.stopping_criterion, converged, history)
+    x, value, n_iter = x0, np.inf, 0
+    while True:
+        optimizer = ConjugateGradient(
+            line_searcher=AdaptiveLineSearcher(max_iterations=50),
+            max_iterations=max_iter - n_iter,
+            min_gradient_norm=tol * max(1.0, abs(value) if np.isfinite(value) else 0.0),
+            min_step_size=1e-12,
+            max_time=np.inf,
+            verbosity=0,
+        )
+        result = optimizer.run(problem, initial_point=x)
+        before, x, value, n_iter = value, result.point, float(result.cost), n_iter + result.iterations
+        slope = result.gradient_norm / max(1.0, abs(value))
+        if slope <= tol:
+            return Solution(x, value, n_iter, "gradient below tol", True, history)
+        if n_iter >= max_iter:
+            return Solution(x, value, n_iter, f"max_iter={max_iter} reached", False, history)
+        if not value < before - 1e-12 * abs(before):
+            ok = slope <= 1e3 * tol
+            reason = "no further decrease within rounding" if ok else "the line search found no lower point"
+            return Solution(x, value, n_iter, reason, ok, history)
 
 
 class Adam:
@@ -277,23 +298,40 @@ def adam(
     x0: np.ndarray,
     epochs: Iterable[Iterable[tuple]],
     *,
+    whole: Callable[[np.ndarray], float] | None = None,
     step: float = 1e-2,
+    patience: int = 25,
+    flat: float = 1e-3,
     decay: tuple[float, float] = (0.9, 0.999),
     progress: Progress | None = None,
 ) -> Solution:
     """Adam over epochs of batches: ``fun(x, *batch) → (value, gradient)``; for objectives that jump or are too large.
 
-    It ends with the epochs; their mean values are the history.
+    ``whole(x)`` is the objective that the batches are parts of; None: each epoch is one batch, which is all of it. Its
+    values are the history, and the lowest point is what is returned. When ``patience`` steps have lowered the lowest
+    value by less than ``flat``, relatively, the search goes on from the lowest point with half the step; it ends when
+    the step is 1/64 of the first. A point where it ends need not be stationary: that is for the caller to check.
     """
     progress = progress or Progress()
     x: np.ndarray = np.array(x0, dtype=np.float64)
+    best, lowest, mark, first, steps = x, np.inf, np.inf, step, 0
     directions, history = Adam(x.shape, decay), []
     for epoch in epochs:
-        values = []
-        for batch in epoch:
-            value, g = fun(x, *batch)
-            values.append(value)
-            x = x - step * directions.direction(g)
-        history.append(float(np.mean(values)))
+        start, value = x, np.nan
+        for k, batch in enumerate(epoch):
+            f, g = fun(x, *batch)
+            value, x, steps = f if k == 0 else value, x - step * directions.direction(g), steps + 1
+        point, value = (start, value) if whole is None else (x, whole(x))
+        history.append(float(value))
         progress.step(history[-1])
-    return Solution(x, history[-1] if history else np.inf, len(history), f"{len(history)} epochs done", True, history)
+        if value < lowest:
+            best, lowest = point, float(value)
+        if steps >= patience:
+            if lowest > mark - flat * abs(mark):
+                x, step, directions = best, step / 2, Adam(x.shape, decay)
+                if step < first / 64:
+                    return Solution(
+                        best, lowest, len(history), "no lower value with ever smaller steps", False, history
+                    )
+            mark, steps = lowest, 0
+    return Solution(best, lowest, len(history), f"{len(history)} epochs done", False, history)

@@ -23,7 +23,8 @@ class AML(LinearMetric):
 
     Π* = argmin_Π ℓ(W; Π, −t) + β Σ (|x − π|_W² + |x' − π'|_W²), where δ is the difference of a pair. Π* has a closed
     form: midpoints stay, differences become r(W)δ with r(l) = βl²/(2 + βl²) for similar and βδ/(2 + β) for dissimilar
-    pairs. What is left is a problem in the two mean scatters, of a cost that does not depend on the number of pairs.
+    pairs. What is left is a problem in the two mean scatters: they take one pass over the samples, or over listed
+    pairs, and then every step costs O(d³), however many pairs there are.
 
     Parameters
     ----------

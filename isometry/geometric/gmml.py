@@ -32,7 +32,7 @@ class GMML(MomentsMetric):
     Notes
     -----
     With reg=0 the problem is solved where the pairs have variance. If S is singular even there (condition above 1e9) a
-    relative ridge of 1e-4 is added to both scatters, with a warning.
+    relative ridge of 1e-4 is added to S, with a warning; to D only if D itself is not positive definite there.
 
     References
     ----------

@@ -9,7 +9,7 @@ import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
-from isometry.core.linalg import symmetrize, top_eigenvectors
+from isometry.core.linalg import RANK_TOL, symmetrize, top_eigenvectors
 from isometry.core.solve import Solution, riemannian
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.moments import mean_pair_scatters
@@ -41,7 +41,7 @@ class LowRankGMML(LinearMetric):
         Recommended where p is small: neither objective looks for directions that separate
     scale : factor on both scatters before U is sought. "auto", 1/√(λ_max(S) λ_max(D)), makes every m ≤ 1, so that
         neither units nor other starts change the subspace; √(|S||D|)/(|S| + |D|) is that of the published code
-    init : "gmml" (leading eigenvectors of GMML's W), "discriminant" or "random"
+    init : "gmml" (leading eigenvectors of GMML's W), "discriminant", "random", or an array (p, d) whose rows span it
     n_init : number of starts; those after the first are random
     reg : relative ridge on both scatters
 
@@ -82,7 +82,7 @@ class LowRankGMML(LinearMetric):
             c = len(side.classes) if isinstance(side, Labels) else 0
             p = min(d, max(c, -(-d // 2)))
         Q, S, D = definite_pair(*mean_pair_scatters(X, side), self.reg)
-        solution = self._find_subspace(S, D, min(p, len(S)))
+        solution = self._find_subspace(S, D, min(p, len(S)), None if isinstance(self.init, str) else self._given(Q, p))
         U = solution.x
         self.subspace_ = Q @ U
         self._set_components(inverse_geodesic_factor(U.T @ S @ U, U.T @ D @ U, self.t) @ self.subspace_.T, X.dtype)
@@ -95,14 +95,21 @@ class LowRankGMML(LinearMetric):
             raise ValueError(f"n_init={self.n_init} must be at least 1")
         if self.scale != "auto" if isinstance(self.scale, str) else not self.scale > 0:
             raise ValueError(f"scale={self.scale!r} must be 'auto' or a positive number")
-        check_choices(
-            self,
-            objective=OBJECTIVES,
-            subspace=("optimise", "discriminant"),
-            init=("gmml", "discriminant", "random"),
-        )
+        check_choices(self, objective=OBJECTIVES, subspace=("optimise", "discriminant"))
+        if isinstance(self.init, str):
+            check_choices(self, init=("gmml", "discriminant", "random"))
 
-    def _find_subspace(self, S: np.ndarray, D: np.ndarray, p: int) -> Solution:
+    def _given(self, Q: np.ndarray, p: int) -> np.ndarray:
+        """The subspace that ``init`` spans, as an orthonormal basis (r, p) in the coordinates Q (d, r)."""
+        init = np.asarray(self.init, dtype=np.float64)
+        if init.shape != (p, len(Q)):
+            raise ValueError(f"init has shape {init.shape}; expected (n_components, n_features) = {(p, len(Q))}")
+        inside, s, _ = np.linalg.svd(Q.T @ init.T, full_matrices=False)
+        if not s[-1] > RANK_TOL * s[0]:
+            raise ValueError(f"the rows of init span fewer than {p} dimensions of the space of the data")
+        return inside
+
+    def _find_subspace(self, S: np.ndarray, D: np.ndarray, p: int, given: np.ndarray | None = None) -> Solution:
         """U (r, p), best over the starts."""
         a = 1 / np.sqrt(sla.eigvalsh(S)[-1] * sla.eigvalsh(D)[-1]) if isinstance(self.scale, str) else self.scale
         S, D, r = a * S, a * D, len(S)
@@ -120,14 +127,16 @@ class LowRankGMML(LinearMetric):
                 max_iter=self.max_iter,
                 tol=self.tol,
             )
-            for U0 in self._starts(S, D, p)
+            for U0 in self._starts(S, D, p, given)
         ]
         return min(solutions, key=lambda solution: solution.value)
 
-    def _starts(self, S: np.ndarray, D: np.ndarray, p: int) -> Iterator[np.ndarray]:
+    def _starts(self, S: np.ndarray, D: np.ndarray, p: int, given: np.ndarray | None) -> Iterator[np.ndarray]:
         rng = check_random_state(self.random_state)
         for k in range(self.n_init):
-            if k > 0 or self.init == "random":
+            if k == 0 and given is not None:
+                yield given
+            elif k > 0 or self.init == "random":
                 yield np.linalg.qr(rng.standard_normal((len(S), p)))[0]
             elif self.init == "gmml":
                 yield np.linalg.svd(inverse_geodesic_factor(S, D))[2][:p].T
@@ -141,10 +150,17 @@ def discriminant(S: np.ndarray, D: np.ndarray, p: int) -> np.ndarray:
 
 
 def products(U: np.ndarray, S: np.ndarray, D: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """m, V, W with D̃V = S̃⁻¹V diag(m), VᵀS̃⁻¹V = I and W = S̃⁻¹V."""
-    R = sla.cholesky(symmetrize(U.T @ S @ U), lower=True)  # S̃ = R Rᵀ
-    m, Q = sla.eigh(symmetrize(R.T @ (U.T @ D @ U) @ R))
-    return np.maximum(m, np.finfo(float).tiny), R @ Q, sla.solve_triangular(R.T, Q, lower=False)
+    """m = eig(S̃D̃), and V, W with D̃V = W diag(√m), S̃W = V diag(√m), VᵀD̃V = WᵀS̃W = I.
+
+    √m are the singular values of RᵀG for S̃ = RRᵀ, D̃ = GGᵀ. Where both scatters decay, m spans the product of their
+    condition numbers: the small ones would drown in the rounding of an eigenproblem of RᵀD̃R.
+    """
+    R = sla.cholesky(symmetrize(U.T @ S @ U), lower=True)
+    G = sla.cholesky(symmetrize(U.T @ D @ U), lower=True)
+    Q, s, Pt = np.linalg.svd(R.T @ G)
+    V = sla.solve_triangular(G, Pt.T, lower=True, trans="T")
+    W = sla.solve_triangular(R, Q, lower=True, trans="T")
+    return s**2, V, W
 
 
 def cost(U: np.ndarray, S: np.ndarray, D: np.ndarray, objective: str) -> float:
@@ -154,7 +170,7 @@ def cost(U: np.ndarray, S: np.ndarray, D: np.ndarray, objective: str) -> float:
 
 
 def gradient(U: np.ndarray, S: np.ndarray, D: np.ndarray, objective: str) -> np.ndarray:
-    """∂f/∂U = 2 DUV diag(l/m) Vᵀ + 2 SUW diag(l) Wᵀ,  l = φ'(log m)."""
+    """∂f/∂U = 2 DUV diag(l) Vᵀ + 2 SUW diag(l) Wᵀ,  l = φ'(log m)."""
     m, V, W = products(U, S, D)
     l = OBJECTIVES[objective][1](m)
-    return 2 * D @ U @ (V * (l / m)) @ V.T + 2 * S @ U @ (W * l) @ W.T
+    return 2 * D @ U @ (V * l) @ V.T + 2 * S @ U @ (W * l) @ W.T

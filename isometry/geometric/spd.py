@@ -30,8 +30,8 @@ class SPDGMML(MatrixMetric):
 
     Notes
     -----
-    X is an array (n, d, d); `descriptors.CovarianceDescriptor` makes one of raw channels. The survey mixes X_i with T_i
-    in the definition and calls d² a distance.
+    X is an array (n, d, d); `descriptors.CovarianceDescriptor` makes one of raw channels. The survey calls d² a
+    distance.
 
     References
     ----------

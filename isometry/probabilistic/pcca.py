@@ -21,7 +21,8 @@ class PCCA(ObjectiveMetric):
     ----------
     n_components : p (default: min(d, 40))
     beta : β, sharpness of the loss
-    margin : b, the squared distance that separates similar from dissimilar; it only sets the scale
+    margin : b, the squared distance that separates similar from dissimilar. Only βb shapes the metric: margin b and
+        sharpness β give √b times the map of margin 1 and sharpness βb
     reg : penalty on |L|²
     pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
     batch_size : mini-batches, for n beyond 10⁵: so many pairs at a time; of labels, random pairs.

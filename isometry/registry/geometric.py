@@ -144,8 +144,8 @@ ROWS: tuple[Method, ...] = (
         cite="P. Zhu, H. Cheng, Q. Hu, Q. Wang, C. Zhang 2018, Towards generalized and efficient metric learning on Riemannian manifold, IJCAI",
         section="Geometric Mean Metric Learning on SPD and Grassmannian Manifolds",
         deviates=(
-            "The definition mixes X_i and T_i = log X_i; T_i is meant. d_W is a squared distance, and W is d × d, acting on one side. "
-            "The prior's weight is relative to the scatter, since logarithms have no natural unit."
+            "The survey calls d_W a distance: it is a squared one. W ≻ 0, since W⁻¹ enters (printed ⪰). Means of pairs take the place "
+            "of sums. The prior is ours; its weight is relative to the scatter, since logarithms have no natural unit."
         ),
         target="isometry.geometric.spd:SPDGMML",
         traits=frozenset({"matrix-samples"}),
@@ -184,6 +184,11 @@ ROWS: tuple[Method, ...] = (
         target="isometry.geometric.cdml:CDML",
         test_params={"n_epochs": 5},
         traits=frozenset({"iterative"}),
+        xfails={
+            "test_reports_how_it_ended": (
+                "the objective jumps, its minima lie at edges of jumps, and a search that ends there does not call itself converged"
+            ),
+        },
     ),
     Method(
         key="D50",

@@ -26,7 +26,7 @@ class TraceRatioML(MomentsMetric):
     ----------
     n_components : p; "auto" is c − 1 with labels and 2 with pairs, but fewer than the data span: all is a rotation
     lam : "auto" finds the optimal ratio; a number λ solves max tr(Uᵀ(M_D − λM_S)U) instead, a maximum margin criterion
-    max_iter, tol : of the search for the ratio, which takes some 5 to 8 eigenproblems
+    max_iter, tol : of the search for the ratio: 3 to 10 eigenproblems on 16 real sets, mostly 5 to 7
 
     Attributes
     ----------

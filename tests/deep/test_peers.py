@@ -81,6 +81,20 @@ def test_same_value_and_gradient(name, seed):
     assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-5, atol=1e-7)
 
 
+def test_generalised_lifted_leaves_lone_anchors_out_of_the_mean():
+    """Of four classes two have one member: theirs counts those two anchors, with 0 in place of the empty sum."""
+    z, y = unit(batch(0, n=8)[0]), torch.tensor([0, 0, 0, 1, 1, 1, 2, 3])
+    D, ours = torch.cdist(z, z), Lifted(form="generalized")(z, y)
+    terms = []
+    for i in range(8):
+        pos, neg = [j for j in range(8) if y[j] == y[i] and j != i], [j for j in range(8) if y[j] != y[i]]
+        pull = torch.logsumexp(D[i, pos], 0) if pos else torch.zeros((), dtype=D.dtype)
+        terms.append((pull + torch.logsumexp(1 - D[i, neg], 0)).relu())
+    assert_close(ours, torch.stack(terms[:6]).mean(), rtol=1e-6, atol=1e-8)
+    theirs = losses.GeneralizedLiftedStructureLoss(distance=RAW)(z, y)
+    assert_close(theirs, torch.stack(terms).mean(), rtol=1e-6, atol=1e-8)
+
+
 def test_n_pair_without_normalisation():
     z, y = batch(0)[0], torch.arange(12) % 6
     theirs, ours = losses.NPairsLoss(distance=DOT), NPair(pairs="one", l2_reg=0)

@@ -1,9 +1,14 @@
 """CDML: distances along learned curves."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
+from sklearn.datasets import load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 
 from isometry.core.curves import Curves, root_real_parts
 from isometry.core.solve import adam
@@ -127,8 +132,56 @@ def test_training_lowers_the_objective_on_curved_classes():
     angle, y = rng.uniform(0, np.pi, size=80), np.arange(80) % 2
     X = np.stack([np.cos(angle), np.sin(angle)], axis=1) * (1 + 0.6 * y)[:, None] + 0.02 * rng.normal(size=(80, 2))
     model = CDML(random_state=0, n_epochs=40).fit(X, y)
-    assert len(model.history_) == model.n_iter_ == 40
+    assert len(model.history_) == model.n_iter_ + 1 == 41
     assert model.history_[-1] < 0.6 * model.history_[0]
+
+
+def wine(step=1):
+    X, y = load_wine(return_X_y=True)
+    return StandardScaler().fit_transform(X)[::step], y[::step]
+
+
+def objective(model, X, y):
+    """Value and gradient over all pairs, at the curves that were found."""
+    Y = (X - model.mean_) / model.scale_
+    return model._cost(model.curves_, Y, signed_edges(Labels(y), AllPairs(), Y, None))
+
+
+def test_lines_reach_a_stationary_point_in_any_order_of_the_rows():
+    X, y = wine()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = CDML(degree=1, random_state=0).fit(X, y)
+        long = CDML(degree=1, tol=1e-6, n_epochs=5000, random_state=0).fit(X, y)
+        order = np.random.default_rng(0).permutation(len(X))
+        other = CDML(degree=1, random_state=0).fit(X[order], y[order])
+    value, gradient = objective(model, X, y)
+    assert model.converged_ and long.converged_
+    assert np.linalg.norm(gradient) * np.linalg.norm(model.curves_) <= 1e-3 * value
+    assert_allclose(model.history_[-1], value, rtol=1e-12)
+    assert_allclose(value, objective(long, X, y)[0], rtol=1e-3)
+    assert_allclose(objective(other, X, y)[0], value, rtol=2e-3)
+
+
+def test_curves_descend_to_a_small_part_of_the_start_and_claim_no_convergence_at_a_jump():
+    X, y = wine(3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = CDML(4, n_epochs=200, random_state=0).fit(X, y)
+    value, gradient = objective(model, X, y)
+    assert_allclose(model.history_[-1], value, rtol=1e-12)
+    assert model.history_[-1] == model.history_.min() <= 0.02 * model.history_[0]
+    stationary = np.linalg.norm(gradient) * np.linalg.norm(model.curves_) <= 1e-3 * value
+    assert model.converged_ == stationary
+    assert any(issubclass(w.category, ConvergenceWarning) for w in caught) != model.converged_
+
+
+def test_history_of_batches_is_the_whole_objective():
+    X, y = wine(3)
+    with pytest.warns(ConvergenceWarning, match="n_epochs=3 reached. Raise `n_epochs`"):
+        model = CDML(2, batch_size=20, n_epochs=3, random_state=0).fit(X, y)
+    assert_allclose(model.history_[-1], objective(model, X, y)[0], rtol=1e-12)
+    assert len(model.history_) == 4 and not model.converged_
 
 
 @pytest.mark.parametrize("kind", ["labels", "pairs", "sampler"])
@@ -158,12 +211,27 @@ def test_units_and_origin_do_not_matter():
 
 def test_adam_takes_its_textbook_steps():
     """Two steps on f(x) = x²/2 from 1, by hand; the first always has the length of the step."""
-    one = adam(lambda x: (x @ x / 2, x), np.ones(1), [[()]], step=0.1)
+    one = adam(lambda x: (x @ x / 2, x), np.ones(1), [[()]], whole=lambda x: x @ x / 2, step=0.1)
     assert_allclose(one.x, 0.9, rtol=1e-7)
     m, v = 0.9 * 0.1 + 0.1 * 0.9, 0.999 * 0.001 + 0.001 * 0.81
-    two = adam(lambda x: (x @ x / 2, x), np.ones(1), [[(), ()]], step=0.1)
+    two = adam(lambda x: (x @ x / 2, x), np.ones(1), [[(), ()]], whole=lambda x: x @ x / 2, step=0.1)
     assert_allclose(two.x, 0.9 - 0.1 * (m / (1 - 0.81)) / np.sqrt(v / (1 - 0.999**2)), rtol=1e-6)
-    assert_allclose(two.history, [(0.5 + 0.405) / 2], rtol=1e-6)
+    assert_allclose(two.history, [two.x @ two.x / 2], rtol=1e-6)
+    assert not one.converged and not two.converged
+
+
+def test_adam_returns_to_the_lowest_point_with_half_the_step():
+    """Beside the jump at 0.5 nothing is lower: the search ends there, below the step it began with."""
+
+    def cliff(x):
+        return (float(x[0]) if x[0] >= 0.5 else 5.0), np.ones(1)
+
+    solution = adam(cliff, np.ones(1), ([()] for _ in range(5000)), step=0.3)
+    assert solution.value == solution.x[0] == min(solution.history)
+    assert 0.5 <= solution.x[0] <= 0.5 + 2 * 0.3 / 64
+    assert solution.reason == "no lower value with ever smaller steps" and not solution.converged
+    rough = adam(cliff, np.ones(1), ([()] for _ in range(30)), step=0.3)
+    assert rough.reason == "30 epochs done" and not rough.converged
 
 
 @pytest.mark.parametrize(

@@ -192,3 +192,16 @@ def test_directions_without_variance_are_left_out_and_singular_scatters_get_a_ri
 def test_wrong_parameters_are_named(params, message):
     with pytest.raises(ValueError, match=message):
         GMML(**params).fit(*make_blobs())
+
+
+def test_the_ridge_of_a_singular_similar_scatter_leaves_the_other_alone():
+    """A feature that is constant within classes: S is singular where D is not."""
+    X, y = make_blobs(n=60, d=4)
+    X = np.column_stack([X, y])
+    with pytest.warns(SingularMatrixWarning):
+        W = GMML().fit(X, y).mahalanobis_
+    S, D = slow_scatters(X, y)
+    S += 1e-4 * np.trace(S) / 5 * np.eye(5)
+    assert np.linalg.norm(W @ S @ W - D) <= 1e-7 * np.linalg.norm(D)
+    D += 1e-4 * np.trace(D) / 5 * np.eye(5)
+    assert np.linalg.norm(W @ S @ W - D) > 1e-5 * np.linalg.norm(D)

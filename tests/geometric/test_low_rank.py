@@ -1,14 +1,17 @@
 """LowRankGMML: a subspace and a geometric mean within it."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.linalg as sla
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
-from isometry.core.spd import geodesic, riemannian_distance
+from isometry.core.spd import definite_pair, geodesic, riemannian_distance
 from isometry.geometric import GMML, LowRankGMML
-from isometry.geometric.low_rank import cost, gradient
+from isometry.geometric.low_rank import cost, gradient, products
 from isometry.moments import mean_pair_scatters
 from isometry.supervision import Labels
 from tests.conftest import make_blobs
@@ -161,3 +164,54 @@ def test_similar_pairs_that_coincide_are_named():
     X, _ = make_blobs(n=20)
     with pytest.raises(ValueError, match="similar pairs must differ"):
         LowRankGMML().fit(np.repeat(X, 2, axis=0), np.repeat(np.arange(20), 2))
+
+
+def smooth_data(n=490, d=256, classes=10, seed=0):
+    """Gaussian classes whose deviations fall as 1/k² along random directions."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    Z = rng.normal(size=(n, d)) + rng.normal(size=(classes, d))[y]
+    return Z / np.arange(1, d + 1) ** 2 @ orthonormal(d, d, seed).T, y
+
+
+@pytest.mark.parametrize("objective", ["geodesic", "trace"])
+def test_products_far_below_rounding_are_still_right(objective):
+    """m from 1 to 1e-20, of scatters with condition 1e10, of which any rotation knows the smallest to six digits."""
+    s, U = 10.0 ** -np.arange(11), orthonormal(11, 11, 0)
+    S, D = np.diag(s), np.diag(s)
+    phi = np.log(s**2) ** 2 / 4 if objective == "geodesic" else 2 * s
+    assert_allclose(cost(U, S, D, objective), phi.sum(), rtol=1e-5)
+    assert_allclose(products(U, S, D)[0], s**2, rtol=1e-4)
+
+
+def test_smooth_spectra_are_fitted_to_a_stationary_point():
+    X, y = smooth_data()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = LowRankGMML(100).fit(X, y)
+    assert model.converged_ and np.isfinite(model.components_).all()
+    Q, S, D = definite_pair(*mean_pair_scatters(X, Labels(y)), reg=1e-6)
+    U, value = Q.T @ model.subspace_, model.history_[-1]
+    a = 1 / np.sqrt(sla.eigvalsh(S)[-1] * sla.eigvalsh(D)[-1])
+    assert_allclose(cost(U, a * S, a * D, "geodesic"), value, rtol=1e-6)
+    G = gradient(U, a * S, a * D, "geodesic")
+    assert np.linalg.norm(G - U @ (U.T @ G)) <= 1e-3 * value
+
+
+def test_a_start_given_as_an_array_is_used():
+    X, y = make_blobs(n=60, d=6)
+    best = LowRankGMML(2).fit(X, y)
+    warm = LowRankGMML(2, init=3.0 * best.components_, tol=1e-4).fit(X, y)
+    assert warm.n_iter_ <= 2 < best.n_iter_
+    assert_allclose(projector(warm.components_), projector(best.components_), atol=1e-4)
+    with pytest.raises(ValueError, match=r"init has shape \(3, 6\); expected .* = \(2, 6\)"):
+        LowRankGMML(2, init=np.eye(6)[:3]).fit(X, y)
+    with pytest.raises(ValueError, match="span fewer than 2 dimensions"):
+        LowRankGMML(2, init=np.ones((2, 6))).fit(X, y)
+
+
+def test_a_search_cut_short_says_so():
+    X, y = make_blobs(n=60, d=6)
+    with pytest.warns(ConvergenceWarning, match="max_iter=3 reached"):
+        model = LowRankGMML(2, init="random", random_state=0, max_iter=3).fit(X, y)
+    assert not model.converged_ and model.n_iter_ == 3

@@ -92,3 +92,18 @@ def test_wrong_parameters_are_named(data):
         PCCA(beta=0).fit(data[0], data[1])
     with pytest.raises(TypeError, match="must be 'auto' or a sampler"):
         PCCA(pairs=500).fit(data[0], data[1])
+
+
+def test_only_sharpness_times_margin_shapes_the_metric(overlapping):
+    """f(√b L; β, b) = b f(L; βb, 1), penalty included; with the same β another margin gives another metric."""
+    X, y = overlapping(sizes=(20, 20), d=3, seed=0)
+    L = np.random.default_rng(0).standard_normal((2, 3)) / 2
+    wide, unit = (problem(X, Labels(y), beta=b, margin=m, reg=0.1) for b, m in ((1.5, 4.0), (6.0, 1.0)))
+    assert_allclose(wide(2 * L)[0], 4 * unit(L)[0], rtol=1e-12)
+    options = {"reg": 0.01, "tol": 1e-9, "max_iter": 2000}
+    A, B, C = (
+        PCCA(3, beta=beta, margin=margin, **options).fit(X, y).mahalanobis_
+        for beta, margin in ((1.5, 4.0), (6.0, 1.0), (1.5, 1.0))
+    )
+    assert_allclose(A, 4 * B, atol=1e-4 * np.abs(A).max())
+    assert np.abs(A / np.linalg.norm(A) - C / np.linalg.norm(C)).max() > 1e-2
