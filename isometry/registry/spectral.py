@@ -408,7 +408,8 @@ ROWS: tuple[Method, ...] = (
             "The survey cites the paper for its miners and leaves this scheme out. As in the authors' code, I is added to M "
             "so that no direction collapses. Ours: each step is scaled so that the total variance stays, and radii are in "
             "units of the root of the total variance. With theirs, the mean deviation of a feature, fewer than one of the "
-            "44 balls of ten rounds holds a point, on average, in standardised data of eight to fifty features."
+            "44 balls of ten rounds holds a point, on average, in standardised data of eight to fifty features. A ball that "
+            "is empty all the same is moved to the sample nearest to its centre."
         ),
         target="isometry.spectral.hierarchical_lmnn:HierarchicalLMNN",
         test_params={"n_rounds": 8},

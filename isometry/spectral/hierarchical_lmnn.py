@@ -48,7 +48,7 @@ class HierarchicalLMNN(LinearMetric):
 
     Notes
     -----
-    The survey only names the scheme. I is added because M alone would flatten what the next balls need. After each step
+    The survey leaves the scheme out. I is added because M alone would flatten what the next balls need. After each step
     the map is scaled so that the points keep their total variance, the unit of the margin. Radii are 0.1, 0.4, 0.7, …
     of the root of the total variance; of the mean deviation of a feature, balls would be empty in ten dimensions. A
     ball that is empty all the same, as most are where features have long tails, is moved to the sample nearest to its
@@ -56,8 +56,9 @@ class HierarchicalLMNN(LinearMetric):
 
     References
     ----------
-    P. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
-    nearest neighbor classification using triplet mining and stratified sampling", 2020.
+    P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
+    nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
+    Imaging Systems 6(1), 2020.
     """
 
     _sees = (Labels,)
