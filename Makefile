@@ -6,16 +6,23 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 JOBS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-all lint bench bench-quick accuracy docs clean
+# tests of numbers, run under a second kernel of OpenBLAS too: Prescott runs on every x86, others ignore the variable
+NUMERICAL := tests/core tests/spectral tests/geometric tests/kernel tests/probabilistic tests/eval \
+	tests/test_bridges.py tests/test_gradients.py
+AVX2 := $(shell grep -qsw avx2 /proc/cpuinfo && echo yes)
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+
+.PHONY: help demo test test-all test-matrix lint bench bench-quick accuracy docs clean
 
 help:
-	@echo "make demo      compare metrics on an embedded data set and write a report"
-	@echo "make test      lint, types and tests"
-	@echo "make test-all  the slow exams too"
-	@echo "make lint      ruff and mypy"
-	@echo "make bench     side by side with other libraries, in environments of their own"
-	@echo "make accuracy  every classical method on real data sets"
-	@echo "make docs      method table, errata and guide in docs/"
+	@echo "make demo         compare metrics on an embedded data set and write a report"
+	@echo "make test         lint, types and tests; those of numbers under a second BLAS kernel too"
+	@echo "make test-all     the slow exams too, and everything under the kernels Haswell and Prescott"
+	@echo "make test-matrix  oldest and newest dependencies under every Python of PYTHONS that is there"
+	@echo "make lint         ruff and mypy"
+	@echo "make bench        side by side with other libraries, in environments of their own"
+	@echo "make accuracy     every classical method on real data sets"
+	@echo "make docs         method table, errata and guide in docs/"
 
 # torch comes first and alone: its pinned version has a build without CUDA
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -36,9 +43,19 @@ lint: $(VENV)/.ready
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS)
+	OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -n $(JOBS) $(NUMERICAL)
 
 test-all: lint
 	$(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow"
+	OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n $(JOBS)
+ifeq ($(AVX2),yes)
+	OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 $(BIN)/python -m pytest -n $(JOBS)
+else
+	@echo "not run under the kernel Haswell: it needs a CPU with AVX2"
+endif
+
+test-matrix: $(VENV)/.ready
+	$(BIN)/python -m tests.matrix --jobs $(JOBS) $(PYTHONS)
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.run
@@ -53,4 +70,4 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m docs.build
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis isometry-report build dist
+	rm -rf $(VENV) .venv-matrix .pytest_cache .mypy_cache .ruff_cache .hypothesis isometry-report build dist

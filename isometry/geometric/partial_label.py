@@ -13,7 +13,7 @@ from isometry.base import LinearMetric
 from isometry.core.distance import row_blocks
 from isometry.core.edges import DenseEdges
 from isometry.core.graph import nearest_allowed
-from isometry.core.linalg import ridge
+from isometry.core.linalg import definite
 from isometry.core.nnls import nonnegative_minimum
 from isometry.core.scatter import scatter
 from isometry.core.spd import inverse_geodesic_factor
@@ -37,7 +37,7 @@ class PartialLabelGMML(LinearMetric):
     weight_reg : λ₁ > 0, evens out the weights w
     reconstruction : λ ≥ 0, weight of the residuals r
     t : in [0, 1], place on the geodesic
-    reg : relative ridge on both scatters
+    reg : relative ridge on both scatters; one that is singular without it gets a small one, with a warning
 
     Notes
     -----
@@ -74,7 +74,7 @@ class PartialLabelGMML(LinearMetric):
         A, R = self._rebuild(X, Y, hits)
         S = (scatter(X, A) + self.reconstruction * R.T @ R) / anchors
         D = self._unlike(X, Y, np.where(np.isfinite(dist), dist, -1).max(axis=1))
-        self._set_components(inverse_geodesic_factor(ridge(S, self.reg), ridge(D, self.reg), self.t), dtype)
+        self._set_components(inverse_geodesic_factor(definite(S, self.reg), definite(D, self.reg), self.t), dtype)
 
     def vote_predict(self, X: Any, X_train: Any, candidates: Any) -> np.ndarray:
         """(m,) column of ``candidates`` (n, q), the sets of the training rows, that most of the neighbours speak for.

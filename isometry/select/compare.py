@@ -165,7 +165,8 @@ class _Outcome:
 def _run(study, candidates, grids, plan: Plan, n_jobs, verbose) -> tuple[dict[tuple[int, int], _Outcome], bool]:
     """Outcomes by (candidate, split), and whether Ctrl-C cut the run short.
 
-    All candidates do the first fold, then the second: what has finished when it is cut short covers all of them.
+    All candidates do the first fold, then the second: what has finished when it is cut short covers all of them. Fits
+    are handed out one by one: in a batch, what has finished would wait for what has not.
     """
     tasks = [(c, s) for s in range(len(plan.splits)) for c in range(len(candidates))]
     calls = (
@@ -174,7 +175,7 @@ def _run(study, candidates, grids, plan: Plan, n_jobs, verbose) -> tuple[dict[tu
     outcomes: dict[tuple[int, int], _Outcome] = {}
     with tqdm(total=len(tasks), desc="compare", unit="fit", disable=not verbose) as bar:
         try:
-            for key, outcome in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(calls):
+            for key, outcome in Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")(calls):
                 outcomes[key] = outcome
                 bar.update()
         except KeyboardInterrupt:

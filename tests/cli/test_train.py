@@ -25,7 +25,20 @@ from isometry.deep.batches import hold_out
 from isometry.eval import retrieval
 from isometry.io import load, read_table
 
-COMMAND = [sys.executable, "-c", "import torch; torch.set_num_threads(1); from isometry.cli import main; main()"]
+COMMAND = "import torch; torch.set_num_threads(1); from isometry.cli import main; main()"
+WAITING = """
+import sys, torch
+from isometry.cli import main, train
+
+def print_and_wait(trainer, print_epoch=train._print_epoch):
+    print_epoch(trainer)
+    if trainer.run.epoch == EPOCH:
+        sys.stdin.readline()
+
+train._print_epoch = print_and_wait
+torch.set_num_threads(1)
+main()
+"""
 SMALL = ("--validation", 0.5, "--batch", "2x4", "--embedding", 3, "--epochs", 2, "--seed", 1, "--loss", "NCALoss")
 LONG = ("--validation", 0.5, "--batch", "2x4", "--embedding", 3, "--epochs", 30, "--augment", "--loss", "ProxyNCA")
 
@@ -54,9 +67,19 @@ def run(*args, code=0):
     return done.stdout if code == 0 else done.stderr
 
 
-def start(*args, **options):
-    command = [*COMMAND, "train", *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+def start(*args, code=COMMAND, **options):
+    command = [sys.executable, "-c", code, "train", *map(str, args)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, text=True, **pipes, **options)
+
+
+def start_until(epoch, *args):
+    """A process that has said that this epoch is over, and waits for a word from us before it goes on."""
+    process = start(*args, code=WAITING.replace("EPOCH", str(epoch)))
+    for line in process.stdout:
+        if line.startswith(f"epoch {epoch} "):
+            return process
+    raise AssertionError(process.communicate()[1])
 
 
 def contents(path):
@@ -215,15 +238,9 @@ def uninterrupted(folder, tmp_path_factory):
 def interrupted(folder, tmp_path_factory):
     """The folder of a run that Ctrl-C has stopped on its way, and its stderr."""
     out = tmp_path_factory.mktemp("stopped") / "run"
-    process = start(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
-    try:
-        for line in process.stdout:
-            if line.startswith("epoch 5 "):
-                break
-        process.send_signal(signal.SIGINT)
-        error = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()
+    process = start_until(5, folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    process.send_signal(signal.SIGINT)
+    error = process.communicate("\n")[1]
     assert process.returncode == 130, error
     return out, error
 
@@ -242,12 +259,9 @@ def test_ctrl_c_keeps_all_and_the_same_command_goes_on(folder, interrupted, unin
 
 def test_sigkill_and_resume_end_with_the_same_weights(folder, uninterrupted, tmp_path):
     out = tmp_path / "run"
-    process = start(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
-    for line in process.stdout:
-        if line.startswith("epoch 3 "):
-            break
+    process = start_until(3, folder / "t.csv", "-y", "kind", "-o", out, *LONG)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate()
     assert process.returncode == -signal.SIGKILL
     run(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
     assert same(weights(out), weights(uninterrupted))
@@ -264,7 +278,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(folder, interrupted, uninte
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
     process = start(folder / "t.csv", "-y", "kind", "-o", out, *LONG, preexec_fn=limit)
-    error = process.communicate(timeout=60)[1]
+    error = process.communicate()[1]
     assert process.returncode == 1 and "File too large" in error and "Traceback" not in error, error
     assert contents(out / "checkpoints") == before
     run(folder / "t.csv", "-y", "kind", "-o", out, *LONG)

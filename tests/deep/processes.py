@@ -31,7 +31,7 @@ def results_of_two(module, folder, launcher="by hand"):
     processes = start_two(launcher, script)
     try:
         for process in processes:
-            _, said = process.communicate(timeout=120)
+            _, said = process.communicate()
             assert process.returncode == 0, said
     finally:
         for process in processes:

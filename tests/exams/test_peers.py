@@ -30,7 +30,7 @@ def test_lmnn_objective_is_no_worse_than_metric_learns(load, tmp_path):
     X, y = load(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     np.savez(tmp_path / "data.npz", X=X, y=y)
-    run("metric-learn", METRIC_LEARN, str(tmp_path / "data.npz"), str(tmp_path / "L.npy"), timeout=900)
+    run("metric-learn", METRIC_LEARN, str(tmp_path / "data.npz"), str(tmp_path / "L.npy"))
     theirs = np.load(tmp_path / "L.npy")
     objective = Impostors(X, y, target_neighbors(X, y, 3), 1.0, None)
     ours = LMNN().fit(X, y)

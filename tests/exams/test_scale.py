@@ -1,4 +1,4 @@
-"""Exams of size: a million rows in seconds, twenty thousand in bounded memory. Run by `make test-all`."""
+"""Exams of size: a million rows, and twenty thousand of all pairs, in bounded memory. Run by `make test-all`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ import pytest
 pytestmark = pytest.mark.slow
 
 MILLION = """
-import json, time, warnings
+import json, resource, sys, warnings
 import numpy as np
-from isometry import DCA, GMML, RCA, FisherML
+import isometry
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
-X = rng.standard_normal((1_000_000, 128), dtype=np.float32)
-y = rng.integers(0, 100, len(X))
+y = rng.integers(0, 100, 1_000_000)
+X = rng.standard_normal((len(y), 128), dtype=np.float32)
 X[:, :8] += (y % 10)[:, None]
-GMML().fit(X[:10_000], y[:10_000])
-def seconds(f):
-    start = time.perf_counter(); f(); return time.perf_counter() - start
-product = min(seconds(lambda: X.T @ X) for _ in range(3))
-out = {"product": product}
-for learner in (GMML(), RCA(), DCA(), FisherML()):
-    out[type(learner).__name__] = min(seconds(lambda: learner.fit(X, y)) for _ in range(2))
-print(json.dumps(out))
+learner = getattr(isometry, sys.argv[1])()
+learner.fit(X[:10_000], y[:10_000])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+learner.fit(X, y)
+print(json.dumps((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024))
 """
 
 MEMORY = """
@@ -47,16 +44,17 @@ print(json.dumps((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) /
 
 
 def run(code, *arguments):
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=1500)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
 
-def test_a_million_rows_cost_three_products_and_two_seconds():
-    seconds = run(MILLION)
-    print(seconds)
-    for name in ("GMML", "RCA", "DCA", "FisherML"):
-        assert seconds[name] < 3 * seconds["product"] + 2, seconds
+@pytest.mark.parametrize("name", ["GMML", "RCA", "DCA", "FisherML"])
+def test_a_million_rows_need_no_copy_of_them(name):
+    """Peak memory above X, which has 488 MiB in single precision. How long it takes is a matter of `make bench`."""
+    mib = run(MILLION, name)
+    print(name, mib)
+    assert mib < 122  # a quarter
 
 
 @pytest.mark.parametrize("name", ["NCA", "LMNN", "MCML"])

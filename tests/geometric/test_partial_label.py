@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import nnls
 
+from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.nnls import nonnegative_minimum
 from isometry.core.spd import geodesic
 from isometry.geometric import GMML, PartialLabelGMML
@@ -75,13 +76,26 @@ def test_M27_equals_the_loops(rare):
         Y = np.zeros((len(X), 5), dtype=bool)
         Y[:, :3] = candidates(y)
         Y[[3, 20, 30]] = np.eye(5, dtype=bool)[[3, 4, 4]]
-    S, D = slow_scatters(X, Y, 5, 0.2, 0.3)
+    reg = 1e-3
+    S, D = (C + reg * np.trace(C) / 4 * np.eye(4) for C in slow_scatters(X, Y, 5, 0.2, 0.3))
     W = (
-        PartialLabelGMML(n_neighbors=5, weight_reg=0.2, reconstruction=0.3, t=0.4, reg=0)
+        PartialLabelGMML(n_neighbors=5, weight_reg=0.2, reconstruction=0.3, t=0.4, reg=reg)
         .fit(X, Candidates(Y))
         .mahalanobis_
     )
-    assert_allclose(W, geodesic(np.linalg.inv(S), D, 0.4), rtol=1e-6, atol=1e-8)
+    # with condition numbers of 1/reg at most, rounding of S and D moves W by less than 1e-16 / reg²
+    assert_allclose(W, geodesic(np.linalg.inv(S), D, 0.4), rtol=0, atol=1e-9 * np.abs(W).max())
+
+
+def test_M27_a_singular_scatter_gets_a_ridge_and_not_a_power_of_rounding_errors():
+    """The unlike pairs span three of four dimensions: the fourth eigenvalue of D is 1e-17, its power 0.4 is 1e-7."""
+    X, y = make_blobs()
+    Y = candidates(y)
+    D = slow_scatters(X, Y, 5, 0.2, 0.3)[1]
+    assert np.linalg.matrix_rank(D, hermitian=True) < 4
+    with pytest.warns(SingularMatrixWarning, match=r"a relative ridge of 0\.0001 was added"):
+        bare = PartialLabelGMML(n_neighbors=5, t=1, reg=0).fit(X, Candidates(Y)).mahalanobis_
+    assert_allclose(bare, D + 1e-4 * np.trace(D) / 4 * np.eye(4), rtol=0, atol=1e-12 * np.trace(D))
 
 
 def test_M27b_certain_labels_are_gmml_on_the_neighbour_pairs():

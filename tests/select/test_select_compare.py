@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -397,20 +397,26 @@ def test_a_progress_bar_is_shown_on_request_only(capsys):
 
 
 INTERRUPTED = """
-import sys, time
+import sys, threading
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_iris
+from tqdm import tqdm
 from isometry.select import compare
+
+class Bar(tqdm):
+    def update(self, n=1):
+        print("finished", flush=True)
 
 class Stuck(TransformerMixin, BaseEstimator):
     def fit(self, X, y=None):
         print("stuck", flush=True)
-        time.sleep(60)
+        threading.Event().wait()
     def transform(self, X):
         return X
 
+sys.modules["isometry.select.compare"].tqdm = Bar
 found = compare(*load_iris(return_X_y=True), [Stuck()], n_jobs=int(sys.argv[1]))
-print(found.interrupted, [(r.name, r.n_fits, r.n_planned) for r in found.results])
+print(found.interrupted, {name: (found[name].n_fits, found[name].n_planned) for name in sys.argv[2:]})
 print(found.verdict)
 print(type(found.best_estimator).__name__)
 """
@@ -418,27 +424,29 @@ print(type(found.best_estimator).__name__)
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_ctrl_c_keeps_what_has_finished(n_jobs):
-    """A real process and a real SIGINT, sent to the whole process group as a terminal does."""
+    """A real process and a real SIGINT, sent to the whole process group as a terminal does.
+
+    It is sent when nothing can happen any more: each worker is stuck in a fit, and all fits before it are in.
+    """
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(n_jobs)],
+        [sys.executable, "-c", INTERRUPTED, str(n_jobs), "Euclidean", "Covariance", "Stuck"],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
         env=environment,
         start_new_session=True,
     )
     try:
-        assert process.stdout.readline() == "stuck\n"
-        time.sleep(0.5)  # with two workers the other one is still handing over what it has
+        said = [process.stdout.readline() for _ in range(3 * n_jobs)]
+        assert sorted(said) == ["finished\n"] * 2 * n_jobs + ["stuck\n"] * n_jobs
         os.killpg(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
+        state, verdict, best = process.communicate()[0].splitlines()
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0
-    state, verdict, best = [line for line in out.splitlines() if line != "stuck"]
-    assert state.startswith("True [('Euclidean', ") and "('Stuck', 0, 5)" in state
-    assert verdict.startswith("Interrupted after ") and "of 15 fits" in verdict
+    assert state == f"True {{'Euclidean': ({n_jobs}, 5), 'Covariance': ({n_jobs}, 5), 'Stuck': (0, 5)}}"
+    assert verdict.startswith(f"Interrupted after {2 * n_jobs} of 15 fits")
     assert best == "Pipeline"
 
 
