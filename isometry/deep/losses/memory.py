@@ -29,8 +29,9 @@ class CrossBatchMemory(LossModule):
     weight : float
         η.
     warmup_steps : int, optional
-        Training steps before the memory is used and filled. By default a tenth of ``planned_steps``, at most 1000; none
-        if that is not given either.
+        Batches before the memory is used and filled. By default a tenth of all batches of the run, at most 1000.
+    planned_steps : int, optional
+        How many batches that are. A `Trainer` says so itself; if nobody does, there is no warm-up.
 
     References
     ----------
@@ -41,6 +42,7 @@ class CrossBatchMemory(LossModule):
     labels: Tensor
     written: Tensor  # embeddings appended so far
     steps: Tensor
+    warmup: Tensor  # −1 as long as it is not known; with the state, so that a longer run does not begin it anew
 
     def __init__(
         self,
@@ -56,11 +58,23 @@ class CrossBatchMemory(LossModule):
             raise ValueError(f"memory_size must be at least 1, got {memory_size}")
         self.loss = ThresholdContrastive() if loss is None else loss
         self.weight, self.memory_size = weight, memory_size
-        self.warmup_steps = min(1000, (planned_steps or 0) // 10) if warmup_steps is None else warmup_steps
         self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
         self.register_buffer("labels", torch.zeros(memory_size, dtype=torch.long))
         self.register_buffer("written", torch.zeros((), dtype=torch.long))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("warmup", torch.tensor(-1 if warmup_steps is None else warmup_steps))
+        if planned_steps is not None:
+            self.plan_steps(planned_steps)
+
+    @property
+    def warmup_steps(self) -> int:
+        """Batches of the warm-up."""
+        return max(int(self.warmup), 0)
+
+    def plan_steps(self, steps: int) -> None:
+        """Take a share of so many batches for the warm-up, unless it has been given or taken before."""
+        if self.warmup < 0:
+            self.warmup.fill_(min(1000, steps // 10))
 
     def __len__(self) -> int:
         """How many embeddings the queue holds."""
