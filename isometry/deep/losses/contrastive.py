@@ -127,6 +127,8 @@ class ThresholdContrastive(Loss):
     X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
     """
 
+    sums = True  # over the references: twice as many give twice the loss
+
     def __init__(self, threshold: float = 0.5, hinge: bool = False, *, miner: Miner | None = None):
         super().__init__("cosine", miner)
         self.threshold, self.hinge = threshold, hinge

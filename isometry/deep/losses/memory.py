@@ -26,8 +26,12 @@ class CrossBatchMemory(LossModule):
         L; by default ``ThresholdContrastive()``.
     embedding_size, memory_size : int
         Dimension and number of the embeddings kept.
-    weight : float
-        η.
+    weight : float, optional
+        η. By default 1, and B / |M| for a loss that sums over the references, as the default loss does: the memory then
+        counts as much as the batch and not |M| / B times as much, which lets the many dissimilar pairs of the memory
+        decide alone. Measured on unseen classes of omniglot (161 classes to learn from, batches of 8 × 8, small
+        convolutional network): MAP@R 0.36 without memory, 0.36 with it;
+        0.25 with η = 1, and 0.21 with η = 1 and no warm-up.
     warmup_steps : int, optional
         Batches before the memory is used and filled. By default a tenth of all batches of the run, at most 1000.
     planned_steps : int, optional
@@ -49,7 +53,7 @@ class CrossBatchMemory(LossModule):
         loss: Loss | None,
         embedding_size: int,
         memory_size: int = 8192,
-        weight: float = 1.0,
+        weight: float | None = None,
         warmup_steps: int | None = None,
         planned_steps: int | None = None,
     ):
@@ -95,7 +99,8 @@ class CrossBatchMemory(LossModule):
         if not filled:
             return value
         past = self.memory[:filled].clone()  # a later step writes into the queue, perhaps before this one's backward
-        return value + self.weight * self.loss(z, y, past, self.labels[:filled], self_index)
+        weight = (len(z) / filled if getattr(self.loss, "sums", False) else 1.0) if self.weight is None else self.weight
+        return value + weight * self.loss(z, y, past, self.labels[:filled], self_index)
 
     @torch.no_grad()
     def enqueue(self, z: Tensor, y: Tensor) -> Tensor:
