@@ -225,6 +225,7 @@ def _report(
         scene = score_held_out(learner, (X[kept], y[kept]), (X[held], y[held]), shape, settings["seed"])
         folder.write_scores([s.as_dict() for s in scene.scores])
         console.print(score_table(scene.scores))
+        console.print(f"intervals are over the held-out {scene.unit}", style="dim")
         console.print(f"\n[bold]{plain(scene.verdict)}[/]")
     history: Any = learner.history_
     report = TrainingReport(table.name, settings, history, learner.stop_reason_, learner.converged_, scene)

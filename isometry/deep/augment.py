@@ -1,6 +1,7 @@
 """Augmentation of a batch at once: every sample gets random numbers of its own, none a Python loop.
 
-All transforms draw from torch's global generator, which checkpoints keep: a resumed run sees the same images.
+All transforms draw from torch's global generator, which checkpoints keep: a resumed run sees the same images. Of
+several processes each has its own stream, so that their samples are varied independently.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from isometry.core.files import taking_place
 
-FORMAT = "isometry checkpoint 1"
+FORMAT = "isometry checkpoint 2"
 
 
 class CheckpointError(ValueError):
@@ -177,12 +177,22 @@ def isolated_rng(seed: int) -> Iterator[None]:
     """A block whose global generators start from ``seed``; outside of it they are as if it had not run."""
     before = rng_state()
     try:
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-        torch.manual_seed(seed)
+        seed_rng(seed)
         yield
     finally:
         set_rng_state(before)
+
+
+def seed_rng(seed: int) -> None:
+    """Let the global generators start from ``seed``."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    torch.manual_seed(seed)
+
+
+def seed_of_process(seed: int, rank: int) -> int:
+    """The seed itself for the first process; hashed with the rank for others, as seed + rank is another run's seed."""
+    return int(np.random.SeedSequence([seed % 2**64, rank]).generate_state(1)[0]) if rank else seed
 
 
 # -- interruption ------------------------------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import send_to_device
+from accelerate.utils import gather_object, send_to_device
 from torch import nn
 from torch.utils.data import DataLoader
 
 from isometry.deep.batches import plan_of
-from isometry.deep.checkpoint import load_weights, rng_state, set_rng_state
+from isometry.deep.checkpoint import load_weights, rng_state, seed_of_process, seed_rng, set_rng_state
 from isometry.deep.objective import Objective, Step
 
 OPTIMIZERS: dict[str, Callable[[list[dict]], torch.optim.Optimizer]] = {
@@ -34,7 +34,11 @@ def make_accelerator(precision: str, device: str | None) -> Accelerator:
 
 
 class Engine:
-    """Turns batches into gradients and gradients into updates, and says where it stands."""
+    """Turns batches into gradients and gradients into updates, and says where it stands.
+
+    Each process has random numbers of its own: the samples of one must not get the dropout and the augmentation of
+    those of another. The first has those of a run without others.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,8 @@ class Engine:
         self.lrs = [group["lr"] for group in groups]
         made = OPTIMIZERS[optimizer](groups) if isinstance(optimizer, str) else optimizer(groups)
         self.step, self.optimizer = accelerator.prepare(self.module, made)
+        if self.rank:
+            seed_rng(seed_of_process(random_state, self.rank))
 
     def groups(self, epoch: int, start: int, size: int) -> Iterator[list[Any]]:
         """The batches of an epoch from batch ``start`` on, some at a time."""
@@ -62,7 +68,7 @@ class Engine:
         if self.plan is not None:
             self.plan.set_epoch(epoch)
         if self.loader.generator is not None:
-            self.loader.generator.manual_seed(self.random_state + epoch)
+            self.loader.generator.manual_seed(seed_of_process(self.random_state + epoch, self.rank))
         before = rng_state()
         batches = iter(self.loader)
         if start:
@@ -100,6 +106,11 @@ class Engine:
         return good
 
     @property
+    def rank(self) -> int:
+        """The number of this process."""
+        return self.accelerator.process_index
+
+    @property
     def is_main(self) -> bool:
         """Whether this process is the one that writes."""
         return self.accelerator.is_main_process
@@ -119,19 +130,22 @@ class Engine:
         there = torch.tensor(value, dtype=torch.float64, device=self.accelerator.device)
         return float(self.accelerator.reduce(there, "mean"))
 
+    def of_all(self, value: Any) -> list[Any]:
+        """The value of every process, in the order of their ranks."""
+        return gather_object([value])
+
     def weights(self) -> dict[str, torch.Tensor]:
         """A copy of the weights of model and objective, on the CPU."""
         return {k: v.detach().cpu().clone() for k, v in self.module.state_dict().items()}
 
     def state(self, batches_done: int) -> dict[str, Any]:
-        """All that the next step depends on."""
+        """All that the next step depends on and that is the same in all processes."""
         scaler = self.accelerator.scaler
         return {
             "weights": self.weights(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": None if scaler is None else scaler.state_dict(),
             "sampler": None if self.plan is None else self.plan.state_dict(batches_done * self.items_per_batch),
-            "rng": rng_state(),
         }
 
     def load_state(self, state: dict[str, Any], path: Any) -> None:
@@ -142,4 +156,3 @@ class Engine:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         if self.plan is not None:
             self.plan.load_state_dict(state["sampler"])
-        set_rng_state(state["rng"])

@@ -7,6 +7,10 @@ the loss's own come out as those of one process that holds the whole batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -51,6 +55,24 @@ def gather(*tensors: Tensor) -> tuple[Tensor, ...]:
     dist.all_gather(counts, n)
     sizes = [int(c) for c in counts]
     return tuple(_Gather.apply(x, sizes) for x in tensors)
+
+
+@contextmanager
+def first_stream(device: torch.device) -> Iterator[None]:
+    """A block in which all processes of a group draw from torch's generator what the first of them draws.
+
+    The first goes on from there, the others from where they were. All processes must enter the block.
+    """
+    generator: Any = torch if device.type == "cpu" else torch.get_device_module(device)
+    own = generator.get_rng_state()
+    shared = own.to(device, copy=True)
+    dist.broadcast(shared, 0)
+    try:
+        generator.set_rng_state(shared.cpu())
+        yield
+    finally:
+        if dist.get_rank():
+            generator.set_rng_state(own)
 
 
 class Gathered(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from isometry.deep.batches import Probe, as_dataset, training_data
-from isometry.deep.checkpoint import Checkpoints, CtrlC, isolated_rng
+from isometry.deep.checkpoint import Checkpoints, CtrlC, isolated_rng, rng_state, set_rng_state
 from isometry.deep.engine import OPTIMIZERS, Engine, make_accelerator
 from isometry.deep.functional import unit
 from isometry.deep.objective import LossObjective, Objective, as_objective, effective_rank, on_sphere
@@ -36,15 +36,17 @@ class Trainer:
         trainer.fit(images, labels, validation=0.2, resume=True)
         z = trainer.embed(other_images)
 
-    Under ``torchrun`` the batch is cut for the processes, and the result is that of one process. ``history`` has one
-    column a quantity and one entry an epoch: ``pandas.DataFrame(trainer.history).plot(subplots=True)`` draws it.
-    ``stop_reason`` says why training ended.
+    Under ``torchrun`` the batch is cut for the processes, and the result is that of one process; only augmentation,
+    dropout and miners without a seed draw other numbers, as each process has a random stream of its own. ``history``
+    has one column a quantity and one entry an epoch: ``pandas.DataFrame(trainer.history).plot(subplots=True)`` draws
+    it. ``stop_reason`` says why training ended.
 
     Parameters
     ----------
     model : samples to embeddings (B, p); trained in place
     objective : a loss, or ``(model, batch) → scalar``; a foreign module ``(z, y) → scalar`` goes in ``LossObjective``.
-        Parameters of a loss, such as proxies, are trained with the model
+        Parameters of a loss, such as proxies, are trained with the model; a part with a method ``plan_steps`` is told
+        how many batches there will be
     lr, weight_decay : of the model; a loss sets the learning rate of its own parameters and has no weight decay
     optimizer : "adamw", "sgd", or ``groups → Optimizer``
     schedule : "cosine", "linear", "constant", or factor of the learning rate by the share of the steps done
@@ -196,19 +198,30 @@ class Trainer:
         """Start anew, or where the checkpoint says; gives the best weights so far."""
         settings = {"random_state": self.random_state, "batches_per_epoch": len(engine.loader)}
         files, self.run = Checkpoints(self.folder, settings), Run()
+        for part in engine.module.modules():
+            plan = getattr(part, "plan_steps", None)  # of what begins after a share of the run
+            if callable(plan):
+                plan(self.max_epochs * len(engine.loader))
         state = files.load(resume)
         if state is None:
             return files, None
         engine.load_state(state["engine"], files.path("last"))
         self.run = Run(**state["run"])
+        if engine.rank < len(state["processes"]):  # else a run of fewer processes is continued
+            own = state["processes"][engine.rank]
+            set_rng_state(own["rng"])
+            self.run.sums = own["sums"]
         if self.run.stop_reason == DONE and self.run.epoch < self.max_epochs:
             self.run.stop_reason = None
         return files, state["best"]
 
     def _save(self, files: Checkpoints, engine: Engine, best: dict[str, Tensor] | None) -> None:
         run = self.run
+        if files.folder is None:
+            return
+        processes = engine.of_all({"rng": rng_state(), "sums": run.sums})
         if engine.is_main:
-            state = {"run": asdict(run), "engine": engine.state(run.batch)}
+            state = {"run": asdict(run), "engine": engine.state(run.batch), "processes": processes}
             files.save(state, best, best_is_new=run.best_epoch == run.epoch and not run.batch)
         engine.wait()
 

@@ -81,9 +81,9 @@ def _verdict(report: TrainingReport) -> str:
 
 
 def _scores_section(scene: HeldOutScene) -> str:
-    who = "classes that training never saw" if scene.new_classes else "samples that training never saw"
+    who = "samples of classes that training never saw" if scene.new_classes else "samples that training never saw"
     intro = (
-        f"How well samples of {who} find others of their class among themselves, with 95 % intervals over the samples. "
+        f"How well {who} find others of their class among themselves, with 95 % intervals over the {scene.unit}. "
         "The classical metrics learned from the same training part as the network."
     )
     return page.section(
@@ -260,14 +260,25 @@ def _method_section(report: TrainingReport) -> str:
         what = "classes" if scene.new_classes else "samples"
         items += [
             f"{s['validation']:.0%} of the {what} were held out. They look for neighbours among themselves. {chosen}",
-            "Intervals are over the held-out samples: they speak of new samples of these classes, not of other classes "
-            "or another training run.",
+            _unit_of_chance(scene),
             "MAP@R is the mean average precision of the R nearest, where R is the number of samples of the same class; "
             "Recall@1 is the share whose nearest neighbour is of the same class.",
         ]
     shown = ", ".join(f"{k} {_shown(v)}" for k, v in s.items() if v is not None)
     items += [f"Settings: {shown}.", page.made_with({"random_state": s.get("seed")})]
     return page.section("How it was measured", f"<ul>{''.join(f'<li>{escape(i)}</li>' for i in items)}</ul>")
+
+
+def _unit_of_chance(scene: HeldOutScene) -> str:
+    if scene.new_classes:
+        return (
+            f"Intervals are over the {len(np.unique(scene.y))} held-out classes, each as a whole: they speak of other "
+            "classes drawn as these were, not of another training run."
+        )
+    return (
+        "Intervals are over the held-out samples: they speak of new samples of these classes, not of other classes or "
+        "another training run."
+    )
 
 
 def _shown(value: Any) -> str:

@@ -24,10 +24,10 @@ def start_two(launcher, script):
     return [subprocess.Popen(command, env=env | place, stderr=subprocess.PIPE, text=True) for place in places]
 
 
-def results_of_two(module, folder, launcher="by hand"):
+def results_of_two(module, folder, launcher="by hand", main="distributed_main"):
     """Both processes call ``distributed_main(folder)`` of a test module, which saves rank0.pt and rank1.pt: these."""
     script = folder / "main.py"
-    script.write_text(f"from {module} import distributed_main\ndistributed_main({str(folder)!r})\n")
+    script.write_text(f"from {module} import {main}\n{main}({str(folder)!r})\n")
     processes = start_two(launcher, script)
     try:
         for process in processes:

@@ -15,10 +15,14 @@ from isometry.deep import (
     Gathered,
     Loss,
     NCALoss,
+    ProxyNCA,
+    ProxyNCAPlusPlus,
     RandomTriplets,
+    SoftTriple,
     Triplet,
     WeightedSum,
 )
+from isometry.deep.losses.proxy import TURN
 from isometry.registry import all_methods
 from tests.deep.batches import PLAIN, batch, gradient
 
@@ -354,6 +358,20 @@ def test_parameters_of_a_loss_reach_the_optimiser_and_move(key):
         loss(z, y).backward()
         optimizer.step()
         assert all(not torch.equal(p, b) for p, b in zip(params, before))
+
+
+@pytest.mark.parametrize("p", [16, 64, 512])
+@pytest.mark.parametrize("kind", [ProxyNCA, ProxyNCAPlusPlus, SoftTriple])
+def test_a_step_turns_a_proxy_by_the_same_angle_in_all_dimensions(kind, p):
+    """Adam's first step is the learning rate in each coordinate that has a gradient."""
+    torch.manual_seed(0)
+    loss = kind(5, p)
+    start = loss.references.detach().clone()
+    z, y = torch.randn(10, p), torch.arange(10) % 5
+    loss(z, y).backward()
+    torch.optim.AdamW(loss.param_groups(1e-3)).step()
+    moved = (loss.references.detach() - start).norm(dim=-1)
+    assert moved.max() <= TURN * (1 + 1e-3) and moved.max() > TURN / 2
 
 
 def test_losses_add_up():

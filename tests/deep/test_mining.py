@@ -457,6 +457,22 @@ def test_D39d_memory_carries_no_gradient():
     assert sum(two).isfinite()
 
 
+def test_D39_the_memory_of_a_summing_loss_counts_as_much_as_the_batch():
+    """Four copies of a batch: as many terms for each pair, one more than in the batch for a sample and its copies."""
+    (z, y), loss = batch(0), ThresholdContrastive(threshold=0.3)
+    refs, ref_y, own = z.repeat(4, 1), y.repeat(4), torch.arange(36, 48)
+    against = loss(z, y, refs, ref_y, own)
+    assert against > 3 * loss(z, y)  # a sum over references
+    for weight, share in ((None, 12 / 48), (1.0, 1.0), (0.5, 0.5)):
+        memory = CrossBatchMemory(loss, 4, memory_size=48, weight=weight).double()
+        value = [memory(z, y) for _ in range(4)][-1]
+        close(value, (loss(z, y) + share * against).item(), 1e-12)
+    mean = Contrastive(margin=3.0)
+    memory = CrossBatchMemory(mean, 4, memory_size=48).double()
+    value = [memory(z, y) for _ in range(4)][-1]
+    close(value, (mean(z, y) + mean(z, y, refs, ref_y, own)).item(), 1e-12)  # a mean is taken as it is
+
+
 def test_D39_warm_up_and_evaluation():
     loss, (z, y) = Contrastive(margin=3.0), batch(0)
     memory = CrossBatchMemory(loss, 4, memory_size=20, planned_steps=25).double()

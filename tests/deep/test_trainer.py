@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import os
+import signal
 from itertools import chain
 
 import numpy as np
@@ -19,11 +21,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from isometry.deep import (
     MLP,
+    Augmented,
     BatchHard,
     BatchSemiHard,
     Contrastive,
     ConvNet,
     CrossBatchMemory,
+    DeepMetric,
     LinearMap,
     LossObjective,
     MarginLoss,
@@ -684,3 +688,132 @@ def test_two_processes_equal_one(tmp_path, launcher):
                 assert_close(a, b, rtol=1e-4, atol=1e-5)
             for name in history:
                 assert_allclose(found[name], history[name], rtol=1e-4, err_msg=name)
+
+
+class Spy(nn.Module):
+    """A network that keeps what its dropout lets pass, and an augmentation that keeps the noise it adds."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.dropout = LinearMap(5, 3), nn.Dropout(0.5)
+        self.seen = {"dropout": [], "noise": []}
+
+    def forward(self, x):
+        if self.training:
+            self.seen["dropout"].append(self.dropout(torch.ones(len(x), 5)))
+            x = x * self.seen["dropout"][-1]
+        return self.linear(x)
+
+    def augment(self):
+        return Vary(self.seen["noise"])
+
+
+class Vary(nn.Module):
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def forward(self, x, y=None):
+        noise = torch.randn_like(x)
+        self.kept.append(noise)
+        return x + 0.1 * noise
+
+
+def watched(folder=None, stop=None, ctrl_c=None, seed=0):
+    """Trained for two epochs of three steps; ``stop`` raises after so many epochs, Ctrl-C comes in a step."""
+    torch.manual_seed(0)
+    spy = Spy()
+    objective = Augmented(Triplet(), spy.augment())
+    calls = iter(range(1, 100))
+    if ctrl_c is not None:
+        objective.register_forward_pre_hook(
+            lambda *_: signal.raise_signal(signal.SIGINT) if next(calls) == ctrl_c else None
+        )
+    trainer = Trainer(
+        spy, objective, max_epochs=stop or 2, batches_per_epoch=3, schedule="constant", monitor="last", folder=folder,
+        random_state=seed, **SMALL,
+    )  # fmt: skip
+    interrupted = pytest.raises(KeyboardInterrupt) if ctrl_c is not None else contextlib.nullcontext()
+    with interrupted:
+        trainer.fit(*data(), resume=True)
+    drawn = {name: torch.cat(parts) for name, parts in spy.seen.items()} if spy.seen["noise"] else {}
+    history = {k: v for k, v in trainer.history.items() if k in ("loss", "active")}
+    return {"drawn": drawn, "weights": list(spy.state_dict().values()), "history": history}
+
+
+def random_main(folder):
+    """What each of two processes runs to show its random numbers."""
+    rank = int(os.environ["RANK"])
+    found = {"straight": watched(), "again": watched(), "other seed": watched(seed=1)}
+    watched(f"{folder}/epoch", stop=1)
+    found["epoch"] = watched(f"{folder}/epoch")
+    watched(f"{folder}/step", ctrl_c=2 if rank == 0 else 99)
+    found["step"] = watched(f"{folder}/step")
+    torch.save(found, f"{folder}/rank{rank}.pt")
+
+
+def test_each_process_draws_its_own_augmentation_and_dropout_and_resumes_with_it(tmp_path):
+    ranks = results_of_two("tests.deep.test_trainer", tmp_path, main="random_main")
+    rows = len(ranks[0]["straight"]["drawn"]["noise"])
+    for name in ("noise", "dropout"):
+        a, b = (rank["straight"]["drawn"][name] for rank in ranks)  # (6 steps · 6 samples, 5) each
+        assert len(a) == len(b) == rows and not torch.equal(a, b)
+        if name == "noise":  # independent: the mean of n products has standard deviation 1/√n
+            assert abs((a * b).mean()) < 5 / math.sqrt(a.numel())
+            assert not (a[:, None] == b[None]).all(-1).any()  # no row of one is one of the other
+    for k, rank in enumerate(ranks):
+        for name in ("noise", "dropout"):
+            drawn = rank["straight"]["drawn"][name]
+            assert torch.equal(rank["again"]["drawn"][name], drawn)
+            assert not torch.equal(rank["other seed"]["drawn"][name], drawn)
+            for way, done in (("epoch", 3), ("step", 2)):
+                assert torch.equal(rank[way]["drawn"][name], drawn[done * rows // 6 :]), (k, name, way)
+        for way in ("again", "epoch", "step"):
+            assert all(map(torch.equal, rank[way]["weights"], rank["straight"]["weights"])), (k, way)
+            assert rank[way]["history"] == rank["straight"]["history"], (k, way)
+    assert all(map(torch.equal, ranks[0]["straight"]["weights"], ranks[1]["straight"]["weights"]))
+
+
+# -- what knows the length of the run ----------------------------------------------------------------------------------
+
+
+def remembered(folder=None, epochs=10, **params):
+    """How much the memory held after each epoch of six batches of twelve."""
+    torch.manual_seed(0)
+    memory, held = CrossBatchMemory(Triplet(), 3, memory_size=1000, **params), []
+    trainer = Trainer(
+        network(), memory, max_epochs=epochs, batches_per_epoch=6, folder=folder,
+        callbacks=[lambda _: held.append(len(memory))], **SMALL,
+    )  # fmt: skip
+    trainer.fit(*data(), validation=data(1), resume=True)
+    return memory, held
+
+
+def test_the_memory_begins_after_the_warm_up():
+    memory, held = remembered()
+    assert memory.warmup_steps == 60 // 10
+    assert held == [12 * max(0, steps - 6) for steps in range(6, 61, 6)]
+    assert remembered(warmup_steps=20)[1] == [12 * max(0, steps - 20) for steps in range(6, 61, 6)]
+    assert remembered(warmup_steps=0)[1][0] == 72
+    assert remembered(planned_steps=100)[0].warmup_steps == 10  # who says it is believed
+
+
+def test_the_warm_up_is_kept_by_a_resumed_and_by_a_longer_run(tmp_path):
+    _, straight = remembered()
+    _, first = remembered(tmp_path, epochs=2, planned_steps=60)
+    memory, second = remembered(tmp_path)
+    assert first + second == straight and memory.warmup_steps == 6
+    longer, third = remembered(tmp_path, epochs=40)
+    assert longer.warmup_steps == 6 and third[0] == 12 * 60
+
+
+def test_the_estimator_warms_up_too():
+    X, y = data(n=120)
+    made = []
+
+    def loss(embedding_size):
+        made.append(CrossBatchMemory(None, embedding_size))
+        return made[-1]
+
+    DeepMetric(loss=loss, max_epochs=2, min_steps=40, classes_per_batch=4, samples_per_class=3).fit(X, y)
+    assert made[0].warmup_steps == 4 and len(made[0]) == 12 * 36

@@ -132,6 +132,7 @@ class ThresholdContrastive(Loss):
     """
 
     of_pairs = True
+    sums = True  # over the references: twice as many give twice the loss
 
     def __init__(self, threshold: float = 0.5, hinge: bool = False, *, miner: Miner | None = None):
         super().__init__("cosine", miner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import torch
@@ -13,16 +14,28 @@ from isometry.deep.loss import Loss, as_embeddings, check_batch, check_labels, f
 from isometry.deep.losses.nca import mean_of_anchors, nca
 from isometry.parameters import one_of
 
+TURN = 0.024  # largest angle of a proxy's first step under Adam
+
 
 class ProxyForm(Loss):
-    """A loss that compares a batch with references of its own, of ``num_classes`` classes."""
+    """A loss that compares a batch with references of its own, of ``num_classes`` classes.
+
+    Only the direction of a proxy counts. A step of Adam changes each of its p numbers by about the learning rate, and
+    so turns a proxy of unit length by rate · √p: the rate is capped at ``TURN`` / √p, which turns it by the same angle
+    in all dimensions. A cap of 0.01, or a start at N(0, 1) with rate 0.01 as elsewhere (an angle of 0.01), did worse.
+    MAP@R on unseen classes, p = 64, 600 steps, for angles 0.08, 0.024 and 0.01: omniglot with quarter turns as classes
+    (320), small convolutional network, one seed, `ProxyNCA` .198, .245, .239 and `ProxyNCAPlusPlus` .247, .257, .240;
+    sentences of clinc150 (100 classes), perceptron, mean of two seeds, .654, .658, .650 and .617, .613, .608. Not
+    everywhere: a perceptron on that omniglot, two seeds, prefers the largest, .157, .142, .130 and .146, .140, .124.
+    """
 
     lr_mult = 100.0
     one_class_each = True  # False: the proxies belong to no class, and labels need not number them
 
-    def __init__(self, num_classes: int):
+    def __init__(self, num_classes: int, embedding_size: int):
         super().__init__("sqeuclidean", None, normalize=True)
         self.num_classes = num_classes
+        self.lr_cap = min(1e-2, TURN / math.sqrt(embedding_size))
 
     @property
     @abstractmethod
@@ -95,7 +108,7 @@ class ProxyNCA(ProxyForm):
         scale: float = 1.0,
         momentum: float | None = None,
     ):
-        super().__init__(num_classes)
+        super().__init__(num_classes, embedding_size)
         self.source = one_of("proxies", proxies, ("learned", "class_mean", "kmeans"))
         self.assignment = one_of("assignment", assignment, ("class", "nearest"))
         if proxies == "kmeans" and assignment == "class":
@@ -198,7 +211,7 @@ class ProxyNCAPlusPlus(ProxyForm):
     """
 
     def __init__(self, num_classes: int, embedding_size: int, temperature: float = 1 / 9, label_smoothing: float = 0.0):
-        super().__init__(num_classes)
+        super().__init__(num_classes, embedding_size)
         self.proxies = random_proxies(num_classes, embedding_size)
         self.temperature, self.label_smoothing = temperature, label_smoothing
 

@@ -43,7 +43,7 @@ class SoftTriple(ProxyForm, SlopeForm):
         tau: float = 0.2,
         margin: float = 0.01,
     ):
-        super().__init__(num_classes)
+        super().__init__(num_classes, embedding_size)
         self.centers = random_proxies(num_classes, centers_per_class, embedding_size)
         self.la, self.gamma, self.tau, self.margin = la, gamma, tau, margin
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.gather import gather, is_distributed
+from isometry.deep.gather import first_stream, gather, is_distributed
 from isometry.parameters import one_of
 
 FIDELITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # x̂ and x to the error of each feature
@@ -141,14 +141,15 @@ def mean_of_all(terms: Tensor) -> Tensor:
 def draw_rows(sample: Callable[..., Tensor], like: Tensor, *shape: int) -> Tensor:
     """Random numbers (B, *shape) for the rows of ``like``, from a function such as ``torch.randn``.
 
-    Each process draws those of the whole batch and keeps its own: generators stay equal, no two rows get the same
-    noise, and the number of processes does not matter. The generator is torch's, which `Trainer` seeds and saves.
+    Each process draws those of the whole batch, from the stream of the first, and keeps its own: no two rows get the
+    same noise, and the number of processes does not matter. The generator is torch's, which `Trainer` seeds and saves.
     """
-    sizes = [len(like)]
-    if is_distributed():
-        sizes = gather(torch.tensor(sizes, device=like.device))[0].tolist()
-    whole = sample((sum(sizes), *shape), device=like.device, dtype=like.dtype)
-    return whole.split(sizes)[dist.get_rank() if len(sizes) > 1 else 0]
+    if not is_distributed():
+        return sample((len(like), *shape), device=like.device, dtype=like.dtype)
+    rank, sizes = dist.get_rank(), gather(torch.tensor([len(like)], device=like.device))[0].tolist()
+    with first_stream(like.device):
+        whole = sample((sum(sizes), *shape), device=like.device, dtype=like.dtype)
+    return whole.split(sizes)[rank]
 
 
 # -- penalties ---------------------------------------------------------------------------------------------------------
