@@ -54,7 +54,7 @@ class ContinuousScores(nn.Module):
     def __init__(
         self,
         n_components: int,
-        n_relations: int = 8,
+        n_relations: int = 32,
         *,
         alpha: float = 0.2,
         beta: float = 0.8,
