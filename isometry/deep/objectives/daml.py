@@ -34,6 +34,10 @@ class DAML(nn.Module):
         model = nn.Sequential(MLP(64, 128), nn.ReLU(), nn.Linear(128, 32))
         Trainer(model, DAML(128)).fit(X, y)
 
+    Over the same triplets without an adversary little is gained. MAP@R, mean of five runs of 400 steps (new classes of
+    isolet and of ts_faceall, known ones of usps) on splits that chose nothing: 0.621, against 0.616 for real negatives
+    alone. With λ₂ = 50, as in the paper, 100 batches of pretraining and a generator ten times slower: 0.502.
+
     Parameters
     ----------
     generator : int or module
