@@ -31,10 +31,8 @@ PLAIN, WITH = "triplets, random negatives", "triplets, DAML"
 
 
 def learner(loss: LossModule | None, pretrain_steps: int) -> DAML:
-    """An objective whose generator learns as fast as the metric: a tenth of that is too slow for 300 steps."""
-    objective = DAML(FEATURES, loss, pretrain_steps=pretrain_steps)
-    objective.lr_mult = 1.0
-    return objective
+    """An objective with λ₂ of the paper."""
+    return DAML(FEATURES, loss, lam2=50.0, pretrain_steps=pretrain_steps)
 
 
 def learners() -> dict[str, DAML]:

@@ -260,10 +260,28 @@ def test_pretraining_is_plain_training_and_the_generator_learns_meanwhile():
     assert int(daml.steps) == 9
 
 
+def test_half_of_the_run_is_pretraining_also_after_a_resume(tmp_path):
+    X, y = batch(1, n=48)
+    settings = {"batches_per_epoch": 3, "classes_per_batch": 4, "samples_per_class": 3, "schedule": "constant"}
+
+    def run(epochs, folder=None, **params):
+        daml = DAML(5, **params).double()
+        trainer = Trainer(model(), daml, max_epochs=epochs, folder=folder, **settings)
+        trainer.fit(X, y, resume=True)
+        return daml
+
+    assert DAML(5).pretrain_steps == 100  # nobody has said how long the run is
+    assert run(4).pretrain_steps == 6
+    assert run(4, pretrain_steps=1).pretrain_steps == 1
+    assert run(2, tmp_path).pretrain_steps == 3
+    longer = run(10, tmp_path)
+    assert longer.pretrain_steps == 3 and int(longer.steps) == 30  # it does not begin again
+
+
 def test_groups_of_the_optimizer():
     daml = objective(loss=ProxyNCA(4, 3))
     generator, proxies = daml.param_groups(1e-3)
-    assert generator["lr"] == pytest.approx(1e-4) and generator["weight_decay"] == 0
+    assert generator["lr"] == pytest.approx(1e-3) and generator["weight_decay"] == 0
     assert len(generator["params"]) == 4 and proxies["params"][0] is daml.loss.proxies
 
 

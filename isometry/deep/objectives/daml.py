@@ -18,6 +18,8 @@ from isometry.deep.objective import on_sphere, own_parameters
 from isometry.deep.objectives.reconstruction import full_precision
 from isometry.deep.objectives.siamese import is_triplet_loss, loss_of_triplets
 
+PRETRAIN = 100  # batches of pretraining if the length of the run is not known
+
 
 class DAML(nn.Module):
     """Two players in one scalar: a generator of hard negatives x̃ = G(x, x⁺, x⁻), and the metric f that they train.
@@ -32,6 +34,10 @@ class DAML(nn.Module):
         model = nn.Sequential(MLP(64, 128), nn.ReLU(), nn.Linear(128, 32))
         Trainer(model, DAML(128)).fit(X, y)
 
+    Over the same triplets without an adversary little is gained. MAP@R, mean of five runs of 400 steps (new classes of
+    isolet and of ts_faceall, known ones of usps) on splits that chose nothing: 0.621, against 0.616 for real negatives
+    alone. With λ₂ = 50, as in the paper, 100 batches of pretraining and a generator ten times slower: 0.502.
+
     Parameters
     ----------
     generator : int or module
@@ -43,8 +49,9 @@ class DAML(nn.Module):
         α, in squared distances.
     lam1, lam2, lam : float
         λ₁ keeps x̃ near the real negative, λ₂ makes it violate the margin; λ weighs the metric loss.
-    pretrain_steps : int
-        Batches at the beginning in which the metric learns from real negatives; the generator already learns.
+    pretrain_steps : int, optional
+        Batches at the beginning in which the metric learns from real negatives; the generator already learns. By
+        default half of the run, whose length a `Trainer` tells; 100 if nobody does.
     joint : bool
         Let both players descend the sum, after those batches: every part of it moves every weight.
     unit_features : bool
@@ -56,7 +63,8 @@ class DAML(nn.Module):
     """
 
     steps: Tensor  # training batches seen, saved with the weights
-    lr_mult = 0.1  # learning rate of the generator, in units of the model's
+    pretraining: Tensor  # batches of it, −1 as long as they are not known
+    lr_mult = 1.0  # learning rate of the generator, in units of the model's
 
     def __init__(
         self,
@@ -65,9 +73,9 @@ class DAML(nn.Module):
         *,
         margin: float = 1.0,
         lam1: float = 1.0,
-        lam2: float = 50.0,
+        lam2: float = 1.0,
         lam: float = 1.0,
-        pretrain_steps: int = 100,
+        pretrain_steps: int | None = None,
         joint: bool = False,
         unit_features: bool = False,
     ):
@@ -79,8 +87,19 @@ class DAML(nn.Module):
         self.one_each = RandomTriplets(random_state=0)
         self.generator = MLP(3 * generator, generator, (generator,)) if isinstance(generator, int) else generator
         self.margin, self.lam1, self.lam2, self.lam = margin, lam1, lam2, lam
-        self.pretrain_steps, self.joint, self.unit_features = pretrain_steps, joint, unit_features
+        self.joint, self.unit_features = joint, unit_features
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("pretraining", torch.tensor(-1 if pretrain_steps is None else pretrain_steps))
+
+    @property
+    def pretrain_steps(self) -> int:
+        """Batches in which the metric learns from real negatives."""
+        return PRETRAIN if self.pretraining < 0 else int(self.pretraining)
+
+    def plan_steps(self, steps: int) -> None:
+        """Take half of so many batches for pretraining, unless it has been given or taken before."""
+        if self.pretraining < 0:
+            self.pretraining.fill_(steps // 2)
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
         x, y = batch
@@ -138,7 +157,7 @@ class DAML(nn.Module):
         return unit(z) if on_sphere(self.loss) else z
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups: the generator learns ten times more slowly than the metric; then the loss."""
+        """Optimiser groups: the generator, then the loss."""
         return own_parameters(self.generator, lr * self.lr_mult) + self.loss.param_groups(lr)
 
 

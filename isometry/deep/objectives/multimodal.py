@@ -24,6 +24,11 @@ class MultiModal(nn.Module):
     A missing modality has no reconstruction error. The first term sums over columns: bring the modalities to one scale,
     e.g. to variance 1 / d_l in each column, or choose λ accordingly.
 
+    Where all samples are labelled, plain triplets on the same network retrieve better: MAP@R, one run, the halves of
+    the columns as modalities, no pretraining, 0.81 against 0.61 on usps and 0.68 against 0.56 on new classes of isolet.
+    It is not the choice of margins: m₁ of 0 to 0.5 with m₂ of 1.5 to 10 and λ of 1 to 10 gave at most 0.62 and 0.57.
+    What the method is for are few labels beside many samples, and modalities that are missing.
+
         net = MultiModalNet([76, 240], 16)
         pretrain_levels(net, X)
         Trainer(net, MultiModal()).fit(X, y)
