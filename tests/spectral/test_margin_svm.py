@@ -28,7 +28,8 @@ def conic(far, near, C_S, C_D, nu, psd=True):
     d, m = far.shape[1], len(far)
     W, g, xi = cp.Variable((d, d), symmetric=True), cp.Variable(nonneg=True), cp.Variable(m, nonneg=True)
     stretched = cp.sum(cp.multiply(far @ W, far), axis=1) - np.sum(far**2, axis=1)
-    cost = cp.sum_squares(W) / 2 + C_S * cp.trace(W @ near.T @ near) / len(near) + C_D * (-nu * g + cp.sum(xi) / m)
+    half = cp.sum_squares(cp.vec(W, order="F")) / 2  # of W itself, some versions of cvxpy lose the square
+    cost = half + C_S * cp.trace(W @ near.T @ near) / len(near) + C_D * (-nu * g + cp.sum(xi) / m)
     programme = cp.Problem(cp.Minimize(cost), [stretched >= g - xi] + ([W >> 0] if psd else []))
     programme.solve(solver="CLARABEL")
     return programme.value, W.value, float(g.value)
