@@ -1,27 +1,26 @@
-"""The estimator contract: MetricLearner → LinearMetric → ObjectiveMetric, all abstract."""
+"""The estimator contract: MetricLearner → LinearMetric, both abstract."""
 
 from __future__ import annotations
 
-import warnings
-from typing import TYPE_CHECKING, Any, ClassVar
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
-from isometry.core.linalg import fix_signs, row_range
-from isometry.core.objective import Objective, minimize_batches, minimize_psd
-from isometry.core.solve import Progress, Solution, lbfgs
-from isometry.core.start import initial_map
+from isometry.core.progress import progress
+from isometry.core.solve import Solution
+from isometry.core.warn import warn_user
+from isometry.registry import all_methods
 from isometry.supervision import Labels, Pairs, Supervision, as_supervision
 
-__all__ = ["LinearMetric", "Metric", "MetricLearner", "ObjectiveMetric"]
+__all__ = ["LinearMetric", "Metric", "MetricLearner", "check_side"]
 
-WITH_POSTERIOR = ("BayesianML", "BNCA")  # learners of a distribution over metrics, and what only they can do
-POSTERIOR_METHODS = (
+POSTERIOR_METHODS = (  # what only learners of a distribution over metrics can do
     "pair_distance_interval",
     "pair_sqdist_moments",
     "query_score",
@@ -33,27 +32,47 @@ POSTERIOR_METHODS = (
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Abstract: learns a map; the learned distance is the Euclidean one after ``transform``."""
 
-    _sees: ClassVar[tuple[type[Supervision], ...]] = (Labels,)  # kinds of supervision ``_fit`` takes; () for none
-    _needs: ClassVar[tuple[str, ...]] = ()  # of "similar", "dissimilar": kinds of pairs that must not be missing
-    _needs_y: ClassVar[bool] = True
-    _uses_unlabelled: ClassVar[bool] = False  # semi-supervised: −1 in y means unlabelled, and such rows count
+    # What a method file states. Kinds of supervision it takes; None among them: it learns without y, too; (): no kind
+    _sees: ClassVar[tuple[type[Supervision] | None, ...]] = (Labels,)
+    # kinds of pairs that must not be missing, of "similar" and "dissimilar"
+    _needs: ClassVar[tuple[str, ...]] = ("similar", "dissimilar")
+    # Samples without a label are "dropped" before ``_fit``, or "kept". "minus one": kept, and −1 in y marks them
+    _unlabelled: ClassVar[str] = "dropped"
 
-    def fit(self, X: Any, y: Any = None) -> MetricLearner:
+    verbose: bool | int = False  # for methods that have no such parameter
+    max_iter: int | None = None
+
+    def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
         """Learn the metric.
 
         Parameters
         ----------
         X : (n_samples, n_features) table
         y : class labels, or a supervision object such as `Pairs`, `Triplets` or `Chunklets` over the rows of X
+        more : further features of the samples, (n_samples, any) each, for the methods that take them
         """
         X = self._validate_samples(X, reset=True)
         side = self._supervise(y, len(X))
-        if isinstance(side, Labels) and not self._uses_unlabelled and not side.labelled.all():
-            X, side = X[side.labelled], side[side.labelled]
-        self._fit(X, side)
+        tables = {name: self._validate_more(name, Z, len(X)) for name, Z in more.items() if Z is not None}
+        if isinstance(side, Labels) and self._unlabelled == "dropped" and not side.labelled.all():
+            X, tables = X[side.labelled], {name: Z[side.labelled] for name, Z in tables.items()}
+            side = side[side.labelled]
+        with progress(self.verbose, type(self).__name__, self.max_iter):
+            solution = self._fit(X, side, **tables)
+        self._record(solution)
         return self
 
-    def _fit(self, X: np.ndarray, side: Any) -> None:
+    def _validate_more(self, name: str, Z: Any, n: int) -> np.ndarray:
+        """A further table of features; which ones a method takes are the arguments of its ``_fit``."""
+        if name not in inspect.signature(self._fit).parameters:
+            raise TypeError(f"{type(self).__name__}.fit takes X and y, and no {name!r}")
+        Z = check_array(Z, dtype=np.float64, input_name=name)
+        if len(Z) != n:
+            raise ValueError(f"X has {n} samples but {name} has {len(Z)}: give one row for each sample")
+        return Z
+
+    def _fit(self, X: np.ndarray, side: Any) -> Solution | None:
+        """Learn from valid samples and one of the kinds of supervision in ``_sees``; how a solver ended, if one ran."""
         raise NotImplementedError
 
     def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
@@ -62,40 +81,22 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _supervise(self, y: Any, n: int) -> Supervision | None:
         """``y`` as one of the kinds this method sees, or an error that says what it needs."""
-        name = type(self).__name__
-        if not self._sees:
+        name, kinds = type(self).__name__, [kind for kind in self._sees if kind is not None]
+        if not kinds:
             return None
         if y is None:
-            if self._needs_y:
+            if None not in self._sees:
                 raise ValueError(f"{name} requires y to be passed, but the target y is None")
             return None
-        side: Any = as_supervision(y, n, unlabelled=-1 if self._uses_unlabelled else None)
-        for kind in self._sees:
-            if isinstance(side, kind):
-                break
-        else:
-            converted = next((c for c in (side.to(kind) for kind in self._sees) if c is not None), None)
+        side: Any = as_supervision(y, n, unlabelled=-1 if self._unlabelled == "minus one" else None)
+        if not isinstance(side, tuple(kinds)):
+            converted = next((c for c in (side.to(kind) for kind in kinds) if c is not None), None)
             if converted is None:
-                kinds = " or ".join(kind.kind for kind in self._sees)
-                raise TypeError(f"{name} learns from {kinds}; it cannot use {side.kind}")
+                wanted = " or ".join(kind.kind for kind in kinds)
+                raise TypeError(f"{name} learns from {wanted}; it cannot use {side.kind}")
             side = converted
-        self._check_side(side)
+        check_side(side, self._needs, name)
         return side
-
-    def _check_side(self, side: Supervision) -> None:
-        """Refuse supervision that carries no information for this method."""
-        name = type(self).__name__
-        if isinstance(side, Labels):
-            if not self._needs:
-                return
-            if len(side.classes) < 2 and "dissimilar" in self._needs:
-                raise ValueError(f"{name} needs at least 2 classes; y has {len(side.classes)} class")
-            if "similar" in self._needs and side.counts.max(initial=0) < 2:
-                raise ValueError(f"{name} needs a class with at least 2 samples; every class in y has one")
-        elif isinstance(side, Pairs):
-            for need in self._needs:
-                if len(getattr(side, need).i) == 0:
-                    raise ValueError(f"{name} needs {need} pairs; y holds none")
 
     def transform(self, X: Any) -> np.ndarray:
         """Map X to the space where the learned distance is Euclidean."""
@@ -137,17 +138,18 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         save(self, path)
 
-    def _record(self, solution: Solution) -> None:
+    def _record(self, solution: Solution | None) -> None:
         """Leave ``n_iter_``, ``history_`` and ``stop_reason_``, and warn if the solver gave up."""
+        if solution is None:
+            return
         self.n_iter_, self.history_ = solution.n_iter, np.asarray(solution.history, dtype=np.float64)
         self.stop_reason_, self.converged_ = solution.reason, bool(solution.converged)
         if not solution.converged:
             limit = "n_epochs" if hasattr(self, "n_epochs") else "max_iter"
-            warnings.warn(
+            warn_user(
                 f"{type(self).__name__} did not converge: {solution.reason}. Raise `{limit}`, or `tol` if this is "
                 "accurate enough; the metric found so far is kept",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     if not TYPE_CHECKING:  # a type checker should still find misspelt attributes
@@ -155,17 +157,31 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         def __getattr__(self, name: str) -> Any:
             """Called for missing attributes: who asks a point estimate for a posterior is told where there is one."""
             if name in POSTERIOR_METHODS:
+                others = dict.fromkeys(row.name.partition("[")[0] for row in all_methods() if "posterior" in row.traits)
                 raise AttributeError(
                     f"{type(self).__name__} learns one metric, not a distribution over metrics, so it has no {name!r}; "
-                    f"{' and '.join(WITH_POSTERIOR)} have"
+                    f"{' and '.join(others)} have"
                 )
-            return object.__getattribute__(self, name)  # fails again, with its own words
+            return object.__getattribute__(self, name)  # raises Python's own AttributeError
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = bool(self._sees) and self._needs_y
+        tags.target_tags.required = bool(self._sees) and None not in self._sees
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def check_side(side: Supervision, needs: tuple[str, ...], name: str) -> None:
+    """Refuse supervision without the kinds of pairs that a method needs."""
+    if isinstance(side, Labels):
+        if len(side.classes) < 2 and "dissimilar" in needs:
+            raise ValueError(f"{name} needs at least 2 classes; y has {len(side.classes)} class")
+        if "similar" in needs and side.counts.max(initial=0) < 2:
+            raise ValueError(f"{name} needs a class with at least 2 samples; every class in y has one")
+    elif isinstance(side, Pairs):
+        for need in needs:
+            if len(getattr(side, need).i) == 0:
+                raise ValueError(f"{name} needs {need} pairs; y holds none")
 
 
 class Metric:
@@ -187,10 +203,11 @@ class LinearMetric(MetricLearner):
 
     components_: np.ndarray
 
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         return X @ self.components_.T.astype(X.dtype, copy=False)
 
-    def _set_components(self, L: np.ndarray, dtype: Any) -> None:
+    def _store(self, L: np.ndarray, dtype: Any) -> None:
+        """Keep the map, in the type of the data."""
         self.components_ = np.ascontiguousarray(L, dtype=dtype)
 
     @property
@@ -212,82 +229,3 @@ class LinearMetric(MetricLearner):
         """The learned distance as a function of two vectors."""
         self._check_fitted()
         return Metric(self.components_.astype(np.float64))
-
-    def _check_n_components(self, d: int) -> int | None:
-        p = getattr(self, "n_components", None)
-        if p is None or isinstance(p, str):
-            return None
-        if not 1 <= p <= d:
-            raise ValueError(f"n_components={p} must be between 1 and the number of features, {d}")
-        return int(p)
-
-
-class ObjectiveMetric(LinearMetric):
-    """Abstract: minimises an objective on distances over maps L (p, d).
-
-    A method supplies ``_objective``; the engine starts it, solves it, and records how that went. A method whose problem
-    is convex in W sets ``_convex``: with p = d its minimum is then certified as global.
-    """
-
-    _convex: ClassVar[bool] = False
-
-    def _start_sqdist(self, Z: np.ndarray, rng: np.random.RandomState) -> float:
-        """The squared distance that becomes 1 at the start; only named starts are scaled."""
-        return 1.0
-
-    def _objective(self, X: np.ndarray, side: Any, rng: np.random.RandomState) -> Objective:
-        """The problem, on centred X."""
-        raise NotImplementedError
-
-    def _warm_up(self, X: np.ndarray, side: Any) -> Objective | None:
-        """A kinder objective to begin with, for at most a third of the iterations; None: none is needed."""
-        return None
-
-    def _improve(self, objective: Objective, solution: Solution, rng: np.random.RandomState, options: dict) -> Solution:
-        """What can be made of a solution with the iterations it left over; by default nothing."""
-        return solution
-
-    def _start_size(self, d: int, side: Any) -> int:
-        """Number of rows of L that the search works on."""
-        return self._check_n_components(d) or d
-
-    def _fit(self, X, side):
-        dtype, rng = X.dtype, check_random_state(getattr(self, "random_state", None))
-        p = self._check_n_components(X.shape[1])
-        X = X - X.mean(axis=0)  # distances do not change, cancellation does
-        basis = row_range(X) if X.shape[1] > len(X) else None  # n < d: differences live in at most n − 1 dimensions
-        if basis is not None:
-            X = X @ basis.astype(dtype)
-        objective, d = self._objective(X, side, rng), X.shape[1]
-        init = getattr(self, "init", "identity")
-        rows = d if self._convex else min(self._start_size(d, side), d)
-        L0 = initial_map(X, side, init, rows, rng, basis=basis)
-        if isinstance(init, str):
-            L0 /= np.sqrt(self._start_sqdist(X @ L0.T.astype(dtype), rng))
-        with Progress(getattr(self, "verbose", False), type(self).__name__, self.max_iter) as progress:
-            warm, spent = self._warm_up(X, side), 0
-            if warm is not None:
-                first = self._minimize(warm, L0, rng, max_iter=self.max_iter // 3, tol=1e-3, progress=progress)
-                L0, spent = first.x, first.n_iter
-            options = {"max_iter": self.max_iter - spent, "tol": self.tol, "progress": progress}
-            solution = self._improve(objective, self._minimize(objective, L0, rng, **options), rng, options)
-        solution.n_iter += spent
-        if not solution.converged and solution.n_iter >= self.max_iter:
-            solution.reason = f"max_iter={self.max_iter} reached"
-        L = self._finish(solution.x, p)
-        self._set_components(L if basis is None else L @ basis.T, dtype)
-        self._record(solution)
-
-    def _minimize(self, objective: Objective, L: np.ndarray, rng: np.random.RandomState, **options: Any) -> Solution:
-        """In batches if the user asks for them, else as a whole."""
-        if (size := getattr(self, "batch_size", None)) is not None:
-            return minimize_batches(objective, L, size, rng, **options)
-        if self._convex:
-            return minimize_psd(objective, objective.metric_gradient, L, **options)
-        return lbfgs(objective, L, **options)
-
-    def _finish(self, L: np.ndarray, p: int | None) -> np.ndarray:
-        """The rows that leave the solver: rotated so that the widest direction comes first."""
-        _, s, Vt = np.linalg.svd(L, full_matrices=False)
-        keep = s > 1e-7 * s[0] if self._convex and s[0] > 0 else np.ones(len(s), dtype=bool)
-        return fix_signs((s[:, None] * Vt)[keep][:p])

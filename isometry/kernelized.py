@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 
 from isometry.base import LinearMetric, MetricLearner
 from isometry.core.kernels import KernelMap, fit_kernel_map
 from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.supervision import Supervision
 
 __all__ = ["KernelMetric", "Kernelized"]
 
@@ -25,11 +26,11 @@ class KernelMetric(MetricLearner):
     it can be chosen.
     """
 
-    _uses_unlabelled = True  # every row spans the feature space, labelled or not
+    _unlabelled = "minus one"  # every row spans the feature space, labelled or not
     center: bool = True
     dual_coef_: Any
 
-    def _kernel_map(self, X: np.ndarray, *, variance: float, max_rank: float | None) -> KernelMap:
+    def _coordinates(self, X: np.ndarray, *, variance: float, max_rank: float | None) -> KernelMap:
         """Coordinates of the feature space that the rows of X span, as many as the kernel's spectrum suggests."""
         params = {k: getattr(self, k) for k in ("gamma", "degree", "coef0")} if isinstance(self.kernel, str) else {}
         return fit_kernel_map(
@@ -43,7 +44,7 @@ class KernelMetric(MetricLearner):
             rng=check_random_state(self.random_state),
         )
 
-    def _keep(self, phi: KernelMap, L: np.ndarray | None) -> None:
+    def _store(self, phi: KernelMap, L: np.ndarray | None) -> None:
         """Store the coordinates, and a linear map L (p, r) of them folded into coefficients of the kernel."""
         self.landmarks_, self.kernel_means_ = phi.landmarks, phi.means
         self.basis_, self.spectrum_, self.kernel_params_ = phi.basis, phi.spectrum, phi.params
@@ -55,14 +56,14 @@ class KernelMetric(MetricLearner):
             self.kernel, self.kernel_params_, self.landmarks_, self.basis_, self.spectrum_, self.kernel_means_
         )
 
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         return self._phi.project(X, self.dual_coef_.T).astype(X.dtype, copy=False)
 
     @property
     def _n_features_out(self) -> int:
         return len(self.dual_coef_)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         return tags
@@ -108,28 +109,28 @@ class Kernelized(KernelMetric):
     random_state: Seed = None
 
     @property
-    def _needs(self):
+    def _needs(self) -> tuple[str, ...]:
         return self.learner._needs
 
-    def _supervise(self, y, n):
+    def _supervise(self, y: Any, n: int) -> Supervision | None:
         if not isinstance(self.learner, MetricLearner):
             raise TypeError(f"learner must be a metric learner such as GMML(), got {self.learner!r}")
         return self.learner._supervise(y, n)
 
-    def _fit(self, X, side):
-        phi, learner = self._kernel_map(X, variance=self.variance, max_rank=self.max_rank), clone(self.learner)
+    def _fit(self, X: np.ndarray, side: Any) -> None:
+        phi, learner = self._coordinates(X, variance=self.variance, max_rank=self.max_rank), clone(self.learner)
         r = phi.basis.shape[1]
         if isinstance(p := getattr(learner, "n_components", None), Integral) and p > r:
             learner.set_params(n_components=r)
-        if hasattr(learner, "_spectrum"):  # a method that looks at the coefficients of the kernel
-            learner._spectrum = phi.spectrum
+        if "spectrum" in learner.get_params(deep=False):  # a penalty on the coefficients of the kernel
+            learner.set_params(spectrum=phi.spectrum)
         self.learner_ = learner.fit(phi(X).astype(X.dtype, copy=False), side)
-        self._keep(phi, learner.components_ if isinstance(learner, LinearMetric) else None)
+        self._store(phi, learner.components_ if isinstance(learner, LinearMetric) else None)
         for name in REPORT:
             if hasattr(learner, name):
                 setattr(self, name, getattr(learner, name))
 
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         if self.dual_coef_ is None:
             return self.learner_._transform(self._phi(X).astype(X.dtype, copy=False))
         return super()._transform(X)
@@ -138,7 +139,7 @@ class Kernelized(KernelMetric):
     def _n_features_out(self) -> int:
         return self.learner_._n_features_out
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
         return tags

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from isometry.base import LinearMetric
-from isometry.core.linalg import fix_signs, row_range
+from isometry.core.frame import Frame
 from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
-from isometry.supervision import Chunklets, Labels, Pairs, as_supervision
+from isometry.core.solve import Solution
+from isometry.core.warn import warn_user
+from isometry.supervision import Chunklets, Labels, Pairs, Supervision, as_supervision
 
 FAN_IN = 2  # moments merged by one task of a Dask graph: they may be larger than a chunk
 
@@ -27,21 +29,21 @@ class MomentsMetric(LinearMetric):
     A method supplies ``_fit_moments``. It then learns from arrays and mapped files (in blocks), from chunks
     (``partial_fit``) and from Dask arrays, with the same result to rounding.
 
-    A method that weighs all classes alike sets ``_pooled``: chunks then leave one scatter, not one for each class.
+    A method that weighs all classes alike sets ``_pooled``: chunks then leave one scatter, not one for each class. A
+    sentence there says why chunks are not enough.
     """
 
-    _pooled: bool = False
+    _pooled: bool | str = False
     moments_: StreamMoments  # of the chunks so far; absent after a fit on an array, which keeps nothing
 
-    def _fit_moments(self, moments: Any) -> None:
-        """Learn from `ClassMoments`, or from `ListedMoments` if the method sees pairs."""
+    def _fit_moments(self, moments: Any) -> Solution | None:
+        """Learn from `ClassMoments`, or from `ListedMoments` if the method sees pairs.
+
+        With fewer samples than features they are moments in the row space, where the map is learned and ``lift``-ed.
+        """
         raise NotImplementedError
 
-    def _groups(self, side: Any, n: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """(n,) codes of the classes whose moments are taken, −1 for rows of none, and the names of the classes."""
-        return side.codes, getattr(side, "classes", None)
-
-    def fit(self, X: Any, y: Any = None) -> MomentsMetric:
+    def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
         """Learn the metric.
 
         Parameters
@@ -53,23 +55,30 @@ class MomentsMetric(LinearMetric):
         """
         self.__dict__.pop("moments_", None)
         if not _is_dask(X):
-            super().fit(X, y)
-            return self
+            return super().fit(X, y, **more)
+        if isinstance(self._pooled, str):
+            raise ValueError(f"{type(self).__name__} cannot learn from chunks of rows: {self._pooled}")
         self.moments_ = _dask_moments(self, X, y)
         self.n_features_in_ = X.shape[1]
         self.__dict__.pop("feature_names_in_", None)
         lack = self._lack(self.moments_)
         if lack:
             raise ValueError(lack)
-        self._fit_moments(self.moments_)
+        self._record(self._fit_moments(self.moments_))
         return self
 
-    def _supervise(self, y, n):
+    def _supervise(self, y: Any, n: int) -> Supervision | None:
         if isinstance(y, Pairs) and Pairs not in self._sees:
             y.refuse_weights(f"{type(self).__name__} makes groups of similar pairs")
         return super()._supervise(y, n)
 
-    def partial_fit(self, X: Any, y: Any = None) -> MomentsMetric:
+    def _learns_from_chunks(self) -> bool:
+        if isinstance(self._pooled, str):
+            raise AttributeError(f"{type(self).__name__} cannot learn from chunks of rows: {self._pooled}")
+        return True
+
+    @available_if(_learns_from_chunks)
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add a chunk of rows and learn from all chunks so far: the same metric as one fit on all of them.
 
         Until the chunks hold what the method needs, say a second class, there is no metric yet and no error. After a
@@ -83,16 +92,15 @@ class MomentsMetric(LinearMetric):
         first = not hasattr(self, "moments_")
         if first and hasattr(self, "components_"):
             del self.components_
-            warnings.warn(
+            warn_user(
                 f"this {type(self).__name__} was learned by fit, which keeps no moments to add to: partial_fit forgets "
-                "it and begins with this chunk",
-                stacklevel=2,
+                "it and begins with this chunk"
             )
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=first)
         chunk = self._chunk_moments(X, y)
         self.moments_ = chunk if first else self.moments_.merge(chunk)
         if not self._lack(self.moments_):
-            self._fit_moments(self.moments_)
+            self._record(self._fit_moments(self.moments_))
         return self
 
     def transform(self, X: Any) -> Any:
@@ -107,39 +115,29 @@ class MomentsMetric(LinearMetric):
         X = X.rechunk({1: -1})
         return X.map_blocks(self._transform, dtype=X.dtype, chunks=(X.chunks[0], (len(self.components_),)))
 
-    @property
-    def _in_row_space(self) -> bool:
-        """Whether the metric is blind to directions without variance: n < d samples are solved in n − 1 of them."""
-        return False
+    def _fit(self, X: np.ndarray, side: Any) -> Solution | None:
+        moments = self._moments_of(X, side)
+        if X.shape[1] > len(X):
+            frame = Frame.of(X.astype(np.float64))  # what float32 rounds would hide a null space
+            of_features, moments = moments, self._moments_of(frame.X, side)
+            moments.frame, moments.of_features, moments.dtype = frame, of_features, of_features.dtype
+        return self._fit_moments(moments)
 
-    def _room_for_components(self, r: int) -> int | None:
-        """``n_components``, if given, but no more than the r dimensions that the rows were reduced to."""
-        p = self._check_n_components(self.n_features_in_)
-        return None if p is None else min(p, r)
-
-    def _fit(self, X, side):
-        if X.shape[1] <= len(X) or not self._in_row_space:
-            return self._fit_rows(X, side)
-        Q, rows = row_range(X), X.astype(np.float64)  # (d, r); what float32 rounds would hide a null space
-        self._fit_rows((rows - rows.mean(axis=0)) @ Q, side)
-        self._set_components(fix_signs(self.components_ @ Q.T), X.dtype)
-
-    def _fit_rows(self, X, side):
+    def _moments_of(self, X: np.ndarray, side: Any) -> ClassMoments | ListedMoments:
         if isinstance(side, Pairs):
-            moments = ListedMoments(X, side.similar, side.dissimilar)
-        else:
-            codes, classes = self._groups(side, len(X))
-            n_classes = None if classes is None else len(classes)
-            moments = ArrayMoments(X, codes, n_classes, differ=getattr(side, "negative_links", None))
-            lack = self._lack(moments)
-            if lack:
-                raise ValueError(lack)
-        self._fit_moments(moments)
+            return ListedMoments(X, side.similar, side.dissimilar)
+        codes, classes = groups(side, len(X))
+        n_classes = None if classes is None else len(classes)
+        moments = ArrayMoments(X, codes, n_classes, differ=getattr(side, "negative_links", None))
+        lack = self._lack(moments)
+        if lack:
+            raise ValueError(lack)
+        return moments
 
     def _chunk_moments(self, X: np.ndarray, y: Any) -> StreamMoments:
         """Moments of some rows with their labels."""
         name = type(self).__name__
-        if y is None and self._needs_y:
+        if y is None and None not in self._sees:
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
         side = as_supervision(y, len(X))
         if side is not None and not isinstance(side, Labels):
@@ -149,8 +147,8 @@ class MomentsMetric(LinearMetric):
             )
         if side is not None and Labels in self._sees and not side.labelled.all():
             X, side = X[side.labelled], side[side.labelled]
-        codes, classes = self._groups(side, len(X))
-        return StreamMoments(X.shape[1], pooled=self._pooled).update(X, codes, classes)
+        codes, classes = groups(side, len(X))
+        return StreamMoments(X.shape[1], pooled=bool(self._pooled)).update(X, codes, classes)
 
     def _lack(self, moments: ClassMoments) -> str:
         """What these rows lack to learn from, in words."""
@@ -176,6 +174,16 @@ class MomentsMetric(LinearMetric):
         super()._check_fitted()
 
 
+def groups(side: Any, n: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """(n,) codes of the classes whose moments are taken, −1 for rows of none, and the names of the classes.
+
+    Without supervision all rows are one class.
+    """
+    if side is None:
+        return np.zeros(n, dtype=np.intp), np.zeros(1, dtype=np.intp)
+    return side.codes, getattr(side, "classes", None)
+
+
 def _is_dask(X: Any) -> bool:
     """Whether X is a Dask array, without importing Dask."""
     return hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed") and hasattr(X, "map_blocks")
@@ -196,7 +204,7 @@ def _dask_moments(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
         y = y if _is_dask(y) else da.from_array(np.asarray(y), chunks=(X.chunks[0],))
         if not np.isnan(X.shape[0]) and not np.isnan(y.shape[0]):
             if len(X) != len(y):
-                raise ValueError(f"X has {len(X)} samples but y speaks of {len(y)}")
+                raise ValueError(f"X has {len(X)} rows but y has {len(y)} entries")
             y = y.rechunk((X.chunks[0],))
         labels = list(y.to_delayed().ravel())
     if len(labels) != X.numblocks[0]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
-__all__ = ["KW_ONLY", "Seed", "check_choices", "one_of", "parameters"]
+__all__ = ["KW_ONLY", "Seed", "check_choices", "check_components", "one_of", "parameters"]
 
 Seed = int | np.random.RandomState | None
 Learner = TypeVar("Learner")
@@ -28,6 +28,16 @@ def check_choices(learner: Any, **choices: Collection[str | None]) -> None:
     """Refuse a parameter that is none of its choices."""
     for name, allowed in choices.items():
         one_of(name, getattr(learner, name), allowed)
+
+
+def check_components(p: int | str | None, d: int) -> int | None:
+    """``n_components`` if it is at least 1 and at most the number of features; None if it is None or "auto"."""
+    if p is None or isinstance(p, str):
+        one_of("n_components", p, ("auto", None))
+        return None
+    if not 1 <= p <= d:
+        raise ValueError(f"n_components={p} must be between 1 and the number of features, {d}")
+    return int(p)
 
 
 def one_of(name: str, value: Choice, allowed: Collection[str | None]) -> Choice:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,8 +18,38 @@ import scipy.sparse as sp
 from isometry.core.distance import batches, pair_sqdist, row_blocks, sqdist, sqdist_blocks
 
 # loss(d, where) → (value, slopes): d is a block (b, n) of the distance matrix, or a block (b,) of listed distances;
-# `where` is the slice of anchors, or of list positions. The loss may overwrite d and return it as slopes.
-Loss = Callable[[np.ndarray, slice], tuple[float, np.ndarray]]
+# `where` is the slice, or the indices, of anchors or of list positions. The loss may overwrite d and return it as slopes.
+Loss = Callable[[np.ndarray, Any], tuple[float, np.ndarray]]
+
+
+class Edges(Protocol):
+    """The pairs of points that an objective looks at."""
+
+    def evaluate(self, Z: np.ndarray, loss: Any, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        """The value of the loss on the distances of Z, and the pull of its slopes on V (default: Z)."""
+        ...
+
+
+class MeasuredEdges(Edges, Protocol):
+    """Edges whose distances in a second map of the points can be asked for, block by block."""
+
+    def sqdist(self, Z: np.ndarray, where: slice) -> np.ndarray:
+        """The block of distances that a loss sees at ``where``."""
+        ...
+
+
+@runtime_checkable
+class DivisibleEdges(Edges, Protocol):
+    """Edges of which a part can stand for the whole, in mini-batches."""
+
+    @property
+    def size(self) -> int:
+        """Number of anchors, or of listed pairs."""
+        ...
+
+    def part(self, rows: np.ndarray) -> tuple[slice | np.ndarray, Edges]:
+        """The points and edges that are left when only some anchors, or some listed pairs, are looked at."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +72,6 @@ class DenseEdges:
         return self.n
 
     def part(self, anchors: np.ndarray) -> tuple[slice, AnchorEdges]:
-        """The points and edges that are left when only some anchors look around; so for all kinds of edges."""
         return slice(None), AnchorEdges(anchors)
 
     def sqdist(self, Z: np.ndarray, where: slice) -> np.ndarray:
@@ -201,6 +231,3 @@ class NeighborEdges:
     def columns(self) -> np.ndarray:
         """Neighbours in one row after another; a missing one, whose slope is 0, points anywhere."""
         return np.maximum(self.index, 0).ravel()
-
-
-Edges = DenseEdges | AnchorEdges | TriangleEdges | ListedEdges | NeighborEdges

@@ -37,13 +37,6 @@ def kernel_matrix(X: np.ndarray, Y: np.ndarray | None, kernel: Kernel, params: M
     return np.asarray(pairwise_kernels(X, Y, metric=kernel, filter_params=True, **params), dtype=np.float64)
 
 
-def hsic(K: np.ndarray, M: np.ndarray) -> float:
-    """Hilbert–Schmidt independence criterion tr(K H M H)/(n − 1)²."""
-    n = len(K)
-    Kc = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()
-    return float(np.vdot(Kc, M)) / (n - 1) ** 2
-
-
 @dataclass
 class KernelMap:
     """φ(x) = basisᵀ (k(landmarks, x) − means); ``means`` is given if the kernel is centred in feature space."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg as sla
+
+from isometry.core.warn import warn_user
 
 RANK_TOL = 1e-10  # an eigenvalue below RANK_TOL · largest counts as zero
 
@@ -25,16 +26,6 @@ def sym_fn(A: np.ndarray, fn: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     return (V * fn(w)) @ V.T
 
 
-def psd_project(A: np.ndarray) -> np.ndarray:
-    """The nearest positive semi-definite matrix in Frobenius norm."""
-    return sym_fn(A, lambda w: np.maximum(w, 0))
-
-
-def spectrahedron_project(A: np.ndarray) -> np.ndarray:
-    """The nearest matrix with V ⪰ 0, tr V = 1."""
-    return sym_fn(A, simplex_project)
-
-
 def simplex_project(v: np.ndarray) -> np.ndarray:
     """The nearest point of {x ≥ 0, Σx = 1}."""
     u = np.sort(v)[::-1]
@@ -46,6 +37,13 @@ def fix_signs(L: np.ndarray) -> np.ndarray:
     """Turn each row so that its entry of largest magnitude is positive: eigenvectors become reproducible."""
     largest = np.take_along_axis(L, np.abs(L).argmax(axis=1)[:, None], axis=1)
     return L * np.where(largest < 0, -1.0, 1.0)
+
+
+def canonical(L: np.ndarray, n_components: int | None = None, *, tol: float = 0.0) -> np.ndarray:
+    """The same metric by rows that are orthogonal, longest first, signs fixed; rows ≤ tol · the longest are dropped."""
+    _, s, Vt = np.linalg.svd(L, full_matrices=False)
+    keep = (s > tol * s[0]) | (s[0] == 0) if tol else np.ones(len(s), dtype=bool)
+    return fix_signs((s[:, None] * Vt)[keep][:n_components])
 
 
 def factor(W: np.ndarray, n_components: int | None = None, *, tol: float = 1e-12) -> np.ndarray:
@@ -71,11 +69,10 @@ def definite(C: np.ndarray, reg: float, *, least: float = 1e-4, tol: float = RAN
     if not is_singular(ridge(C, reg), tol):
         return ridge(C, reg)
     reg = max(reg, least)
-    warnings.warn(
+    warn_user(
         f"a scatter matrix is singular (too few samples, or features that depend on one another); a relative ridge of "
         f"{reg:g} was added. Set `reg` yourself to choose another, or reduce the features first",
         SingularMatrixWarning,
-        stacklevel=3,
     )
     return ridge(C, reg)
 
@@ -127,9 +124,3 @@ def top_eigenvectors(
     w, V = sla.eigh(symmetrize(Ar), definite(Br, reg))
     order = slice(None) if smallest else slice(None, None, -1)
     return w[order][:p], (Q @ V[:, order])[:, :p]
-
-
-def logdet_divergence(W: np.ndarray, W0: np.ndarray) -> float:
-    """D(W, W₀) = tr(W W₀⁻¹) − log det(W W₀⁻¹) − d: twice the KL divergence of the Gaussians with these precisions."""
-    M = sla.solve(W0, W, assume_a="pos")
-    return float(np.trace(M) - np.linalg.slogdet(M)[1] - len(W))

@@ -16,6 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from isometry.core.distance import row_blocks
+from isometry.core.frame import Frame
+from isometry.core.linalg import fix_signs
 from isometry.core.scatter import pair_scatter
 
 BLOCK_MIB = 16  # of rows at a time: they are centred, summed and multiplied while they are in the cache
@@ -33,10 +35,25 @@ class Group(NamedTuple):
     scatter: np.ndarray  # (d, d) about the mean
 
 
-class ClassMoments:
-    """Abstract: what the closed forms need to know about a labelled sample."""
+class Moments:
+    """Abstract: moments of rows of features or, with fewer rows than features, of coordinates in their row space."""
 
     dtype: str  # of the rows
+    frame: Frame | None = None  # of the coordinates; None: the features themselves
+    of_features: Any = None  # the moments of the features, where these are of coordinates
+
+    def in_features(self) -> Any:
+        """The moments of the features, for a metric that does not vanish where no row differs from another."""
+        return self if self.of_features is None else self.of_features
+
+    def lift(self, L: np.ndarray) -> np.ndarray:
+        """A map of what the moments are of (p, r) as a map of the features (p, d)."""
+        return L if self.frame is None else fix_signs(self.frame.lift(L))
+
+
+class ClassMoments(Moments):
+    """Abstract: what the closed forms need to know about a labelled sample."""
+
     counts: np.ndarray  # (c,)
     origin: np.ndarray = np.zeros(())  # (d,) a point amid the rows; 0 in model files of version 0.1
     offsets: np.ndarray  # (c, d) class means about the origin
@@ -132,9 +149,9 @@ class ArrayMoments(ClassMoments):
     def class_scatters(self) -> np.ndarray:
         return _class_scatters(self._X, self._codes, self.means)
 
-    def residuals(self) -> np.ndarray:
-        """(n, d) rows about their class means."""
-        return self._X - self.means[self._codes]
+    def residuals(self, *, within: bool = True) -> np.ndarray:
+        """(n, d) rows about their class means, or about the mean of all."""
+        return self._X - (self.means[self._codes] if within else self._X.mean(axis=0))
 
     def _pass(self, *weights: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """Σ_i w_i z_i z_iᵀ for each weighting of the classes, and the class means of z, z the rows about the shift.
@@ -273,7 +290,7 @@ class StreamMoments(ClassMoments):
         return counts, offsets, scatters
 
 
-class ListedMoments:
+class ListedMoments(Moments):
     """What the closed forms need to know about rows with listed pairs (i, j, weight); there are no classes."""
 
     n_classes = None

@@ -1,10 +1,9 @@
-"""Solvers. Each returns a Solution that says how it ended."""
+"""Algorithms that minimise. Each returns a Solution that says how it ended."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import scipy.linalg as sla
 import scipy.optimize as so
 
 from isometry.core.linalg import RANK_TOL, symmetrize
+from isometry.core.progress import report
 
 MEMORY = 1 << 22  # numbers in the steps and in the slopes that L-BFGS remembers
 
@@ -27,76 +27,58 @@ class Solution:
     converged: bool = True
     history: list[float] = field(default_factory=list)
 
-
-class Progress:
-    """A tqdm bar of iterations that shows the objective; silent unless asked for."""
-
-    def __init__(self, verbose: bool | int = False, desc: str = "", total: int | None = None):
-        self.bar = None
-        if verbose:
-            from tqdm.auto import tqdm
-
-            self.bar = tqdm(total=total, desc=desc, file=sys.stderr, leave=True)
-
-    def step(self, value: float) -> None:
-        if self.bar is not None:
-            self.bar.set_postfix_str(f"objective {value:.6g}", refresh=False)
-            self.bar.update()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
+    def following(self, earlier: int, max_iter: int, history: Sequence[float] = ()) -> Solution:
+        """The same as the end of a longer search: after earlier iterations, of ``max_iter`` allowed in all."""
+        n_iter = earlier + self.n_iter
+        used_up = not self.converged and n_iter >= max_iter
+        reason = f"max_iter={max_iter} reached" if used_up else self.reason
+        return replace(self, n_iter=n_iter, reason=reason, history=[*history, *self.history])
 
 
 def lbfgs(
-    fun: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    x0: np.ndarray,
+    fun: Callable[[Any], tuple[float, Any]],
+    x0: Any,
     *,
     bounds: list[tuple[float | None, float | None]] | None = None,
     max_iter: int = 200,
     tol: float = 1e-6,
     flat: float | None = None,
     memory: int = 10,
-    progress: Progress | None = None,
-    report: Callable[[np.ndarray], float] | None = None,
+    shown: Callable[[], float] | None = None,
 ) -> Solution:
-    """Minimise ``fun(x) → (value, gradient)`` over an array of any shape by SciPy's L-BFGS-B, in float64.
+    """Minimise ``fun(x) → (value, gradient)`` over an array, or a list of arrays, by SciPy's L-BFGS-B, in float64.
 
     The variables are scaled so that the start has norm 10: the first step then changes it by a tenth in any units,
     and cannot land on 0, which is a stationary point of every function of LᵀL. Stops when the largest entry of the
     (projected) gradient in those variables is ≤ tol · max(its value at the start, |f|/100), or when an iteration lowers
-    the value by less than ``flat`` (default tol · 1e-4), relatively. ``memory`` is the number of steps it remembers,
-    fewer if they are long. ``report(x)`` is what the history holds where that is another number than the value.
+    the value by less than ``flat`` (default tol · 1e-4), relatively. ``bounds`` has one pair for each number.
+    ``memory`` is the number of steps it remembers, fewer if they are long. ``shown()``, asked after each iteration, is
+    what the history holds where that is another number than the value.
     """
-    shape, history = np.shape(x0), []
-    progress = progress or Progress()
-    x0 = np.asarray(x0, dtype=np.float64).ravel()
-    unit = float(np.linalg.norm(x0)) / 10 or 1.0
+    as_vector, as_parts = packing(x0)
+    start = as_vector(x0)
+    unit = float(np.linalg.norm(start)) / 10 or 1.0
 
-    def evaluate(u):
-        f, g = fun((u * unit).reshape(shape))
-        return float(f), np.asarray(g, dtype=np.float64).ravel() * unit
+    def evaluate(u: np.ndarray) -> tuple[float, np.ndarray]:
+        f, g = fun(as_parts(u * unit))
+        return float(f), as_vector(g) * unit
 
-    u0 = x0 / unit
+    u0 = start / unit
     f0, g0 = evaluate(u0)
 
-    def scaled(u):
+    def scaled(u: np.ndarray) -> tuple[float, np.ndarray]:
         return (f0, g0.copy()) if np.array_equal(u, u0) else evaluate(u)  # SciPy asks for the start once more
 
-    history.append(f0 if report is None else report(x0.reshape(shape)))
+    history = [f0 if shown is None else shown()]
     if not np.isfinite(f0):
         raise FloatingPointError("the objective is not finite at the starting point; scale the data or change `init`")
     gtol = tol * max(np.abs(g0).max(initial=0.0), 1e-2 * abs(f0), 1e-300)
     if max_iter <= 0:
-        return Solution(x0.reshape(shape), f0, 0, "no iteration asked for", False, history)
+        return Solution(as_parts(start), f0, 0, "no iteration asked for", False, history)
 
-    def callback(intermediate_result):
-        value = intermediate_result.fun if report is None else report((intermediate_result.x * unit).reshape(shape))
-        history.append(float(value))
-        progress.step(history[-1])
+    def callback(intermediate_result: Any) -> None:
+        history.append(float(intermediate_result.fun if shown is None else shown()))
+        report(history[-1])
 
     if bounds is not None:
         bounds = [(None if a is None else a / unit, None if b is None else b / unit) for a, b in bounds]
@@ -112,10 +94,10 @@ def lbfgs(
             "maxfun": 20 * max_iter,
             "gtol": gtol,
             "ftol": tol * 1e-4 if flat is None else flat,
-            "maxcor": min(memory, max(10, MEMORY // max(x0.size, 1))),
+            "maxcor": min(memory, max(10, MEMORY // max(start.size, 1))),
         },
     )
-    x = result.x * unit if result.fun <= f0 else x0
+    x = result.x * unit if result.fun <= f0 else start
     value = float(min(result.fun, f0))
     reasons = {
         0: "gradient or relative decrease below tol",
@@ -125,7 +107,24 @@ def lbfgs(
     # status 2: the line search found no lower point, i.e. the value is flat to rounding; accept if the slope is small
     abnormal_ok = result.status == 2 and np.abs(result.jac).max(initial=0.0) <= 1e3 * gtol
     reason = "no further decrease within rounding" if abnormal_ok else reasons.get(result.status, str(result.message))
-    return Solution(x.reshape(shape), value, int(result.nit), reason, result.status == 0 or abnormal_ok, history)
+    return Solution(as_parts(x), value, int(result.nit), reason, bool(result.status == 0 or abnormal_ok), history)
+
+
+def packing(x: Any) -> tuple[Callable[[Any], np.ndarray], Callable[[np.ndarray], Any]]:
+    """How an array, or a list of arrays, becomes one vector, and how a vector becomes what it was."""
+    if not isinstance(x, list):
+        shape = np.shape(x)
+        return lambda array: np.asarray(array, dtype=np.float64).ravel(), lambda vector: vector.reshape(shape)
+    shapes = [np.shape(part) for part in x]
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+
+    def as_vector(parts: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts])
+
+    def as_parts(vector: np.ndarray) -> list[np.ndarray]:
+        return [part.reshape(shape) for part, shape in zip(np.split(vector, ends), shapes, strict=True)]
+
+    return as_vector, as_parts
 
 
 def fista(
@@ -137,14 +136,12 @@ def fista(
     max_iter: int = 500,
     tol: float = 1e-8,
     gap: Callable[[np.ndarray], float] | None = None,
-    progress: Progress | None = None,
 ) -> Solution:
     """Minimise a smooth convex ``fun`` over a convex set given by its projection: FISTA, backtracking, restart.
 
     Stops when a step moves x by less than tol · max(1, |x|) without momentum; or, given a duality ``gap``, when that is
     at most tol, at which it looks every tenth step.
     """
-    progress = progress or Progress()
     x = project(np.asarray(x0, dtype=np.float64))
     f, _ = fun(x)
     y, momentum, history = x, 1.0, [f]
@@ -160,7 +157,7 @@ def fista(
             step /= 2
         change = np.linalg.norm(x_new - x)
         history.append(min(f_new, history[-1]))
-        progress.step(history[-1])
+        report(history[-1])
         if f_new > f:  # function restart: drop the momentum and try a plain step from x
             if y is x:
                 return Solution(x, f, it, "no further decrease within rounding", True, history)
@@ -212,15 +209,13 @@ def alternate(
     *,
     max_iter: int = 100,
     tol: float = 1e-6,
-    progress: Progress | None = None,
 ) -> Solution:
     """Repeat ``x, value = step(x)``, where each step lowers the value, until the relative decrease is below tol."""
-    progress = progress or Progress()
     x, history = x0, []
     for it in range(1, max_iter + 1):
         x, value = step(x)
         history.append(float(value))
-        progress.step(value)
+        report(value)
         if it > 1 and abs(history[-2] - value) <= tol * max(abs(history[-2]), 1e-300):
             return Solution(x, value, it, "relative decrease below tol", True, history)
     return Solution(x, history[-1], max_iter, f"max_iter={max_iter} reached", False, history)
@@ -303,7 +298,6 @@ def adam(
     patience: int = 25,
     flat: float = 1e-3,
     decay: tuple[float, float] = (0.9, 0.999),
-    progress: Progress | None = None,
 ) -> Solution:
     """Adam over epochs of batches: ``fun(x, *batch) → (value, gradient)``; for objectives that jump or are too large.
 
@@ -312,7 +306,6 @@ def adam(
     value by less than ``flat``, relatively, the search goes on from the lowest point with half the step; it ends when
     the step is 1/64 of the first. A point where it ends need not be stationary: that is for the caller to check.
     """
-    progress = progress or Progress()
     x: np.ndarray = np.array(x0, dtype=np.float64)
     best, lowest, mark, first, steps = x, np.inf, np.inf, step, 0
     directions, history = Adam(x.shape, decay), []
@@ -323,7 +316,7 @@ def adam(
             value, x, steps = f if k == 0 else value, x - step * directions.direction(g), steps + 1
         point, value = (start, value) if whole is None else (x, whole(x))
         history.append(float(value))
-        progress.step(history[-1])
+        report(history[-1])
         if value < lowest:
             best, lowest = point, float(value)
         if steps >= patience:

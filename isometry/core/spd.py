@@ -27,11 +27,6 @@ def inverse_geodesic_factor(S: np.ndarray, D: np.ndarray, t: float = 0.5) -> np.
     return fix_signs(L[order])
 
 
-def riemannian_distance(A: np.ndarray, B: np.ndarray) -> float:
-    """δ(A, B) = |log(A^{-1/2} B A^{-1/2})|_F, invariant under congruence."""
-    return float(np.sqrt(np.sum(np.log(sla.eigvalsh(B, A)) ** 2)))
-
-
 def spd_log(X: np.ndarray, eps: float = 1e-10) -> np.ndarray:
     """Matrix logarithms of a stack (..., d, d) of SPD matrices; eigenvalues are floored at eps · largest."""
     w, V = np.linalg.eigh(X)

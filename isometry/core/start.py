@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
 
 from isometry.core.distance import sqdist
+from isometry.core.frame import Frame
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import ArrayMoments, between_scatter
 
@@ -17,21 +19,32 @@ STARTS = ("auto", "identity", "pca", "lda", "random")
 
 
 def initial_map(
-    X: np.ndarray, side: Any, init: Any, p: int, rng: np.random.RandomState, *, basis: np.ndarray | None = None
+    frame: Frame,
+    side: Any,
+    init: str | np.ndarray,
+    p: int,
+    rng: np.random.RandomState,
+    *,
+    unit: Callable[[np.ndarray], float] | None = None,
 ) -> np.ndarray:
-    """L₀ (p, d) by name or as an array, which is given in the features before X was projected on ``basis`` (D, d).
+    """L₀ (p, r) in the coordinates of a frame: by name, or an array in the features (p, d).
 
-    "auto" is LDA if labels offer p directions, else PCA; "identity" with p < d is PCA.
+    "auto" is LDA if labels offer p directions, else PCA; "identity" with p < r is PCA. A named start is scaled so that
+    ``unit`` of the mapped samples, a squared distance, becomes 1.
     """
-    d = X.shape[1]
     if not isinstance(init, str):
-        L, width = np.array(init, dtype=np.float64), d if basis is None else len(basis)
-        if L.ndim != 2 or L.shape != (p, width):
-            raise ValueError(f"init must have shape {(p, width)} (n_components, n_features), got {L.shape}")
-        return L if basis is None else L @ basis
+        L = np.array(init, dtype=np.float64)
+        if L.shape != (p, frame.n_features):
+            raise ValueError(f"init must have shape {(p, frame.n_features)} (n_components, n_features), got {L.shape}")
+        return frame.lower(L)
+    L = _named_map(frame.X, getattr(side, "codes", None), init, p, rng)
+    return L if unit is None else L / np.sqrt(unit(frame.X @ L.T.astype(frame.X.dtype)))
+
+
+def _named_map(X: np.ndarray, codes: np.ndarray | None, init: str, p: int, rng: np.random.RandomState) -> np.ndarray:
     if init not in STARTS:
         raise ValueError(f"init={init!r} is unknown; expected an array or one of {', '.join(STARTS)}")
-    codes = getattr(side, "codes", None)
+    d = X.shape[1]
     if init == "auto":
         init = "lda" if codes is not None and p <= codes.max() else "pca"
     if init == "random":

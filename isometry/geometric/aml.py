@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from isometry.base import LinearMetric
-from isometry.core.solve import Progress, Solution, alternate, lbfgs
+from isometry.core.solve import Solution, alternate, lbfgs
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.core.start import mean_sqdist
 from isometry.moments import mean_pair_scatters
@@ -45,7 +45,6 @@ class AML(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     _: KW_ONLY
     alpha: float = 1.0
@@ -56,35 +55,34 @@ class AML(LinearMetric):
     tol: float = 1e-8
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         if self.alpha < 0 or not self.beta > 0:
             raise ValueError(f"alpha={self.alpha} must not be negative and beta={self.beta} must be positive")
         check_choices(self, solver=("bilevel", "alternating"))
         S, D = (M / mean_sqdist(X) for M in mean_pair_scatters(X, side))  # the minimiser has no unit, tolerances have
         Q, A, B = definite_pair(S, D, self.reg)
-        with Progress(self.verbose, "AML", self.max_iter) as progress:
-            solution = (self._descend if self.solver == "bilevel" else self._alternate)(A, B, progress)
-        self._set_components(solution.x @ Q.T, X.dtype)
-        self._record(solution)
+        solution = (self._descend if self.solver == "bilevel" else self._alternate)(A, B)
+        self._store(solution.x @ Q.T, X.dtype)
+        return solution
 
-    def _descend(self, A: np.ndarray, B: np.ndarray, progress: Progress) -> Solution:
+    def _descend(self, A: np.ndarray, B: np.ndarray) -> Solution:
         L0 = inverse_geodesic_factor(A, B)  # GMML's solution; searching relative to it evens out the scales of A and B
 
-        def relative(K):
+        def relative(K: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = self._cost(K @ L0, A, B)
             return value, gradient @ L0.T
 
-        solution = lbfgs(relative, np.eye(len(A)), max_iter=self.max_iter, tol=self.tol, progress=progress)
+        solution = lbfgs(relative, np.eye(len(A)), max_iter=self.max_iter, tol=self.tol)
         solution.x = solution.x @ L0
         return solution
 
-    def _alternate(self, A: np.ndarray, B: np.ndarray, progress: Progress) -> Solution:
+    def _alternate(self, A: np.ndarray, B: np.ndarray) -> Solution:
         def step(L):
             R = self._confusion(L)
             L = inverse_geodesic_factor(A + self.alpha * R @ A @ R, self._push() * B)
             return L, self._cost(L, A, B)[0]
 
-        return alternate(step, inverse_geodesic_factor(A, B), max_iter=self.max_iter, tol=self.tol, progress=progress)
+        return alternate(step, inverse_geodesic_factor(A, B), max_iter=self.max_iter, tol=self.tol)
 
     def _cost(self, L: np.ndarray, A: np.ndarray, B: np.ndarray) -> tuple[float, np.ndarray]:
         """F(W) = tr(φ(W)A) + (1 + α(β/(2+β))²) tr(W⁻¹B), φ(l) = l + α l r(l)², and its gradient in L."""

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from isometry.base import MetricLearner
 from isometry.core.curves import Curves
 from isometry.core.linalg import factor
-from isometry.core.solve import Progress, Solution, adam, lbfgs
+from isometry.core.solve import Solution, adam, lbfgs
 from isometry.geometric.gmml import GMML
 from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.sampling import AllPairs, Sampler, SignedEdges, choose_pairs, signed_edges
@@ -71,7 +71,6 @@ class CDML(MetricLearner):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -87,7 +86,7 @@ class CDML(MetricLearner):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         self._check_params(X.shape[1])
         rng = check_random_state(self.random_state)
         self.mean_ = X.mean(axis=0, dtype=np.float64)
@@ -97,14 +96,11 @@ class CDML(MetricLearner):
         self.margins_ = self._find_margins(Y, M0, rng)
         if isinstance(side, Labels) and self.pairs != "auto":
             side = choose_pairs(side, self.pairs, Y, rng)
-        with Progress(self.verbose, "CDML", self.n_epochs) as progress:
-            solution = self._minimize(Y, side, M0, rng, progress)
+        solution = self._minimize(Y, side, M0, rng)
         self.curves_ = solution.x
-        self._record(solution)
+        return solution
 
-    def _minimize(
-        self, Y: np.ndarray, side: Labels | Pairs, M: np.ndarray, rng: np.random.RandomState, progress: Progress
-    ) -> Solution:
+    def _minimize(self, Y: np.ndarray, side: Labels | Pairs, M: np.ndarray, rng: np.random.RandomState) -> Solution:
         """Lines have a smooth objective, for L-BFGS; curves go by Adam over its jumps, then by L-BFGS to the next."""
         small = len(Y) <= self.batch_size
         whole = self._whole(Y, side, rng)
@@ -116,10 +112,10 @@ class CDML(MetricLearner):
         if self.degree > 1 or not small:
             epochs = ((whole,) if small else self._batches(Y, side, rng) for _ in range(self.n_epochs))
             value = None if small else lambda M: objective(M)[0]
-            solution = adam(self._cost, M, epochs, whole=value, step=self.learning_rate, progress=progress)
+            solution = adam(self._cost, M, epochs, whole=value, step=self.learning_rate)
             M, spent, history, reason = solution.x, solution.n_iter, solution.history, solution.reason
         if small and spent < self.n_epochs:
-            solution = lbfgs(objective, M, max_iter=self.n_epochs - spent, tol=1e-4 * self.tol, progress=progress)
+            solution = lbfgs(objective, M, max_iter=self.n_epochs - spent, tol=1e-4 * self.tol)
             M, spent, reason = solution.x, spent + solution.n_iter, solution.reason
             history = history + solution.history
         return self._judge(Solution(M, np.nan, spent, reason, False, history), *objective(M))
@@ -210,7 +206,7 @@ class CDML(MetricLearner):
         curves = Curves(M, self.n_quad)
         return curves.embed(curves.project(Y))
 
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         return self._embed(self.curves_, self._standardize(X)).astype(X.dtype, copy=False)
 
     @property

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.utils import check_random_state
 
-from isometry.base import ObjectiveMetric
+from isometry.base import LinearMetric
+from isometry.core.frame import Frame
+from isometry.core.linalg import canonical
 from isometry.core.objective import Objective, Penalty
 from isometry.core.priors import prior_matrix
 from isometry.core.probability import softplus
-from isometry.core.start import mean_sqdist
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.core.solve import Solution
+from isometry.core.solvers import Lbfgs
+from isometry.core.start import initial_map, mean_sqdist
+from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class DRML(ObjectiveMetric):
+class DRML(LinearMetric):
     """A subspace V and a metric Λ within it, learned together: W = VΛVᵀ, VᵀV = I, Λ ≻ 0.
 
     min_{V,Λ} mean_S log(1 + e^{d²}) + mean_D log(1 + e^{−d²}) + reg (tr ΛΛ₀⁻¹ − log det ΛΛ₀⁻¹ − p)
@@ -44,11 +49,6 @@ class DRML(ObjectiveMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
-
-    @staticmethod
-    def _start_sqdist(Z, rng):
-        return mean_sqdist(Z)
 
     n_components: int | None = None
     _: KW_ONLY
@@ -61,12 +61,21 @@ class DRML(ObjectiveMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _objective(self, X, side, rng):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
+        rng, frame = check_random_state(self.random_state), Frame.of(X)
+        objective = self._objective(frame.X, side, rng)
+        p = min(check_components(self.n_components, X.shape[1]) or X.shape[1], frame.X.shape[1])
+        L = initial_map(frame, side, self.init, p, rng, unit=mean_sqdist)
+        solution = Lbfgs(self.max_iter, self.tol).minimize(objective, L)
+        self._store(frame.lift(canonical(solution.x)), X.dtype)
+        return solution
+
+    def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> Objective:
         if not self.reg > 0:
             raise ValueError(f"reg={self.reg} must be positive: without the penalty Λ can lose its rank")
         signed = signed_edges(side, self.pairs, X, rng)
         loss = signed.loss(logistic, similar=1 / signed.n_similar, dissimilar=1 / signed.n_dissimilar)
-        p = self._check_n_components(X.shape[1]) or X.shape[1]
+        p = min(self.n_components or X.shape[1], X.shape[1])
         return Objective(X, signed.edges, loss, divergence(self.reg, self._prior_spectrum(p)))
 
     def _prior_spectrum(self, p: int) -> np.ndarray:
@@ -88,7 +97,7 @@ def divergence(reg: float, mu: np.ndarray) -> Penalty:
     σ are the singular values of L, so σ² the eigenvalues of Λ, and μ those of Λ₀, both in falling order.
     """
 
-    def penalty(L):
+    def penalty(L: np.ndarray) -> tuple[float, np.ndarray]:
         U, s, Vt = np.linalg.svd(L, full_matrices=False)
         if s[-1] <= 0:
             return np.inf, np.zeros_like(L)

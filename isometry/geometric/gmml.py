@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.linalg as sla
 
@@ -9,7 +11,7 @@ from isometry.core.linalg import RANK_TOL, definite, joint_range, symmetrize
 from isometry.core.priors import prior_matrix
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, check_components, parameters
 from isometry.supervision import Labels, Pairs
 
 
@@ -40,7 +42,6 @@ class GMML(MomentsMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -48,17 +49,15 @@ class GMML(MomentsMetric):
     reg: float = 0.0
     prior: str | np.ndarray = "identity"
 
-    @property
-    def _in_row_space(self):
-        return self.reg == 0  # else the prior acts everywhere
-
-    def _fit_moments(self, moments):
+    def _fit_moments(self, moments: Any) -> None:
         if not 0 <= self.t <= 1:
             raise ValueError(f"t={self.t} must lie in [0, 1]")
         if self.reg < 0:
             raise ValueError(f"reg={self.reg} must not be negative")
+        p = check_components(self.n_components, self.n_features_in_)
+        if self.reg > 0:  # the prior acts in all directions
+            moments = moments.in_features()
         S, D = moments.mean_pair_scatters()
-        p = self._room_for_components(len(S))
         if self.reg > 0:
             W0 = self._prior(moments, len(S))
             L = inverse_geodesic_factor(S + self.reg * sla.inv(W0), D + self.reg * W0, self.t)
@@ -68,9 +67,9 @@ class GMML(MomentsMetric):
             Q = joint_range(S, D)
             Sr, Dr = Q.T @ S @ Q, Q.T @ D @ Q
             L = inverse_geodesic_factor(definite(Sr, 0.0, tol=1e-9), definite(Dr, 0.0, tol=0.0), self.t) @ Q.T
-        self._set_components(_leading(L, p), moments.dtype)
+        self._store(moments.lift(_leading(L, p)), moments.dtype)
 
-    def _prior(self, moments, d):
+    def _prior(self, moments: Any, d: int) -> np.ndarray:
         if isinstance(self.prior, str) and self.prior == "covariance":  # of the moments: there may be no rows at hand
             return symmetrize(sla.inv(definite(moments.covariance(ddof=1), 0.0, least=1e-6)))
         return prior_matrix(self.prior, np.empty((0, d)))

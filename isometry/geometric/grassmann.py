@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from isometry.core.solve import Solution
@@ -46,8 +48,7 @@ class GrassmannGMML(MatrixMetric):
     max_iter: int = 1
     tol: float = 1e-5
 
-    def _validate_samples(self, X, *, reset):
-        X = super()._validate_samples(X, reset=reset)
+    def _image(self, X: np.ndarray) -> np.ndarray:
         if X.shape[2] > X.shape[1]:
             raise ValueError(f"GrassmannGMML takes bases (n_samples, d, k) with k ≤ d, got shape {X.shape}")
         Q, R = np.linalg.qr(X)  # (n, d, k), (n, k, k)
@@ -55,9 +56,9 @@ class GrassmannGMML(MatrixMetric):
         flat = size.min(axis=1) <= 1e2 * np.finfo(X.dtype).eps * size.max(axis=1)
         if flat.any():
             raise ValueError(f"{flat.sum()} bases do not have full rank (first at row {int(np.argmax(flat))})")
-        return Q
+        return oblique_projectors(Q.astype(np.float64), self.inner_)
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Any) -> Solution:
         self._check_t_reg()
         if self.max_iter < 1:
             raise ValueError(f"max_iter={self.max_iter} must be at least 1")
@@ -74,10 +75,7 @@ class GrassmannGMML(MatrixMetric):
         self.components_ = L
         one, met = self.max_iter == 1, history[-1] <= self.tol
         reason = "one pass" if one else "relative change below tol" if met else f"max_iter={self.max_iter} reached"
-        self._record(Solution(L, history[-1], len(history), reason, one or met, history))
-
-    def _image(self, X):
-        return oblique_projectors(X.astype(np.float64), self.inner_)
+        return Solution(L, history[-1], len(history), reason, one or met, history)
 
 
 def oblique_projectors(X: np.ndarray, V: np.ndarray) -> np.ndarray:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from isometry.base import MetricLearner
 from isometry.core.spd import shifted_mean_factor
+from isometry.core.warn import warn_user
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.supervision import Labels, Pairs
@@ -50,7 +50,6 @@ class LayeredGMML(MetricLearner):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     _: KW_ONLY
     n_layers: int = 2
@@ -61,7 +60,7 @@ class LayeredGMML(MetricLearner):
     activation_scale: float = 3.0
     damping: float | None = None
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:
         widths = self._check_params(X.shape[1])
         rho = 1 / self.n_layers if self.damping is None else self.damping
         H, weights, centers, scales = X.astype(np.float64), [], [], []
@@ -88,12 +87,10 @@ class LayeredGMML(MetricLearner):
         if len(widths) != self.n_layers or not all(1 <= b <= a for a, b in zip([d, *widths], widths, strict=False)):
             raise ValueError(f"dims={self.dims} must name {self.n_layers} widths that never grow, from {d} features on")
         if self.n_layers > 1 and self.activation is None and widths[-1] == d:
-            warnings.warn(
-                "without activation and truncation the layers collapse to one: a power of GMML's metric", stacklevel=4
-            )
+            warn_user("without activation and truncation the layers collapse to one: a power of GMML's metric")
         return widths
 
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         H = X.astype(np.float64) @ self.weights_[0]
         for U, center, scale in zip(self.weights_[1:], *self._activations(), strict=True):
             H = (H if center is None else squash(H, center, scale)) @ U

@@ -13,7 +13,7 @@ from isometry.core.linalg import RANK_TOL, symmetrize, top_eigenvectors
 from isometry.core.solve import Solution, riemannian
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
 from isometry.supervision import Labels, Pairs
 
 # f(U) = Σ φ(log m_i): φ and φ' as functions of m
@@ -60,7 +60,6 @@ class LowRankGMML(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
@@ -75,9 +74,9 @@ class LowRankGMML(LinearMetric):
     tol: float = 1e-6
     random_state: Seed = None
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         self._check_params()
-        p, d = self._check_n_components(X.shape[1]), X.shape[1]
+        p, d = check_components(self.n_components, X.shape[1]), X.shape[1]
         if p is None:
             c = len(side.classes) if isinstance(side, Labels) else 0
             p = min(d, max(c, -(-d // 2)))
@@ -85,8 +84,8 @@ class LowRankGMML(LinearMetric):
         solution = self._find_subspace(S, D, min(p, len(S)), None if isinstance(self.init, str) else self._given(Q, p))
         U = solution.x
         self.subspace_ = Q @ U
-        self._set_components(inverse_geodesic_factor(U.T @ S @ U, U.T @ D @ U, self.t) @ self.subspace_.T, X.dtype)
-        self._record(solution)
+        self._store(inverse_geodesic_factor(U.T @ S @ U, U.T @ D @ U, self.t) @ self.subspace_.T, X.dtype)
+        return solution
 
     def _check_params(self) -> None:
         if not 0 <= self.t <= 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.base import MetricLearner
@@ -51,11 +52,10 @@ class MatrixMetric(MetricLearner):
 
     _columns: ClassVar[str] = "d, d"
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     components_: np.ndarray
 
-    def _validate_samples(self, X, *, reset):
+    def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
         return validate_matrices(self, X, self._columns, reset=reset, min_samples=2 if reset else 1)
 
     def _image(self, X: np.ndarray) -> np.ndarray:
@@ -68,7 +68,7 @@ class MatrixMetric(MetricLearner):
         if self.reg < 0:
             raise ValueError(f"reg={self.reg} must not be negative")
 
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         return (self.components_ @ self._image(X)).reshape(len(X), -1).astype(X.dtype, copy=False)
 
     @property
@@ -81,7 +81,7 @@ class MatrixMetric(MetricLearner):
         check_is_fitted(self)
         return self.components_.T @ self.components_
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         return tags

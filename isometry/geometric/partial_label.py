@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from isometry.core.linalg import definite
 from isometry.core.nnls import nonnegative_minimum
 from isometry.core.scatter import scatter
 from isometry.core.spd import inverse_geodesic_factor
+from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Candidates
 
@@ -50,6 +50,7 @@ class PartialLabelGMML(LinearMetric):
     """
 
     _sees = (Candidates,)
+    _needs = ()
 
     _: KW_ONLY
     n_neighbors: int = 10
@@ -58,7 +59,7 @@ class PartialLabelGMML(LinearMetric):
     t: float = 0.5
     reg: float = 1e-4
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Candidates) -> None:
         if not 0 <= self.t <= 1:
             raise ValueError(f"t={self.t} must lie in [0, 1]")
         if self.n_neighbors < 1 or not self.weight_reg > 0 or self.reconstruction < 0 or self.reg < 0:
@@ -74,7 +75,7 @@ class PartialLabelGMML(LinearMetric):
         A, R = self._rebuild(X, Y, hits)
         S = (scatter(X, A) + self.reconstruction * R.T @ R) / anchors
         D = self._unlike(X, Y, np.where(np.isfinite(dist), dist, -1).max(axis=1))
-        self._set_components(inverse_geodesic_factor(definite(S, self.reg), definite(D, self.reg), self.t), dtype)
+        self._store(inverse_geodesic_factor(definite(S, self.reg), definite(D, self.reg), self.t), dtype)
 
     def vote_predict(self, X: Any, X_train: Any, candidates: Any) -> np.ndarray:
         """(m,) column of ``candidates`` (n, q), the sets of the training rows, that most of the neighbours speak for.
@@ -122,7 +123,7 @@ class PartialLabelGMML(LinearMetric):
         misses, _ = nearest_allowed(X, self.n_neighbors, lambda rows: Y[rows] @ Y.T == 0)
         i, place = np.nonzero(misses >= 0)
         instead = "nearest samples without a common candidate take their place" if len(i) else "all pairs stand in"
-        warnings.warn(f"no sample without a common candidate is near enough to count; {instead}", stacklevel=4)
+        warn_user(f"no sample without a common candidate is near enough to count; {instead}")
         if len(i) == 0:
             return 2 * np.cov(X, rowvar=False).reshape(X.shape[1], -1)
         return scatter(X, sp.csr_matrix((np.ones(len(i)), (i, misses[i, place])), shape=(len(X),) * 2)) / len(i)

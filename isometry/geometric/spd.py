@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from isometry.core.priors import prior_matrix
@@ -46,16 +48,19 @@ class SPDGMML(MatrixMetric):
     eps: float = 1e-10
     form: str = "sided"
 
-    def _validate_samples(self, X, *, reset):
-        X = super()._validate_samples(X, reset=reset)
+    def _image(self, X: np.ndarray) -> np.ndarray:
         if X.shape[1] != X.shape[2]:
             raise ValueError(f"SPDGMML takes square matrices (n_samples, d, d), got shape {X.shape}")
         skew = np.abs(X - X.swapaxes(1, 2)).max(axis=(1, 2)) > 1e-4 * np.abs(X).max(axis=(1, 2))
         if skew.any():
             raise ValueError(f"{skew.sum()} matrices are not symmetric (first at row {int(np.argmax(skew))})")
-        return X
+        T = spd_log(X.astype(np.float64), self.eps)  # (n, d, d)
+        if self.form == "sided":
+            return T
+        i, j = np.triu_indices(T.shape[1])
+        return T[:, i, j] * np.where(i == j, 1.0, np.sqrt(2.0))  # (n, d(d+1)/2)
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Any) -> None:
         self._check_t_reg()
         check_choices(self, form=("sided", "flat"))
         T = self._image(X)
@@ -63,14 +68,7 @@ class SPDGMML(MatrixMetric):
         W0 = prior_matrix(self.prior, T.reshape(-1, T.shape[-1]))
         self.components_ = shifted_mean_factor(S, D, self.t, self.reg, W0)
 
-    def _image(self, X):
-        T = spd_log(X.astype(np.float64), self.eps)  # (n, d, d)
-        if self.form == "sided":
-            return T
-        i, j = np.triu_indices(T.shape[1])
-        return T[:, i, j] * np.where(i == j, 1.0, np.sqrt(2.0))  # (n, d(d+1)/2)
-
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         if self.form == "sided":
             return super()._transform(X)
         return (self._image(X) @ self.components_.T).astype(X.dtype, copy=False)

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from isometry.core.objective import Objective, Penalty
 from isometry.kernelized import Kernelized
 from isometry.parameters import one_of, parameters
 from isometry.probabilistic import FastNCA
 from isometry.probabilistic.nca import penalty_weight
+from isometry.supervision import Labels
 
 
 def KernelFastNCA(
@@ -66,10 +68,10 @@ class CoefficientFastNCA(FastNCA):
     e are the eigenvalues of the kernel of the samples that carry coefficients: all, or the landmarks.
     """
 
-    _spectrum = None  # e (r,), from `Kernelized`
+    spectrum: np.ndarray | None = None  # e (r,), which `Kernelized` gives
 
-    def _fit(self, X, side):
-        if self._spectrum is None:
+    def _fit(self, X: np.ndarray, side: Labels) -> None:
+        if self.spectrum is None:
             raise ValueError("penalty='coef' looks at the coefficients of a kernel: use KernelFastNCA(penalty='coef')")
         if X.shape[1] > len(X):
             raise ValueError(
@@ -77,10 +79,9 @@ class CoefficientFastNCA(FastNCA):
                 f"{X.shape[1]} dimensions: leave out samples without a label, or lower max_rank"
             )
         super()._fit(X, side)
-        del self._spectrum
 
-    def _penalty(self, accuracy):
-        e = self._spectrum
+    def _penalty(self, accuracy: Objective) -> Penalty:
+        e = np.asarray(self.spectrum)
         self.reg_ = reg = penalty_weight(self.reg, replace(accuracy, X=accuracy.X * np.sqrt(e)))
         return lambda L: (reg * float(np.vdot(L / e, L)), 2 * reg * L / e)
 

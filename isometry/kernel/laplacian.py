@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
@@ -15,8 +13,10 @@ from isometry.base import MetricLearner
 from isometry.core.edges import ListedEdges
 from isometry.core.graph import nearest_allowed
 from isometry.core.linalg import fix_signs
+from isometry.core.progress import report
 from isometry.core.scatter import laplacian
-from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.core.solve import Solution, lbfgs
+from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.sampling import RandomPairs, Sampler, choose_pairs
 from isometry.supervision import EdgeList, Labels, Pairs
@@ -71,8 +71,7 @@ class LaplacianKernelML(MetricLearner):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
-    _uses_unlabelled = True
+    _unlabelled = "minus one"
 
     n_components: int | None = None
     _: KW_ONLY
@@ -85,7 +84,7 @@ class LaplacianKernelML(MetricLearner):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         if self.n_neighbors < 1 or not (self.reg > 0 and self.margin > 0):
             raise ValueError("n_neighbors must be at least 1, reg and margin positive")
         if self.n_components is not None and self.n_components < 1:
@@ -95,15 +94,14 @@ class LaplacianKernelML(MetricLearner):
         near, far = self._pairs(X, side, rng)
         unit = 2 / n * (1 + self.reg / n * graph.nnz)  # mean of the diagonal of the sum below
         Q = (near + aslinearoperator(self.reg / n * laplacian(graph))) * (1 / unit)
-        with Progress(self.verbose, "LaplacianKernelML", self.max_iter) as progress:
-            solution, mu, least = spread_out(Q, far, rng, max_iter=self.max_iter, tol=self.tol, progress=progress)
+        solution, mu, least = spread_out(Q, far, rng, max_iter=self.max_iter, tol=self.tol)
         Y = np.sqrt(self.margin) * solution.x
         U, s, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
         leading = np.flatnonzero(s > 1e-5 * s[0])[: self.n_components]
         self.embedding_ = fix_signs((U * s)[:, leading].T).T  # (n, p)
         self.samples_, self.origin_ = X - origin, origin
         self.objective_, self.multipliers_, self.certificate_ = unit * float(np.vdot(Y, Q @ Y)), unit * mu, least
-        self._record(solution)
+        return solution
 
     def _pairs(self, X, side, rng) -> tuple[LinearOperator, EdgeList]:
         """E_S, and the dissimilar pairs."""
@@ -116,7 +114,7 @@ class LaplacianKernelML(MetricLearner):
             near = side if auto else far
         return similar_laplacian(near), far.dissimilar
 
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         k = min(self.n_neighbors, len(self.samples_))
         dist, index = NearestNeighbors(n_neighbors=k).fit(self.samples_).kneighbors(X - self.origin_)  # (n, k)
         weight = dist <= COINCIDE * dist[:, -1:]
@@ -153,10 +151,9 @@ def neighbor_graph(X: np.ndarray, k: int) -> sp.csr_matrix:
     A = NearestNeighbors(n_neighbors=min(k, len(X) - 1)).fit(X).kneighbors_graph()
     n_pieces, piece = connected_components(A, directed=False)
     if n_pieces > 1:
-        warnings.warn(
+        warn_user(
             f"the graph of {k} nearest neighbours falls into {n_pieces} pieces, which are joined by their shortest "
-            "links; raise `n_neighbors` to join them otherwise",
-            stacklevel=4,
+            "links; raise `n_neighbors` to join them otherwise"
         )
     while n_pieces > 1:  # Borůvka: every piece reaches for the nearest sample outside
         links = _shortest_links(X, piece)
@@ -174,7 +171,7 @@ def _shortest_links(X: np.ndarray, piece: np.ndarray) -> np.ndarray:
 
 
 def spread_out(
-    Q: LinearOperator, far: EdgeList, rng: np.random.RandomState, *, max_iter: int, tol: float, progress: Progress
+    Q: LinearOperator, far: EdgeList, rng: np.random.RandomState, *, max_iter: int, tol: float
 ) -> tuple[Solution, np.ndarray, float]:
     """min tr(YᵀQY) subject to |y_i − y_j|² ≥ 1 for the listed pairs: Y (n, r), the multipliers μ, and the least
     eigenvalue of Q − Laplacian(μ).
@@ -195,7 +192,7 @@ def spread_out(
         violation = max(1 - d.min(), 0.0)
         value = float(np.vdot(Y, Q @ Y)) / max(1 - violation, 1e-300)  # of what leaves
         history.append(value)
-        progress.step(value)
+        report(value)
         done = violation <= tol and abs(value - mu.sum()) <= tol * value
         if done:
             least = smallest_eigenvalue(Q - aslinearoperator(pair_laplacian(far, mu, n)), rng)

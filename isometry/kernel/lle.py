@@ -10,6 +10,7 @@ import scipy.linalg as sla
 from isometry.core.kernels import KernelMap
 from isometry.core.linalg import RANK_TOL, fix_signs, ridge
 from isometry.core.reconstruct import reconstruction_weights
+from isometry.core.solve import Solution
 from isometry.kernelized import KernelMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
@@ -61,7 +62,6 @@ class KernelLLE(KernelMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
@@ -83,14 +83,14 @@ class KernelLLE(KernelMetric):
     tol: float = 1e-10
     random_state: Seed = None
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         check_choices(self, **CHOICES)
         if self.n_neighbors < 1 or self.reg < 0 or self.ridge < 0:
             raise ValueError("n_neighbors must be at least 1, reg and ridge not negative")
         p = None if isinstance(self.n_components, str) else self.n_components
         if p is not None and p < 1:
             raise ValueError(f"n_components={p} must be 'auto' or at least 1")
-        phi = self._kernel_map(X, variance=self.variance, max_rank=self.max_rank)
+        phi = self._coordinates(X, variance=self.variance, max_rank=self.max_rank)
         F = phi(X)  # (n, r)
         base = F if self.geometry == "kernel" or phi.landmarks is None else X - X.mean(axis=0)
         A = self._directions(phi, F, side)  # (r, q)
@@ -100,8 +100,8 @@ class KernelLLE(KernelMetric):
         C = ridge(M_S + self.reg / len(X) * R.T @ R, self.ridge)
         few = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
         U, self.ratio_, solution = ratio_directions(M_D, C, p, few=few, max_iter=self.max_iter, tol=self.tol)
-        self._keep(phi, fix_signs((A @ U).T))
-        self._record(solution)
+        self._store(phi, fix_signs((A @ U).T))
+        return solution
 
     def _directions(self, phi: KernelMap, F: np.ndarray, side: Labels | Pairs) -> np.ndarray:
         """A (r, q) such that z = UᵀAᵀφ with orthonormal U is the map of a T that meets the constraint.

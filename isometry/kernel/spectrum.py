@@ -9,7 +9,7 @@ import numpy as np
 from isometry.kernelized import KernelMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Seed, parameters
-from isometry.supervision import Labels, Pairs, as_supervision
+from isometry.supervision import Labels, Pairs
 
 
 @parameters
@@ -47,6 +47,7 @@ class KernelSpectrum(KernelMetric):
 
     _sees = (Labels, Pairs)
     _needs = ("similar",)
+    _unlabelled = "kept"  # −1 is a class like any other
 
     n_components: int | None = None
     _: KW_ONLY
@@ -60,16 +61,13 @@ class KernelSpectrum(KernelMetric):
     variance: float = 0.95
     random_state: Seed = None
 
-    def _supervise(self, y, n):
-        return super()._supervise(as_supervision(y, n), n)  # −1 is a label like any other
-
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:
         p = self.n_components
         if self.reg < 0 or (p is not None and p < 1):
             raise ValueError(f"reg={self.reg} must not be negative and n_components={p} must be None or at least 1")
         if self.scale != "trace" and (isinstance(self.scale, str) or self.scale <= 0):
             raise ValueError(f"scale={self.scale!r} must be 'trace' or a positive number")
-        phi = self._kernel_map(X, variance=self.variance if p is None else 1.0, max_rank=p)
+        phi = self._coordinates(X, variance=self.variance if p is None else 1.0, max_rank=p)
         l = phi.spectrum
         f = mean_pair_scatters(phi(X), side)[0].diagonal() / l  # (r,) coordinates are √l_r a_r
         f = f + self.reg * f.mean()
@@ -78,4 +76,4 @@ class KernelSpectrum(KernelMetric):
         w = 1 / f / np.sum(1 / f)  # Σ w = 1
         c = np.sqrt(l.sum() / (w @ w)) if self.scale == "trace" else float(self.scale)
         self.pair_means_, self.beta_ = f, c * w
-        self._keep(phi, np.diag(self.beta_ / np.sqrt(l)))
+        self._store(phi, np.diag(self.beta_ / np.sqrt(l)))

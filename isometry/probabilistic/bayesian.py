@@ -16,8 +16,9 @@ from isometry.base import LinearMetric
 from isometry.core.basis import EigenBasis, eigenbasis, pair_features
 from isometry.core.distance import row_blocks
 from isometry.core.probability import isotonic_link, jaakkola_jordan, jaakkola_jordan_constant, pair_logistic
-from isometry.core.solve import Progress, Solution, alternate
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.core.progress import progress, report
+from isometry.core.solve import Solution, alternate
+from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
@@ -88,6 +89,7 @@ class BayesianML(MetricPosterior, LinearMetric):
     """
 
     _sees = (Labels, Pairs)
+    _needs = ()
 
     n_components: int | None = None
     _: KW_ONLY
@@ -103,17 +105,17 @@ class BayesianML(MetricPosterior, LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         check_choices(self, **CHOICES)
         if not self.prior_precision > 0:
             raise ValueError(f"prior_precision={self.prior_precision} must be positive")
         if not self.memory >= 0:
             raise ValueError(f"memory={self.memory} must not be negative")
-        self.basis_ = eigenbasis(X, self._check_n_components(X.shape[1]) or min(X.shape[1], 30)).map
+        self.basis_ = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30)).map
         mean = np.append(self.prior_threshold, np.full(len(self.basis_), self.prior_mean))
         self._prior = Prior(mean, self.prior_precision * np.eye(len(mean)), np.zeros((len(mean), len(mean))))
         self._seen, self._given_labels = None, False
-        self._update(X, side, mean)
+        return self._update(X, side, mean)
 
     def partial_fit(self, X: Any, y: Any = None) -> BayesianML:
         """Learn from further pairs, `Pairs` over the rows of X, or from labels of these rows."""
@@ -123,31 +125,31 @@ class BayesianML(MetricPosterior, LinearMetric):
             m, V = self.posterior_mean_, self.posterior_covariance_
             self._prior, self._seen, self._given_labels = Prior(m, sla.inv(V), np.zeros_like(V)), None, False
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        self._update(X, self._supervise(y, len(X)), self.posterior_mean_)
+        with progress(self.verbose, "BayesianML", self.max_iter):
+            self._record(self._update(X, self._supervise(y, len(X)), self.posterior_mean_))
         return self
 
-    def _update(self, X, side, start):
+    def _update(self, X: np.ndarray, side: Any, start: np.ndarray) -> Solution:
         """The posterior of these pairs and of those seen before."""
         seen, self._given_labels = self._see(X, side), self._given_labels or isinstance(side, Labels)
         kind = self.covariance
         if kind == "auto":
             kind = "sandwich" if self._given_labels else "laplace"
         problem = SigmoidLikelihood(seen, self._prior)
-        with Progress(self.verbose, "BayesianML", self.max_iter) as progress:
-            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            if kind == "variational":
-                solution = alternate(problem.step, (np.ones(len(seen.sign)), start, None), **options)
-                _, m, V = solution.x
-            else:
-                solution = newton(problem, start, **options)
-                m, H = solution.x, problem(solution.x)[2]
-                V = sla.inv(H) if kind == "laplace" else problem.sandwich(m, H)
+        options = {"max_iter": self.max_iter, "tol": self.tol}
+        if kind == "variational":
+            solution = alternate(problem.step, (np.ones(len(seen.sign)), start, None), **options)
+            _, m, V = solution.x
+        else:
+            solution = newton(problem, start, **options)
+            m, H = solution.x, problem(solution.x)[2]
+            V = sla.inv(H) if kind == "laplace" else problem.sandwich(m, H)
         self.posterior_mean_, self.posterior_covariance_, self.elbo_ = m, V, problem.elbo(m, V)
         self.bias_, self.threshold_ = float(m[0]), float(np.sqrt(max(m[0], 0.0)))
         self.link_ = problem.link(m)
         self._seen, self._prior = problem.forget(m, V if kind == "variational" else None, self.memory)
-        self._set_components(EigenBasis(np.zeros(X.shape[1]), self.basis_).components(m[1:]), X.dtype)
-        self._record(solution)
+        self._store(EigenBasis(np.zeros(X.shape[1]), self.basis_).components(m[1:]), X.dtype)
+        return solution
 
     def _see(self, X, side) -> Seen:
         """The pairs in memory and those of ``side``."""
@@ -341,7 +343,7 @@ class SigmoidLikelihood:
         return kept, Prior(sla.solve(P, linear, assume_a="pos"), P, dependence)
 
 
-def newton(fun, x: np.ndarray, *, max_iter: int, tol: float, progress: Progress) -> Solution:
+def newton(fun, x: np.ndarray, *, max_iter: int, tol: float) -> Solution:
     """Minimise a convex ``fun(x) → (value, gradient, curvature)`` until a step promises to lower it by at most tol."""
     f, g, H = fun(x)
     history = [f]
@@ -358,5 +360,5 @@ def newton(fun, x: np.ndarray, *, max_iter: int, tol: float, progress: Progress)
             new = fun(x - length * step)
         x, (f, g, H) = x - length * step, new
         history.append(f)
-        progress.step(f)
+        report(f)
     return Solution(x, f, max_iter, f"max_iter={max_iter} reached", False, history)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,9 @@ from isometry.core.basis import EigenBasis, eigenbasis
 from isometry.core.distance import pair_sqdist, row_blocks
 from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.probability import isotonic_link, neighbor_softmax, softmax_curvature
-from isometry.core.solve import Progress, Solution, alternate, lbfgs
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.core.solve import Solution, alternate, lbfgs
+from isometry.core.warn import warn_user
+from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.supervision import Labels
 
@@ -87,7 +87,6 @@ class BNCA(MetricPosterior, LinearMetric):
     """
 
     _sees = (Labels,)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -103,13 +102,13 @@ class BNCA(MetricPosterior, LinearMetric):
     tol: float = 1e-7
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         check_choices(self, **CHOICES)
         if self.n_neighbors < 1 or not self.prior_precision > 0:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} must be at least 1 and prior_precision={self.prior_precision} positive"
             )
-        basis = eigenbasis(X, self._check_n_components(X.shape[1]) or min(X.shape[1], 30))
+        basis = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30))
         Y = basis(X)
         problem = self._problem(Y, side.codes)
         solution, V = self._posterior(problem)
@@ -122,29 +121,27 @@ class BNCA(MetricPosterior, LinearMetric):
             n_bins = max(1, round(len(sqdist) / (2 * len(Y))))  # in each as many pairs, both ways, as there are rows
             self.link_ = isotonic_link(sqdist - self.bias_, similar, np.ones(len(sqdist)), n_bins)
         self.threshold_ = float(np.sqrt(max(self.bias_, 0.0)))
-        self._set_components(EigenBasis(np.zeros(X.shape[1]), basis.map).components(m), X.dtype)
-        self._record(solution)
+        self._store(EigenBasis(np.zeros(X.shape[1]), basis.map).components(m), X.dtype)
+        return solution
 
     def _posterior(self, problem: NeighborLikelihood) -> tuple[Solution, np.ndarray]:
         """m, as the solver found it, and V."""
         start = np.full(problem.Y.shape[1], self.prior_mean, dtype=np.float64)
-        with Progress(self.verbose, "BNCA", self.max_iter) as progress:
-            options: Any = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            if self.solver == "lbfgs":
-                solution = lbfgs(problem, start, **options)
-            else:
-                V = sla.inv(problem.precision(None))
-                solution = alternate(lambda m: newton_step(problem, V, m), start, **options)
+        options: Any = {"max_iter": self.max_iter, "tol": self.tol}
+        if self.solver == "lbfgs":
+            solution = lbfgs(problem, start, **options)
+        else:
+            V = sla.inv(problem.precision(None))
+            solution = alternate(lambda m: newton_step(problem, V, m), start, **options)
         return solution, sla.inv(problem.precision(None if self.covariance == "bohning" else solution.x))
 
     def _problem(self, Y: np.ndarray, codes: np.ndarray) -> NeighborLikelihood:
         k, n = min(self.n_neighbors, len(Y) - 1), len(Y)
         table = neighbor_table(Y, codes, k, self.candidates)
         if self.candidates == "knn" and len(table[0]) < max(2 * Y.shape[1], 0.05 * n):
-            warnings.warn(
+            warn_user(
                 f"only {len(table[0])} of {n} samples have neighbours of both kinds among their {k} nearest; "
-                "candidates='hits_misses' is used instead",
-                stacklevel=4,
+                "candidates='hits_misses' is used instead"
             )
             table = neighbor_table(Y, codes, k, "hits_misses")
         return NeighborLikelihood(Y, *table, self.likelihood == "product", self.prior_mean, self.prior_precision)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
-from sklearn.utils.metaestimators import available_if
 
 from isometry.core.edges import Edges, Loss
-from isometry.core.linalg import ridge, row_range, sym_fn, top_eigenvectors
+from isometry.core.frame import Frame
+from isometry.core.linalg import ridge, sym_fn, top_eigenvectors
 from isometry.core.moments import ClassMoments, between_scatter
-from isometry.core.solve import Progress, lbfgs
+from isometry.core.solve import Solution, lbfgs
 from isometry.moments import MomentsMetric, label_moments
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels
 
@@ -58,7 +59,6 @@ class DMBK(MomentsMetric):
     """
 
     _sees = (Labels,)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -74,55 +74,44 @@ class DMBK(MomentsMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
-        self._check_parameters()
-        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: differences span n − 1 dimensions
-        Y, rng = (X - X.mean(axis=0)).astype(np.float64) @ Q, check_random_state(self.random_state)
-        U = self._solve(self._problem(Y, side, rng), label_moments(Y, side), rng)
-        self._set_components((Q @ U).T, X.dtype)
-
-    def _gaussians_suffice(self):
+    @property
+    def _pooled(self) -> bool | str:
         if self.reg > 0:
-            raise AttributeError(f"DMBK learns from chunks by their class Gaussians alone: set reg=0, not {self.reg}")
-        return True
+            return f"set reg=0, since reg={self.reg} asks for distances between rows of all chunks"
+        return False
 
-    @available_if(_gaussians_suffice)
-    def partial_fit(self, X, y=None):
-        """Add a chunk of rows and learn from all chunks so far; with reg=0 only."""
-        return super().partial_fit(X, y)
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
+        frame, rng = Frame.of(X.astype(np.float64)), check_random_state(self.random_state)
+        U, solution = self._solve(self._problem(frame.X, side, rng), label_moments(frame.X, side), rng)
+        self._store(frame.lift(U.T), X.dtype)
+        return solution
 
-    def _fit_moments(self, moments):
-        self._check_parameters()
-        if self.reg > 0:
-            raise ValueError(
-                f"DMBK learns from chunks by their class Gaussians alone: set reg=0, since reg={self.reg} asks for "
-                "distances between rows of different chunks"
-            )
-        U = self._solve(self._gaussians(moments), moments, check_random_state(self.random_state))
-        self._set_components(U.T, moments.dtype)
+    def _fit_moments(self, moments: ClassMoments) -> Solution:
+        U, solution = self._solve(self._gaussians(moments), moments, check_random_state(self.random_state))
+        self._store(U.T, moments.dtype)
+        return solution
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         check_choices(self, divergence=DIVERGENCES)
         if self.reg < 0 or self.shrinkage < 0 or self.n_init < 1:
             raise ValueError(
                 f"reg={self.reg} and shrinkage={self.shrinkage} must not be negative, n_init={self.n_init} at least 1"
             )
 
-    def _solve(self, problem: BalancedDivergence, moments: ClassMoments, rng) -> np.ndarray:
-        """U (d, p), the best of all starts."""
-        d, p = len(problem.similar), self._check_n_components(self.n_features_in_)
+    def _solve(
+        self, problem: BalancedDivergence, moments: ClassMoments, rng: np.random.RandomState
+    ) -> tuple[np.ndarray, Solution]:
+        """U (d, p), the best of all starts, and how it was found."""
+        self._check_parameters()
+        d, p = len(problem.similar), check_components(self.n_components, self.n_features_in_)
         p = min(p or max(1, min(d - 1, max(moments.n_classes - 1, d // 2))), d)
         search = WhiteDivergence(problem, max(self.shrinkage, 1e-9)) if self.whiten else problem
-        with Progress(self.verbose, "DMBK", self.n_init * self.max_iter) as progress:
-            runs = [
-                lbfgs(search, V, max_iter=self.max_iter, tol=self.tol, memory=50, progress=progress)
-                for V in self._starts(moments, p, rng)
-            ]
+        starts = self._starts(moments, p, rng)
+        runs = [lbfgs(search, V, max_iter=self.max_iter, tol=self.tol, memory=50) for V in starts]
         best = min(runs, key=lambda run: run.value)
-        self._record(best)
-        return search.normalise(best.x)
+        return search.normalise(best.x), best
 
-    def _starts(self, moments, p, rng):
+    def _starts(self, moments: ClassMoments, p: int, rng: np.random.RandomState) -> Iterator[np.ndarray]:
         """Discriminant directions filled up with principal ones, all orthonormal; then random subspaces."""
         within, n = moments.pooled(), moments.counts.sum()
         q, between = min(p, max(moments.n_classes - 1, 1)), between_scatter(moments)
@@ -131,13 +120,14 @@ class DMBK(MomentsMetric):
         for _ in range(self.n_init - 1):
             yield np.linalg.qr(rng.standard_normal((len(within), p)))[0]
 
-    def _problem(self, Y, side, rng) -> BalancedDivergence:
+    def _problem(self, Y: np.ndarray, side: Labels, rng: np.random.RandomState) -> BalancedDivergence:
+        self._check_parameters()
         gaussians = self._gaussians(label_moments(Y, side))
         if self.reg == 0:
             return gaussians
         signed = signed_edges(side, self.pairs, Y, rng)
 
-        def far(d, t):
+        def far(d: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             root = np.sqrt(d + SMOOTHING)
             return -root, -0.5 / root
 
@@ -145,7 +135,7 @@ class DMBK(MomentsMetric):
         loss = signed.loss(far, similar=0.0, dissimilar=weight)
         return replace(gaussians, far=(Y, signed.edges, loss))
 
-    def _gaussians(self, moments) -> BalancedDivergence:
+    def _gaussians(self, moments: ClassMoments) -> BalancedDivergence:
         """The divergences alone: a Gaussian for every class of two samples or more."""
         several = moments.counts > 1
         counts, means = moments.counts[several], moments.offsets[several]

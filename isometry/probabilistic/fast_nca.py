@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
-from isometry.base import ObjectiveMetric
+from isometry.base import LinearMetric
 from isometry.core.edges import NeighborEdges
+from isometry.core.frame import Frame
 from isometry.core.graph import nearest_misses, target_neighbors
+from isometry.core.linalg import canonical
 from isometry.core.objective import Objective, Penalty, ridge_penalty
-from isometry.core.start import neighbor_sqdist
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.core.solve import Solution
+from isometry.core.solvers import Batches, Lbfgs, Solver
+from isometry.core.start import initial_map, neighbor_sqdist
+from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.probabilistic.nca import penalty_weight, sum_loss
 from isometry.supervision import Labels
 
 
 @parameters
-class FastNCA(ObjectiveMetric):
+class FastNCA(LinearMetric):
     """NCA among the nearest neighbours only: a stochastic neighbour is drawn from k hits and k misses.
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) on H_i ∪ M_i
@@ -49,7 +55,6 @@ class FastNCA(ObjectiveMetric):
     """
 
     _sees = (Labels,)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -63,39 +68,50 @@ class FastNCA(ObjectiveMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _start_sqdist(self, Z, rng):
-        return neighbor_sqdist(Z, rng)  # a saturated softmax has no gradient
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
+        rng, frame = check_random_state(self.random_state), Frame.of(X)
+        objective = self._objective(frame.X, side, rng)
+        p = min(check_components(self.n_components, X.shape[1]) or X.shape[1], frame.X.shape[1])
+        L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
+        solver: Solver = Lbfgs(self.max_iter, self.tol)
+        if self.batch_size is not None:
+            solver = Batches(self.batch_size, rng, self.max_iter, self.tol)
+        solution = self._follow_graph(solver, objective, solver.minimize(objective, L), side)
+        self._store(frame.lift(canonical(solution.x)), X.dtype)
+        return solution
 
-    def _objective(self, X, side, rng):
+    def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> Objective:
         if self.n_neighbors < 1 or self.n_updates < 0:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} must be at least 1 and n_updates={self.n_updates} not negative"
             )
-        self._codes = side.codes
-        accuracy = self._accuracy(X, X)
+        accuracy = self._accuracy(X, X, side.codes)
         return replace(accuracy, penalty=self._penalty(accuracy))
 
     def _penalty(self, accuracy: Objective) -> Penalty | None:
         self.reg_ = penalty_weight(self.reg, accuracy)
         return ridge_penalty(self.reg_)
 
-    def _accuracy(self, X: np.ndarray, Z: np.ndarray) -> Objective:
+    def _accuracy(self, X: np.ndarray, Z: np.ndarray, codes: np.ndarray) -> Objective:
         """−(1/n) Σ p_i on the graph of hits and misses that are nearest in Z (n, p)."""
-        codes, k = self._codes, min(self.n_neighbors, len(X) - 1)
+        k = min(self.n_neighbors, len(X) - 1)
         hits, misses = target_neighbors(Z, codes, k), nearest_misses(Z, codes, k)  # (n, k)
         is_hit = np.arange(hits.shape[1] + k) < hits.shape[1]  # (2k,)
         return Objective(X, NeighborEdges(np.hstack([hits, misses])), sum_loss(lambda rows: is_hit, len(X)))
 
-    def _improve(self, objective, solution, rng, options):
+    def _follow_graph(self, solver: Solver, objective: Objective, solution: Solution, side: Labels) -> Solution:
+        """Go on with the neighbours of the learned space, up to ``n_updates`` times."""
+        X, graph = objective.X, objective.edges
         for _ in range(self.n_updates):
-            Z, before = objective.X @ solution.x.T.astype(objective.X.dtype), objective.edges.index
-            objective = replace(self._accuracy(objective.X, Z), penalty=objective.penalty)
-            start = objective(solution.x)[0]
-            if np.array_equal(np.sort(before), np.sort(objective.edges.index)):
+            before = np.sort(graph.index)
+            objective = replace(
+                self._accuracy(X, X @ solution.x.T.astype(X.dtype), side.codes), penalty=objective.penalty
+            )
+            graph, start = objective.edges, objective(solution.x)[0]
+            if np.array_equal(before, np.sort(graph.index)):
                 break
-            step = self._minimize(objective, solution.x, rng, **options)
+            step = solver.minimize(objective, solution.x)
             if step.value >= start - self.tol * abs(start):
                 break
-            solution = replace(step, n_iter=solution.n_iter + step.n_iter, history=solution.history + step.history)
-        del self._codes
+            solution = step.following(solution.n_iter, self.max_iter, solution.history)
         return solution

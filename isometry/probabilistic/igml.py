@@ -6,9 +6,9 @@ import numpy as np
 import scipy.linalg as sla
 
 from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
-from isometry.core.moments import between_scatter
+from isometry.core.moments import ClassMoments, between_scatter
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, check_components, parameters
 from isometry.supervision import Labels
 
 
@@ -38,6 +38,7 @@ class IGML(MomentsMetric):
     """
 
     _sees = (Labels,)
+    _needs = ()
     _pooled = True
 
     n_components: int | None = None
@@ -45,15 +46,15 @@ class IGML(MomentsMetric):
     label_reg: float = 1e-2
     reg: float = 1e-8
 
-    def _fit_moments(self, moments):
+    def _fit_moments(self, moments: ClassMoments) -> None:
         lam = self.label_reg
         if not lam > 0:
             raise ValueError(f"label_reg={lam} must be positive")
         n_k, within = moments.counts, moments.pooled()
-        p = self._check_n_components(len(within))
+        p = check_components(self.n_components, self.n_features_in_)
         mu = moments.offsets - n_k @ moments.offsets / n_k.sum()  # (c, d)
         M = within + mu.T @ (mu * (lam * n_k / (n_k + lam))[:, None])  # λ Xᵀ K_L⁻¹ X
         Q = column_range(within + between_scatter(moments))  # where the data have variance
         w, V = sla.eigh(definite(symmetrize(Q.T @ M @ Q), self.reg))
         L = fix_signs(np.sqrt(lam / w)[:, None] * (Q @ V).T)  # the smallest eigenvalue of M weighs most
-        self._set_components(L[:p], moments.dtype)
+        self._store(moments.lift(L[:p]), moments.dtype)

@@ -11,8 +11,8 @@ from isometry.core.basis import eigenbasis
 from isometry.core.edges import DenseEdges, Edges, Loss, NeighborEdges
 from isometry.core.graph import nearest_misses, pair_neighbors, target_neighbors
 from isometry.core.probability import neighbor_softmax
-from isometry.core.solve import Progress, alternate, lbfgs
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.core.solve import Solution, alternate, lbfgs
+from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
 from isometry.probabilistic.nca import is_alone, log_loss, same_class
 from isometry.supervision import Labels, Pairs
 
@@ -50,7 +50,6 @@ class LDM(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -61,20 +60,19 @@ class LDM(LinearMetric):
     tol: float = 1e-6
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         if self.reg < 0:
             raise ValueError(f"reg={self.reg} must not be negative")
         check_choices(self, solver=("lbfgs", "mm"))
-        basis = eigenbasis(X, self._check_n_components(X.shape[1]) or min(X.shape[1], 30))
+        basis = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30))
         start, Y = np.ones(len(basis.map)), basis(X)
-        with Progress(self.verbose, "LDM", self.max_iter) as progress:
-            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            if self.solver == "lbfgs":
-                solution = lbfgs(self._objective(Y, side), start, bounds=[(0.0, None)] * len(start), **options)
-            else:
-                solution = alternate(self._bound_step(Y, side), start, **options)
-        self._set_components(basis.components(solution.x), X.dtype)
-        self._record(solution)
+        options = {"max_iter": self.max_iter, "tol": self.tol}
+        if self.solver == "lbfgs":
+            solution = lbfgs(self._objective(Y, side), start, bounds=[(0.0, None)] * len(start), **options)
+        else:
+            solution = alternate(self._bound_step(Y, side), start, **options)
+        self._store(basis.components(solution.x), X.dtype)
+        return solution
 
     def _objective(self, Y: np.ndarray, side: Labels | Pairs):
         """λ → minus the mean log-likelihood plus penalty, and its gradient, on principal coordinates Y (n, K)."""

@@ -9,12 +9,13 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
-from isometry.core.linalg import factor, row_range
-from isometry.core.logistic import ThresholdObjective, minimize_threshold
+from isometry.core.frame import Frame
+from isometry.core.linalg import factor
 from isometry.core.probability import pair_logistic
-from isometry.core.solve import Progress
+from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.core.threshold import ThresholdObjective, minimize_threshold
+from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -49,7 +50,6 @@ class LDML(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -61,28 +61,22 @@ class LDML(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         if self.reg < 0:
             raise ValueError(f"reg={self.reg} must not be negative")
-        p, rng = self._check_n_components(X.shape[1]), check_random_state(self.random_state)
-        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: differences span n − 1 dimensions
-        Y = (X - X.mean(axis=0)) @ Q.astype(X.dtype)
-        signed = signed_edges(side, self.pairs, Y, rng)
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
+        signed = signed_edges(side, self.pairs, frame.X, check_random_state(self.random_state))
         average = 1 / (signed.n_similar + signed.n_dissimilar)
         loss = signed.loss(pair_logistic, similar=average, dissimilar=average)
-        objective = ThresholdObjective([Y], signed.edges, loss, [self.reg])
-        L, b = np.eye(Y.shape[1]) / np.sqrt(mean_sqdist(Y)), 1.0
-        with Progress(self.verbose, "LDML", self.max_iter) as progress:
-            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            options["bounds"] = (None, None) if self.fit_bias else (b, b)
-            solution = minimize_threshold(objective, [L], b, **options)
-            (L,), b = solution.x
-            if p is not None and p < len(L):
-                solution = minimize_threshold(objective, [factor(L.T @ L, p)], b, **options)
-                (L,), b = solution.x
-        self.bias_, self.threshold_ = b, float(np.sqrt(max(b, 0.0)))
-        self._set_components(factor(L.T @ L) @ Q.T, X.dtype)
-        self._record(solution)
+        objective = ThresholdObjective([frame.X], signed.edges, loss, [self.reg])
+        L, b = np.eye(frame.X.shape[1]) / np.sqrt(mean_sqdist(frame.X)), np.ones(1)
+        bounds = (None, None) if self.fit_bias else (1.0, 1.0)
+        solution = minimize_threshold(objective, [L, b], bounds, p, max_iter=self.max_iter, tol=self.tol)
+        L, b = solution.x
+        self.bias_ = float(b.item())
+        self.threshold_ = float(np.sqrt(max(self.bias_, 0.0)))
+        self._store(frame.lift(factor(L.T @ L)), X.dtype)
+        return solution
 
     def pair_probability(self, X: Any, pairs: Any = None) -> np.ndarray:
         """Probability that each pair is similar, at the share of similar pairs that was learned from.

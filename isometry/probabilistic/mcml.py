@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from isometry.base import ObjectiveMetric
+import numpy as np
+from sklearn.utils import check_random_state
+
+from isometry.base import LinearMetric
+from isometry.core.frame import Frame
+from isometry.core.linalg import canonical
 from isometry.core.objective import Objective
 from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
-from isometry.core.start import neighbor_sqdist
+from isometry.core.solve import Solution
+from isometry.core.solvers import Certified
+from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.moments import label_moments
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
 from isometry.supervision import Labels
 
 
 @parameters
-class MCML(ObjectiveMetric):
+class MCML(LinearMetric):
     """Collapse every class to a point: neighbour probabilities as near as can be to "uniform over one's own class".
 
     min_{W ⪰ 0} (1/n) Σ_i KL(p⁰_i ‖ p_i) + penalty,  p⁰_ij = 1/(n_{y_i} − 1) in one's own class, p_ij ∝ exp(−d_W²(i, j))
@@ -35,8 +42,6 @@ class MCML(ObjectiveMetric):
     """
 
     _sees = (Labels,)
-    _needs = ("similar", "dissimilar")
-    _convex = True
 
     n_components: int | None = None
     _: KW_ONLY
@@ -48,10 +53,16 @@ class MCML(ObjectiveMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _start_sqdist(self, Z, rng):
-        return neighbor_sqdist(Z, rng)  # a saturated softmax has no gradient
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
+        rng, r = check_random_state(self.random_state), frame.X.shape[1]
+        objective = self._objective(frame.X, side, rng)
+        L = initial_map(frame, side, self.init, r, rng, unit=lambda Z: neighbor_sqdist(Z, rng))  # square
+        solution = Certified(self.max_iter, self.tol).minimize(objective, L)
+        self._store(frame.lift(canonical(solution.x, p, tol=1e-7)), X.dtype)
+        return solution
 
-    def _objective(self, X, side, rng):
+    def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> Objective:
         check_choices(self, penalty=("trace", "frobenius"))
         n_c, d = side.counts.astype(np.float64), X.shape[1]
         anchors = n_c[side.codes] > 1  # a class of one has no target distribution
@@ -60,13 +71,13 @@ class MCML(ObjectiveMetric):
         (A0,) = label_moments(X, side).within(weights)  # (1/m) Σ_ij p⁰_ij (x_i − x_j)(x_i − x_j)ᵀ
         entropy = float(np.log(n_c[side.codes][anchors] - 1).sum()) / m
 
-        def by_rows(D, rows):
+        def by_rows(D: np.ndarray, rows: Any) -> tuple[float, np.ndarray]:
             P, lse = neighbor_softmax(D)  # (b, n)
             use = anchors[rows]
             P *= -(use / m)[:, None].astype(P.dtype)
             return float(lse[use].sum(dtype=np.float64)) / m - entropy * len(P) / len(X), P
 
-        def by_sums(s, h):
+        def by_sums(s: np.ndarray, h: np.ndarray) -> Slopes:
             value, v = np.where(anchors, np.log(s), 0) / m - entropy / len(X), np.where(anchors, 1 / s, 0) / m
             return Slopes(value, np.zeros_like(s), v, s)
 
@@ -74,7 +85,7 @@ class MCML(ObjectiveMetric):
         if self.penalty == "trace" or reg == 0:
             return Objective(X, edges, loss, linear=A0 + reg * np.eye(d))
 
-        def frobenius(L):
+        def frobenius(L: np.ndarray) -> tuple[float, np.ndarray]:
             W = L.T @ L
             return reg / 2 * float(np.vdot(W, W)), 2 * reg * L @ W
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
+from sklearn.utils import check_random_state
 
-from isometry.base import ObjectiveMetric
+from isometry.base import LinearMetric
+from isometry.core.frame import Frame
+from isometry.core.linalg import canonical
 from isometry.core.objective import Objective, ridge_penalty
 from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
-from isometry.core.solve import lbfgs
-from isometry.core.start import neighbor_sqdist
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.core.solve import Solution
+from isometry.core.solvers import Batches, Lbfgs, Solver
+from isometry.core.start import initial_map, neighbor_sqdist
+from isometry.core.warn import warn_user
+from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
 from isometry.supervision import Labels
 
-SHRINK = (0.17, 0.1, 0.055, 0.03)  # multiples of a frozen map from which it starts again
+SHRINK = (0.17, 0.1, 0.055, 0.03)  # multiples of a solution from which the search starts again
 
 
 @parameters
-class NCA(ObjectiveMetric):
+class NCA(LinearMetric):
     """Maximise the expected leave-one-out accuracy of a stochastic nearest neighbour.
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j: y_j = y_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) for j ≠ i
@@ -49,7 +54,6 @@ class NCA(ObjectiveMetric):
     """
 
     _sees = (Labels,)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -62,42 +66,51 @@ class NCA(ObjectiveMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _start_sqdist(self, Z, rng):
-        return neighbor_sqdist(Z, rng)  # a saturated softmax has no gradient
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
+        rng, frame = check_random_state(self.random_state), Frame.of(X)
+        objective = self._objective(frame.X, side, rng)
+        p = min(check_components(self.n_components, X.shape[1]) or X.shape[1], frame.X.shape[1])
+        L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
+        solver: Solver = Lbfgs(self.max_iter, self.tol)
+        if self.batch_size is not None:
+            solver = Batches(self.batch_size, rng, self.max_iter, self.tol)
+        n_iter = 0
+        if self.objective == "sum":  # flat where p_i is near 0: its logarithm is not, and leads to better optima
+            likelihood = Objective(frame.X, objective.edges, log_loss(same_class(side), is_alone(side)))
+            first = replace(solver, max_iter=self.max_iter // 3, tol=1e-3).minimize(likelihood, L)
+            L, n_iter = first.x, first.n_iter
+        solver = replace(solver, max_iter=self.max_iter - n_iter)
+        solution = solver.minimize(objective, L)
+        if self.objective == "sum" and not self.reg_ and self.batch_size is None and solution.converged:
+            solution = restart_from_smaller(solver, objective, solution)
+        self._store(frame.lift(canonical(solution.x)), X.dtype)
+        return solution.following(n_iter, self.max_iter)
 
-    def _objective(self, X, side, rng):
+    def _objective(self, X: np.ndarray, side: Labels, rng: np.random.RandomState) -> Objective:
         check_choices(self, objective=("sum", "log"))
         edges, accuracy = SoftmaxEdges(side.codes), sum_loss(same_class(side), len(X))
         self.reg_ = penalty_weight(self.reg, Objective(X, edges, accuracy))
         loss = accuracy if self.objective == "sum" else log_loss(same_class(side), is_alone(side))
         return Objective(X, edges, loss, ridge_penalty(self.reg_))
 
-    def _improve(self, objective, solution, rng, options):
-        """Melts what has frozen.
 
-        A map that grows drives every p_i to 0 or 1, and the few wrong ones have no slope left. Shrunk until many
-        neighbours count again it descends anew, as long as it finds better optima and iterations are left.
-        """
-        if self.objective != "sum" or self.reg_ or self.batch_size or not solution.converged:
-            return solution
-        best, spent, multiples = solution, solution.n_iter, list(SHRINK)
-        while multiples and best.value > -1 + 1e-6 and spent <= 0.75 * options["max_iter"]:
-            found = lbfgs(objective, multiples.pop(0) * best.x, **options | {"max_iter": options["max_iter"] - spent})
-            spent += max(found.n_iter, 1)
-            if found.value < best.value - 1e-6:
-                found.history = best.history + [f for f in found.history if f < best.value]
-                best, multiples = found, list(SHRINK)
-        best.n_iter = spent
-        return best
+def restart_from_smaller(solver: Solver, objective: Objective, best: Solution) -> Solution:
+    """The best solution of searches that start from multiples of the best one so far, while iterations are left.
 
-    def _warm_up(self, X, side):
-        """The sum of p_i is flat where p_i is near 0; its logarithm is not, and leads to better optima of the sum."""
-        if self.objective == "log":
-            return None
-        return Objective(X, SoftmaxEdges(side.codes), log_loss(same_class(side), is_alone(side)))
+    A map that grows drives every p_i to 0 or 1, and the wrong ones have no slope left. Where it is so small that many
+    neighbours count, they have one again.
+    """
+    spent, multiples = best.n_iter, list(SHRINK)
+    while multiples and best.value > -1 + 1e-6 and spent <= 0.75 * solver.max_iter:
+        found = replace(solver, max_iter=solver.max_iter - spent).minimize(objective, multiples.pop(0) * best.x)
+        spent += max(found.n_iter, 1)
+        if found.value < best.value - 1e-6:
+            best = replace(found, history=best.history + [f for f in found.history if f < best.value])
+            multiples = list(SHRINK)
+    return replace(best, n_iter=spent)
 
 
-def same_class(labels: Labels) -> Callable[[slice], np.ndarray]:
+def same_class(labels: Labels) -> Callable[[Any], np.ndarray]:
     """rows → (b, n) mask of the samples of their class."""
     codes = labels.codes
     return lambda rows: codes[rows, None] == codes
@@ -119,14 +132,14 @@ def penalty_weight(reg: Any, accuracy: Objective) -> float:
         raise ValueError(f"reg={reg!r} must be a number or 'auto'")
     critical = -sla.eigvalsh(accuracy.metric_gradient(np.zeros((1, accuracy.X.shape[1]))))[0]
     if critical <= 0:
-        warnings.warn("the labels do not show in any direction of X: reg='auto' becomes 0", stacklevel=5)
+        warn_user("the labels do not show in any direction of X: reg='auto' becomes 0")
     return 1e-3 * max(critical, 0.0)
 
 
-def sum_loss(hit: Callable[[slice], np.ndarray], n: int):
+def sum_loss(hit: Callable[[Any], np.ndarray], n: int) -> SoftmaxLoss:
     """−(1/n) Σ p_i over a block of anchors, and its slopes (M∘P − p P)/n; ``hit(rows)`` marks their own class."""
 
-    def by_rows(D, rows):
+    def by_rows(D: np.ndarray, rows: Any) -> tuple[float, np.ndarray]:
         P, _ = neighbor_softmax(D)  # (b, n)
         hits = np.where(hit(rows), P, 0)
         p = hits.sum(axis=1, keepdims=True)
@@ -135,21 +148,21 @@ def sum_loss(hit: Callable[[slice], np.ndarray], n: int):
         hits /= n
         return -float(p.sum(dtype=np.float64)) / n, hits
 
-    def by_sums(s, h):
+    def by_sums(s: np.ndarray, h: np.ndarray) -> Slopes:
         p = h / s
         return Slopes(-p / n, 1 / s / n, p / s / n, s)
 
     return SoftmaxLoss(by_rows, by_sums)
 
 
-def log_loss(hit: Callable[[slice], np.ndarray], alone: np.ndarray):
+def log_loss(hit: Callable[[Any], np.ndarray], alone: np.ndarray) -> SoftmaxLoss:
     """−(1/n) Σ log p_i, as a difference of two log-sum-exps, so that it stays finite when p_i underflows.
 
     Anchors that are ``alone`` (n,), without any hit, are left out.
     """
     n = int((~alone).sum())
 
-    def by_rows(D, rows):
+    def by_rows(D: np.ndarray, rows: Any) -> tuple[float, np.ndarray]:
         hits = np.where(hit(rows), D, np.inf)
         hits[alone[rows]] = D[alone[rows]]  # both terms cancel
         H, lse_hits = neighbor_softmax(hits)
@@ -158,7 +171,7 @@ def log_loss(hit: Callable[[slice], np.ndarray], alone: np.ndarray):
         H /= n
         return float((lse_all - lse_hits).sum(dtype=np.float64)) / n, H
 
-    def by_sums(s, h):
+    def by_sums(s: np.ndarray, h: np.ndarray) -> Slopes:
         value, u, v = (np.where(alone, 0, x) / n for x in (np.log(s / h), 1 / h, 1 / s))
         return Slopes(value, u, v, np.where(alone, 1, h))
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from isometry.base import ObjectiveMetric
+import numpy as np
+from sklearn.utils import check_random_state
+
+from isometry.base import LinearMetric
+from isometry.core.frame import Frame
+from isometry.core.linalg import canonical
 from isometry.core.objective import Objective, ridge_penalty
 from isometry.core.probability import softplus
-from isometry.core.start import mean_sqdist
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.core.solve import Solution
+from isometry.core.solvers import Batches, Lbfgs, Solver
+from isometry.core.start import initial_map, mean_sqdist
+from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class PCCA(ObjectiveMetric):
+class PCCA(LinearMetric):
     """A low-dimensional map from a sparse list of pairs, by a logistic loss on each.
 
     min_L mean over pairs of (1/β) log(1 + exp(β t (|L(x_i − x_j)|² − b))) + reg |L|²,  t = +1 similar, −1 dissimilar
@@ -36,7 +43,6 @@ class PCCA(ObjectiveMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -50,23 +56,30 @@ class PCCA(ObjectiveMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _start_size(self, d, side):
-        return self._check_n_components(d) or min(d, 40)
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
+        p = check_components(self.n_components, X.shape[1]) or 40
+        rng, frame = check_random_state(self.random_state), Frame.of(X)
+        objective = self._objective(frame.X, side, rng)
+        p = min(p, frame.X.shape[1])
+        L = initial_map(frame, side, "identity", p, rng, unit=lambda Z: mean_sqdist(Z) / self.margin)
+        solver: Solver = Lbfgs(self.max_iter, self.tol)
+        if self.batch_size is not None:
+            solver = Batches(self.batch_size, rng, self.max_iter, self.tol)
+        solution = solver.minimize(objective, L)
+        self.threshold_ = float(self.margin) ** 0.5
+        self._store(frame.lift(canonical(solution.x)), X.dtype)
+        return solution
 
-    def _objective(self, X, side, rng):
+    def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> Objective:
         if self.beta <= 0 or self.margin <= 0:
             raise ValueError(f"beta={self.beta} and margin={self.margin} must be positive")
         signed = signed_edges(side, self.pairs, X, rng, listed=self.batch_size is not None)
         beta, b = self.beta, self.margin
 
-        def link(d, t):
+        def link(d: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             value, slope = softplus(beta * t * (d - b))
             return value / beta, t * slope
 
         average = 1 / (signed.n_similar + signed.n_dissimilar)
         loss = signed.loss(link, similar=average, dissimilar=average)
-        self.threshold_ = float(b) ** 0.5
         return Objective(X, signed.edges, loss, ridge_penalty(self.reg))
-
-    def _start_sqdist(self, Z, rng):
-        return mean_sqdist(Z) / self.margin  # start with mean squared distance b

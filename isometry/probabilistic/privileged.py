@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
-from isometry.core.linalg import factor, row_range
-from isometry.core.logistic import ThresholdObjective, minimize_threshold
+from isometry.core.frame import Frame
+from isometry.core.linalg import factor
 from isometry.core.probability import pair_logistic
-from isometry.core.solve import Progress
+from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.core.threshold import ThresholdObjective, minimize_threshold
+from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.sampling import Sampler, SignedEdges, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -28,6 +26,8 @@ class PrivilegedML(LinearMetric):
                             + reg tr(W₁) + reg_privileged tr(W₂),  t = +1 similar, −1 dissimilar
 
     Convex; the global minimum is certified. W₁ is the metric; z is never needed again.
+
+    ``fit(X, y, privileged=Z)`` takes the features Z (n, q) that exist at training only.
 
     Parameters
     ----------
@@ -54,7 +54,6 @@ class PrivilegedML(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -67,50 +66,33 @@ class PrivilegedML(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def fit(self, X: Any, y: Any = None, *, privileged: Any = None) -> PrivilegedML:
-        """Learn the metric of X; ``privileged`` (n, q) holds the features that exist at training only."""
-        X = validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
-        side, views = self._supervise(y, len(X)), [X]
-        if privileged is not None:
-            Z = check_array(privileged, dtype=np.float64, input_name="privileged")
-            if len(Z) != len(X):
-                raise ValueError(f"X has {len(X)} samples but privileged has {len(Z)}: give one row for each sample")
-            views.append(StandardScaler().fit_transform(Z).astype(X.dtype))
-        elif not self.fit_bias:
-            raise ValueError("fit_bias=False needs privileged features: fit(X, y, privileged=Z)")
-        if isinstance(side, Labels) and not side.labelled.all():
-            views, side = [V[side.labelled] for V in views], side[side.labelled]
-        self._fit(views, side)
-        return self
-
-    def _fit(self, views, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs, privileged: np.ndarray | None = None) -> Solution:
         if self.reg < 0 or self.reg_privileged < 0:
             raise ValueError(f"reg={self.reg} and reg_privileged={self.reg_privileged} must not be negative")
-        dtype, p = views[0].dtype, self._check_n_components(views[0].shape[1])
-        spans = [row_range(V) if V.shape[1] > len(V) else np.eye(V.shape[1]) for V in views]
-        views = [(V - V.mean(axis=0)) @ Q.astype(dtype) for V, Q in zip(views, spans, strict=True)]
+        if privileged is None and not self.fit_bias:
+            raise ValueError("fit_bias=False needs privileged features: fit(X, y, privileged=Z)")
+        p, frames = check_components(self.n_components, X.shape[1]), [Frame.of(X)]
+        if privileged is not None:
+            frames.append(Frame.of(StandardScaler().fit_transform(privileged).astype(X.dtype)))
+        views = [frame.X for frame in frames]
         signed = signed_edges(side, self.pairs, views[0], check_random_state(self.random_state))
         average = 1 / (signed.n_similar + signed.n_dissimilar)
         loss = signed.loss(pair_logistic, similar=average, dissimilar=average)
         objective = ThresholdObjective(views, signed.edges, loss, [self.reg, self.reg_privileged])
         b = (0.5 if len(views) > 1 else 1.0) if self.fit_bias else 0.0  # the threshold's parts share the mean distance
-        factors = [
-            np.eye(V.shape[1]) * np.sqrt(share / mean_sqdist(V))
-            for V, share in zip(views, (1.0, 1.0 - b), strict=False)
+        start = [
+            np.eye(V.shape[1]) * np.sqrt(share / mean_sqdist(V)) for V, share in zip(views, (1.0, 1 - b), strict=False)
         ]
         bounds = (0.0, None) if self.fit_bias else (0.0, 0.0)
-        with Progress(self.verbose, "PrivilegedML", self.max_iter) as progress:
-            options = {"bounds": bounds, "max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            solution = minimize_threshold(objective, factors, b, **options)
-            (L, *rest), b = solution.x
-            if p is not None and p < len(L):
-                solution = minimize_threshold(objective, [factor(L.T @ L, p), *rest], b, **options)
-                (L, *rest), b = solution.x
-        threshold = b + sum(mean_pair_sqdist(signed, V @ M.T) for V, M in zip(views[1:], rest, strict=True))
-        self.bias_, self.threshold_ = b, float(np.sqrt(threshold))
-        self.privileged_components_ = factor(rest[0].T @ rest[0]) @ spans[1].T if rest else None
-        self._set_components(factor(L.T @ L) @ spans[0].T, dtype)
-        self._record(solution)
+        options = {"max_iter": self.max_iter, "tol": self.tol}
+        solution = minimize_threshold(objective, [*start, np.array([b])], bounds, p, **options)
+        L, *others, bias = solution.x
+        self.bias_ = float(bias.item())
+        mean_sqdists = [mean_pair_sqdist(signed, V @ M.T) for V, M in zip(views[1:], others, strict=True)]
+        self.threshold_ = float(np.sqrt(self.bias_ + sum(mean_sqdists)))
+        self.privileged_components_ = frames[1].lift(factor(others[0].T @ others[0])) if others else None
+        self._store(frames[0].lift(factor(L.T @ L)), X.dtype)
+        return solution
 
 
 def mean_pair_sqdist(signed: SignedEdges, Z: np.ndarray) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, check_components, parameters
 from isometry.supervision import Chunklets
 
 
@@ -46,12 +47,12 @@ class ProbabilisticRCA(MomentsMetric):
     margin: float | None = None
     reg: float = 1e-6
 
-    def _fit_moments(self, moments):
+    def _fit_moments(self, moments: ClassMoments) -> None:
         if self.margin is not None and not self.margin > 0:
             raise ValueError(f"margin={self.margin} must be positive")
         within = moments.pooled()
-        p = self._check_n_components(len(within))
+        p = check_components(self.n_components, self.n_features_in_)
         C = within / moments.counts.sum()
         _, A = top_eigenvectors(moments.covariance(within), C, p, reg=self.reg)  # AᵀCA = I
         m = A.shape[1] if self.margin is None else self.margin
-        self._set_components(np.sqrt(m / A.shape[1]) * fix_signs(A.T), moments.dtype)
+        self._store(moments.lift(np.sqrt(m / A.shape[1]) * fix_signs(A.T)), moments.dtype)

@@ -7,9 +7,9 @@ import scipy.linalg as sla
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from isometry.core.linalg import fix_signs
-from isometry.core.moments import ArrayMoments
+from isometry.core.moments import ArrayMoments, ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
 from isometry.supervision import Labels
 
 
@@ -32,8 +32,6 @@ class Covariance(MomentsMetric):
     P. C. Mahalanobis, "On the generalised distance in statistics", Proc. Nat. Inst. Sci. India, 1936.
     """
 
-    _sees = (Labels,)
-    _needs_y = False
     _pooled = True
 
     n_components: int | None = None
@@ -43,42 +41,37 @@ class Covariance(MomentsMetric):
     tol: float = 1e-10
 
     @property
-    def _in_row_space(self):
-        return self.shrinkage is None
+    def _sees(self):
+        return (Labels,) if self.covariance == "within" else (Labels, None)
 
-    def _groups(self, side, n):
+    @property
+    def _needs(self):
+        return ("similar",) if self.covariance == "within" else ()
+
+    def _fit_moments(self, moments: ClassMoments) -> None:
         check_choices(self, covariance=("total", "within"))
-        if self.covariance == "total":
-            return np.zeros(n, dtype=np.intp), np.zeros(1, dtype=np.intp)
-        if side is None:
-            raise ValueError("Covariance(covariance='within') requires y to be passed, but the target y is None")
-        return super()._groups(side, n)
-
-    def _lack(self, moments):
-        if moments.counts.max(initial=0) < 2:
-            what = "2 samples" if self.covariance == "total" else "a class with at least 2 samples"
-            return f"Covariance(covariance={self.covariance!r}) needs {what}"
-        return ""
-
-    def _fit_moments(self, moments):
-        S = moments.pooled() / (moments.counts.sum() - moments.n_classes)
-        d = len(S)
-        p = self._room_for_components(d)
+        p = check_components(self.n_components, self.n_features_in_)
+        if self.shrinkage is not None:  # shrinks in all directions
+            moments = moments.in_features()
+        within = self.covariance == "within"
+        n, c = moments.counts.sum(), moments.n_classes
+        S = moments.pooled() / (n - c) if within else moments.covariance(ddof=1)
         if self.shrinkage is not None:
-            s = _ledoit_wolf(moments) if self.shrinkage == "ledoit_wolf" else self.shrinkage
+            d = len(S)
+            s = _ledoit_wolf(moments, within) if self.shrinkage == "ledoit_wolf" else self.shrinkage
             S = (1 - s) * S + s * np.trace(S) / d * np.eye(d)
         lam, V = sla.eigh(S)
         lam, V = lam[::-1], V[:, ::-1]
         keep = lam > max(self.tol * lam[0], 0)
         if not keep.any():
             raise ValueError("all samples are equal: the covariance is zero and no direction has variance")
-        self._set_components(fix_signs(V[:, keep].T / np.sqrt(lam[keep])[:, None])[:p], moments.dtype)
+        self._store(moments.lift(fix_signs(V[:, keep].T / np.sqrt(lam[keep])[:, None])[:p]), moments.dtype)
 
 
-def _ledoit_wolf(moments) -> float:
+def _ledoit_wolf(moments: ClassMoments, within: bool) -> float:
     if not isinstance(moments, ArrayMoments):
         raise ValueError(
             "shrinkage='ledoit_wolf' needs the rows themselves, and chunks leave second moments only: fit on an array, "
             "or set shrinkage to a number"
         )
-    return ledoit_wolf_shrinkage(moments.residuals())
+    return float(ledoit_wolf_shrinkage(moments.residuals(within=within)))

@@ -7,9 +7,10 @@ import scipy.linalg as sla
 
 from isometry.core.graph import components
 from isometry.core.linalg import RANK_TOL, fix_signs, symmetrize, top_eigenvectors
+from isometry.core.moments import ClassMoments
 from isometry.core.scatter import scatter
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
 from isometry.supervision import Chunklets
 
 
@@ -34,8 +35,6 @@ class DCA(MomentsMetric):
     """
 
     _sees = (Chunklets,)
-    _needs = ("similar", "dissimilar")
-    _in_row_space = True
 
     n_components: int | None = None
     _: KW_ONLY
@@ -44,10 +43,10 @@ class DCA(MomentsMetric):
     reg: float = 1e-8
 
     @property
-    def _pooled(self):
+    def _pooled(self) -> bool:
         return self.within == "pooled"
 
-    def _fit_moments(self, moments):
+    def _fit_moments(self, moments: ClassMoments) -> None:
         check_choices(self, algorithm=("gevp", "hoi"), within=("chunklet_mean", "pooled"))
         n = moments.counts
         several = n >= 2
@@ -56,9 +55,9 @@ class DCA(MomentsMetric):
         M, differ = moments.offsets - moments.offsets.mean(axis=0), moments.differ  # (c, d), (c, c)
         C_b = scatter(M, differ.astype(float)) / differ.sum()
         rank = len(M) - components(*np.nonzero(differ), len(M)).max() - 1  # of the links' Laplacian, so C_b has no more
-        p = min(self._room_for_components(len(C_w)) or rank, rank)
+        p = min(check_components(self.n_components, self.n_features_in_) or rank, rank)
         V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, self.reg)
-        self._set_components(fix_signs(V[:, :p].T), moments.dtype)
+        self._store(moments.lift(fix_signs(V[:, :p].T)), moments.dtype)
 
 
 def _gevp(C_b: np.ndarray, C_w: np.ndarray, reg: float) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from isometry.base import LinearMetric
@@ -12,5 +14,5 @@ class Euclidean(LinearMetric):
 
     _sees = ()
 
-    def _fit(self, X, side):
-        self._set_components(np.eye(X.shape[1]), X.dtype)
+    def _fit(self, X: np.ndarray, side: Any) -> None:
+        self._store(np.eye(X.shape[1]), X.dtype)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
+from typing import Any
 
 import numpy as np
 
 from isometry.core.linalg import factor, fix_signs, top_eigenvectors
 from isometry.core.moments import between_scatter
+from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
 from isometry.supervision import Labels, Pairs
 
 CONSTRAINTS = ("trace", "orthonormal", "scatter")
@@ -47,8 +48,6 @@ class FisherML(MomentsMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
-    _in_row_space = True
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
@@ -56,13 +55,13 @@ class FisherML(MomentsMetric):
     reg: float = 1e-6
     solver: str = "eigen"
 
-    def _fit_moments(self, moments):
+    def _fit_moments(self, moments: Any) -> None:
         check_choices(self, constraint=CONSTRAINTS, solver=("eigen", "sdp"))
         if self.solver == "sdp" and self.constraint != "trace":
             raise ValueError(f"solver='sdp' is for constraint='trace', not {self.constraint!r}; use solver='eigen'")
         M_S, M_D = moments.mean_pair_scatters()
         d = len(M_S)
-        p = self._room_for_components(d)
+        p = check_components(self.n_components, self.n_features_in_)
         if self.constraint == "scatter":
             values, V = top_eigenvectors(M_D, M_S, reg=self.reg)
             separating = values > 1  # dissimilar pairs spread more than similar ones
@@ -77,20 +76,16 @@ class FisherML(MomentsMetric):
                 values, V = values[order], V[:, order]
         p = min(max(p, 1), V.shape[1])
         if p == d and self.constraint == "orthonormal":
-            warnings.warn(
-                "n_components equals the number of features: the map is a rotation and the metric Euclidean",
-                stacklevel=5,
-            )
+            warn_user("n_components equals the number of features: the map is a rotation and the metric Euclidean")
         elif p == d and self.constraint == "scatter":
-            warnings.warn(
+            warn_user(
                 "n_components equals the number of features: the metric is the inverse of the similar scatter, "
-                "whatever the dissimilar pairs",
-                stacklevel=5,
+                "whatever the dissimilar pairs"
             )
         scale = np.sqrt(1 / p) if self.constraint == "trace" else 1.0
         self.eigenvalues_ = values[:p]
         L = scale * fix_signs(V[:, :p].T) if self.solver == "eigen" else fantope_minimum(M_S - M_D, p)
-        self._set_components(L, moments.dtype)
+        self._store(moments.lift(L), moments.dtype)
 
 
 def fantope_minimum(A: np.ndarray, p: int) -> np.ndarray:

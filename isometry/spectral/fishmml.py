@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,8 @@ import numpy as np
 from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import between_scatter, total_scatter
-from isometry.core.solve import Progress, alternate
+from isometry.core.solve import Solution, alternate
+from isometry.core.warn import warn_user
 from isometry.moments import label_moments
 from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Labels
@@ -45,7 +45,6 @@ class FishMML(LinearMetric):
     """
 
     _sees = (Labels,)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
@@ -57,7 +56,7 @@ class FishMML(LinearMetric):
     tol: float = 1e-6
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         n, d = X.shape
         views = view_columns(self.views, d, getattr(self, "feature_names_in_", None))
         sizes = self._view_sizes([len(v) for v in views], len(side.classes))
@@ -82,15 +81,14 @@ class FishMML(LinearMetric):
             return U, -fisher_hsic(U, own, cross)
 
         start = [top_eigenvectors(A, p=p)[1] for A, p in zip(own, sizes, strict=True)]
-        with Progress(self.verbose, "FishMML", self.max_iter) as progress:
-            solution = alternate(sweep, start, max_iter=self.max_iter, tol=self.tol, progress=progress)
+        solution = alternate(sweep, start, max_iter=self.max_iter, tol=self.tol)
         L, row = np.zeros((sum(sizes), d)), 0
         for a, v, U in zip(scales, views, solution.x, strict=True):
             L[row : row + U.shape[1], v] = a * fix_signs(U.T)
             row += U.shape[1]
         self.view_sizes_, self.view_scales_ = np.array(sizes), np.array(scales)
-        self._set_components(L, X.dtype)
-        self._record(solution)
+        self._store(L, X.dtype)
+        return solution
 
     def _view_sizes(self, widths: Sequence[int], n_classes: int) -> list[int]:
         """Directions for each view, at most its width."""
@@ -103,9 +101,8 @@ class FishMML(LinearMetric):
             )
         turned = [r for r, (p, w) in enumerate(zip(asked, widths, strict=True)) if p >= w > 1]
         if turned:
-            warnings.warn(
-                f"views {turned} have no more columns than n_components: they are rotated and nothing is learned there",
-                stacklevel=4,
+            warn_user(
+                f"views {turned} have no more columns than n_components: they are rotated and nothing is learned there"
             )
         return [min(int(p), w) for p, w in zip(asked, widths, strict=True)]
 

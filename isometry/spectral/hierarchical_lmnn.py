@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,8 +9,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
-from isometry.core.linalg import fix_signs, row_range, sym_fn
-from isometry.core.solve import Progress, Solution
+from isometry.core.frame import Frame
+from isometry.core.linalg import canonical, sym_fn
+from isometry.core.solve import Solution
+from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.spectral.impostors import ListedTriplets
 from isometry.spectral.large_margin import descend
@@ -62,7 +63,6 @@ class HierarchicalLMNN(LinearMetric):
     """
 
     _sees = (Labels,)
-    _needs = ("similar", "dissimilar")
 
     _: KW_ONLY
     n_neighbors: int = 3
@@ -76,40 +76,36 @@ class HierarchicalLMNN(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         if not 0 <= self.mu <= 1 or not 0 < self.sample_portion <= 1:
             raise ValueError(f"mu={self.mu} must lie in [0, 1] and sample_portion={self.sample_portion} in (0, 1]")
         if min(self.n_neighbors, self.n_rounds) < 1 or self.margin <= 0:
             raise ValueError("n_neighbors and n_rounds must be at least 1 and margin positive")
         check_choices(self, mining=MINERS)
-        dtype, X = X.dtype, (X - X.mean(axis=0)).astype(np.float64)
-        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
-        L, solutions = Q.T, []
-        for step, solution in self._steps(X @ Q, side.codes, check_random_state(self.random_state)):
+        frame = Frame.of(X.astype(np.float64))
+        L, solutions = np.eye(frame.X.shape[1]), []
+        for step, solution in self._steps(frame.X, side.codes, check_random_state(self.random_state)):
             L = step @ L
             solutions.append(solution)
         self.n_steps_ = len(solutions)
-        _, s, Vt = np.linalg.svd(L, full_matrices=False)
-        self._set_components(fix_signs(s[:, None] * Vt), dtype)
-        self._record(self._summary(solutions))
+        self._store(canonical(frame.lift(L)), X.dtype)
+        return self._summary(solutions)
 
     def _steps(self, X, codes, rng) -> Iterator[tuple[np.ndarray, Solution]]:
         """The maps (d, d) to apply one after another, each learned on what the former ones made of X."""
         spread, balls = np.sqrt(X.var(axis=0).sum()), np.clip(0.01 * len(X), 10, 20)
-        with Progress(self.verbose, "HierarchicalLMNN", self.n_rounds) as progress:
-            for t in range(self.n_rounds):
-                radius = (RADIUS + RADIUS_GROWTH * t) * spread
-                portion = max(self.sample_portion - SMALLER_SAMPLE * t, min(SMALLEST_SAMPLE, self.sample_portion))
-                for _ in range(max(1, round(balls * FEWER_BALLS**t))):
-                    near = ball(X, rng.uniform(X.min(axis=0), X.max(axis=0)), radius)
-                    solution = self._solve(X, codes, stratified(near, codes, portion, rng), rng)
-                    if solution is None:
-                        continue
-                    step = sym_fn(solution.x.T @ solution.x, lambda w: np.sqrt(np.maximum(w, 0) + 1))
-                    step *= spread / np.sqrt((X @ step).var(axis=0).sum())
-                    X = X @ step
-                    yield step, solution
-                progress.step(radius)
+        for t in range(self.n_rounds):
+            radius = (RADIUS + RADIUS_GROWTH * t) * spread
+            portion = max(self.sample_portion - SMALLER_SAMPLE * t, min(SMALLEST_SAMPLE, self.sample_portion))
+            for _ in range(max(1, round(balls * FEWER_BALLS**t))):
+                near = ball(X, rng.uniform(X.min(axis=0), X.max(axis=0)), radius)
+                solution = self._solve(X, codes, stratified(near, codes, portion, rng), rng)
+                if solution is None:
+                    continue
+                step = sym_fn(solution.x.T @ solution.x, lambda w: np.sqrt(np.maximum(w, 0) + 1))
+                step *= spread / np.sqrt((X @ step).var(axis=0).sum())
+                X = X @ step
+                yield step, solution
 
     def _solve(self, X, codes, rows, rng) -> Solution | None:
         """The large-margin problem of these rows, or None if they have nothing to say."""
@@ -125,10 +121,9 @@ class HierarchicalLMNN(LinearMetric):
     def _summary(self, solutions: list[Solution]) -> Solution:
         """One story of all small problems: their values in turn, and the first that did not converge."""
         if not solutions:
-            warnings.warn(
+            warn_user(
                 "no ball held points of two classes: the metric stayed Euclidean. Raise `n_rounds`, or standardise the "
-                "features",
-                stacklevel=4,
+                "features"
             )
             return Solution(None, 0.0, 0, "no ball held points of two classes", True, [0.0])
         failed = [s for s in solutions if not s.converged]

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
 from isometry.core.edges import NeighborEdges
+from isometry.core.frame import Frame
 from isometry.core.graph import nearest_allowed, target_neighbors
 from isometry.core.hinge import SMOOTHING, rounded_hinge
-from isometry.core.linalg import fix_signs
-from isometry.core.objective import Objective, minimize_psd
-from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.core.linalg import canonical
+from isometry.core.objective import Objective
+from isometry.core.solve import Solution
+from isometry.core.solvers import Certified
 from isometry.core.start import initial_map
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.supervision import Labels
 
-POOL = 4  # strangers kept in sight for each one that counts
+CANDIDATES = 4  # samples of other classes that are searched through, for each one that counts
 EARLY_TOL = 1e-4  # of the solves with a rounder hinge, which only lead to the last one
 
 
@@ -30,8 +31,8 @@ class IML(LinearMetric):
     min_{W ⪰ 0} Σ_c 1/(2C) (a mean_{Sim_c}[d² − 1]₊ + (1 − a) mean_{Dis_c}[1 + m − d²]₊) + γ|W − I|_F²,  d² = d_W²
 
     over C classes. Sim_c joins each member of c with its k nearest members in the input space, Dis_c with its k nearest
-    strangers under W itself. These have the k largest hinges, and a sum of the k largest of convex functions is convex:
-    so is the whole problem in W = LᵀL, if p = d.
+    samples of other classes under W itself. These have the k largest hinges, and a sum of the k largest of convex
+    functions is convex: so is the whole problem in W = LᵀL, if p = d.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class IML(LinearMetric):
         For the F₁ of a rare class the paper chooses among 1, 10, …, 10⁴ by cross-validation
     reg : γ, the pull towards the Euclidean metric
     init : "identity", "pca", "lda", "random" or an array (p, d)
-    n_refresh : how often at most the strangers that may matter are sought among all samples, in each stage
+    n_refresh : how often at most the candidates for Dis are sought among all samples, in each stage
     max_iter, tol, random_state, verbose : of each solve, as everywhere
 
     Attributes
@@ -55,7 +56,6 @@ class IML(LinearMetric):
     """
 
     _sees = (Labels,)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -70,48 +70,43 @@ class IML(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         if not 0 <= self.a <= 1:
             raise ValueError(f"a={self.a} must lie in [0, 1]")
         if min(self.n_neighbors, self.n_refresh) < 1 or self.margin <= 0 or self.reg < 0:
             raise ValueError("n_neighbors and n_refresh must be at least 1, margin positive and reg not negative")
-        dtype, d, codes = X.dtype, X.shape[1], side.codes
-        X = X - X.mean(axis=0)
-        L = initial_map(X, side, self.init, self._check_n_components(d) or d, check_random_state(self.random_state))
-        similar = target_neighbors(X, codes, self.n_neighbors)  # (n, k)
-        with Progress(self.verbose, "IML") as progress:
-            solution = self._descend(X, codes, similar, L, progress)
+        p, frame = check_components(self.n_components, X.shape[1]), Frame(X - X.mean(axis=0))
+        L = initial_map(frame, side, self.init, p or X.shape[1], check_random_state(self.random_state))
+        similar = target_neighbors(frame.X, side.codes, self.n_neighbors)  # (n, k)
+        solution = self._descend(frame.X, side.codes, similar, L)
         self.objective_ = solution.value
-        _, s, Vt = np.linalg.svd(solution.x, full_matrices=False)
-        self._set_components(fix_signs(s[:, None] * Vt), dtype)
-        self._record(solution)
+        self._store(canonical(solution.x), X.dtype)
+        return solution
 
-    def _descend(self, X, codes, similar, L, progress) -> Solution:
-        """Solve with a hinge that gets sharper, over pools of strangers that are sought anew until they suffice."""
-        k, n_iter, pool = self.n_neighbors, 0, self._strangers(X, codes, L, POOL)
+    def _descend(self, X: np.ndarray, codes: np.ndarray, similar: np.ndarray, L: np.ndarray) -> Solution:
+        """Solve with a hinge that gets sharper, over candidates for Dis that are sought anew until they suffice."""
+        k, n_iter, pool = self.n_neighbors, 0, self._nearest_others(X, codes, L)
         history: list[float] = []
         for tau in SMOOTHING:
             last, value = tau == SMOOTHING[-1], 0.0
-            options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol if last else max(self.tol, EARLY_TOL)}
+            tol = self.tol if last else max(self.tol, EARLY_TOL)
+            restarts = 5 if last and len(L) == X.shape[1] else 0  # no certificate, else, just L-BFGS
             for _ in range(self.n_refresh):
                 f = iml_objective(X, codes, similar, pool, k, self.a, self.margin, self.reg, tau * self.margin)
-                if last and len(L) == X.shape[1]:
-                    solution = minimize_psd(f, f.metric_gradient, L, progress=progress, **options)
-                else:
-                    solution = lbfgs(f, L, memory=20, progress=progress, **options)
+                solution = Certified(self.max_iter, tol, restarts).minimize(f, L)
                 L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
-                near = self._strangers(X, codes, L, POOL)
-                if abs(value - solution.value) <= options["tol"] * solution.value:  # at a tie between strangers, a kink
+                near = self._nearest_others(X, codes, L)
+                if abs(value - solution.value) <= tol * solution.value:  # a kink, where two candidates are equally near
                     solution = replace(solution, converged=True, reason="no further decrease after a restart")
                 if _within(near[:, :k], pool) and (solution.converged or solution.n_iter >= self.max_iter):
                     break
-                pool, value = _joined(pool, near), solution.value  # never forgets one, else it would go in circles
+                pool, value = _joined(pool, near), solution.value  # it only grows, else the search would go in circles
         return replace(solution, n_iter=n_iter, history=history)
 
-    def _strangers(self, X, codes, L, times: int) -> np.ndarray:
-        """(n, times · k) the nearest samples of other classes under L, nearest first."""
+    def _nearest_others(self, X: np.ndarray, codes: np.ndarray, L: np.ndarray) -> np.ndarray:
+        """(n, CANDIDATES · k) the nearest samples of other classes under L, nearest first."""
         Z = X @ L.T.astype(X.dtype, copy=False)
-        return nearest_allowed(Z, times * self.n_neighbors, lambda rows: codes[rows, None] != codes)[0]
+        return nearest_allowed(Z, CANDIDATES * self.n_neighbors, lambda rows: codes[rows, None] != codes)[0]
 
 
 def iml_objective(

@@ -266,14 +266,14 @@ class Impostors:
         return (1 - mu) * float(np.vdot(L @ self.pull, L)) + mu * sums.rounded
 
     def all_triplets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(anchor, target, impostor) for every target and every point of another class."""
+        """(anchor, target, impostor) for every target and every point of another class, as rows of ``X``."""
         e = self.targets
         which, l = np.nonzero(self.codes[e.i, None] != self.codes)
         if len(l) > 500_000:
             raise ValueError(
                 f"solver='sdp' is for small problems; {len(self.X)} samples make {len(l)} triplets. Use solver='lbfgs'"
             )
-        return self.order[e.i[which]], self.order[e.j[which]], self.order[l]
+        return e.i[which], e.j[which], l
 
 
 def best_multiple(

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.core.linalg import symmetrize
-from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.core.linalg import factor, symmetrize
+from isometry.core.solve import Solution, lbfgs
 
 WIDTHS = (1e-1, 3e-3)  # of the rounding of the hinge, in units of the margin; each starts where the last one ended
 NARROW = 1e-4  # the last width where nothing can be proven
@@ -47,6 +47,8 @@ class MarginProblem(Protocol):
 
     def value(self, L: np.ndarray, mu: float) -> float: ...
 
+    def all_triplets(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+
     def restart(self, L: np.ndarray) -> Any: ...
 
     def search(self, L: np.ndarray) -> int: ...
@@ -70,8 +72,8 @@ class Certificate(NamedTuple):
 class Search:
     """L-BFGS on M, L = M Tᵀ, in coordinates where the pull is |M|², on hinges that get sharper."""
 
-    def __init__(self, problem: MarginProblem, L: np.ndarray, mu: float, max_iter: int, progress: Progress | None):
-        self.problem, self.mu, self.max_iter, self.progress = problem, mu, max_iter, progress
+    def __init__(self, problem: MarginProblem, L: np.ndarray, mu: float, max_iter: int):
+        self.problem, self.mu, self.max_iter = problem, mu, max_iter
         self.T, inverse = pull_coordinates(problem, mu)
         self.M, self.n_iter = L @ inverse.T, 0
         self.history: list[float] = []
@@ -107,8 +109,7 @@ class Search:
                 tol=min(1e2 * flat, 1e-3),
                 flat=flat,
                 memory=20,
-                progress=self.progress,
-                report=lambda _: self.sharp,  # an iteration ends at the point that was evaluated last
+                shown=lambda: self.sharp,  # an iteration ends at the point that was evaluated last
             )
             self.n_iter += max(solution.n_iter, 1)
             self.history += solution.history[1:] if self.history else solution.history
@@ -189,19 +190,36 @@ def descend(
     *,
     max_iter: int,
     tol: float,
-    progress: Progress | None = None,
 ) -> tuple[Solution, float | None]:
     """The solution, and how far it is above the minimum at most, relatively, where that can be proven.
 
     With a square L and all impostors the problem is convex in W = LᵀL, and the search ends with a proof; otherwise when
     it has come to rest. Without pull (μ = 1) slopes prove nothing, and without push (μ = 0) the minimum is W = 0.
     """
-    search = Search(problem, L, mu, max_iter, progress)
+    search = Search(problem, L, mu, max_iter)
     for width in WIDTHS:
         search.run(width)
     if problem.cap is None and len(L) == L.shape[1] and 0 < mu < 1:
         return search.prove(tol)
     return search.settle(tol), None
+
+
+def semidefinite_programme(problem: MarginProblem, mu: float, n_components: int) -> Solution:
+    """The convex problem in W by cvxpy, and the leading rows of a factor of its solution."""
+    try:
+        import cvxpy as cp
+    except ImportError as error:
+        raise ImportError("solver='sdp' needs cvxpy: pip install cvxpy") from error
+    X = problem.X.astype(np.float64)
+    W = cp.Variable((X.shape[1], X.shape[1]), PSD=True)
+    a, b, c = problem.all_triplets()
+    near, far = (cp.sum(cp.multiply(D @ W, D), axis=1) for D in (X[a] - X[b], X[a] - X[c]))
+    push = cp.sum(cp.pos(problem.margin + near - far)) if len(a) else 0
+    programme = cp.Problem(cp.Minimize((1 - mu) * cp.trace(W @ problem.pull) + mu * push))
+    programme.solve(solver="CLARABEL")
+    L = factor(np.asarray(W.value), n_components)
+    value, n_iter = problem.value(L, mu), programme.solver_stats.num_iters or 0
+    return Solution(L, value, n_iter, programme.status, programme.status == "optimal", [value])
 
 
 def pull_coordinates(problem: MarginProblem, mu: float) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from isometry.core.linalg import column_range, fix_signs, row_range, top_eigenve
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
 from isometry.spectral.trace_ratio import ratio_directions
 from isometry.supervision import Labels, Pairs
 
@@ -46,8 +46,7 @@ class LLERegularizedML(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
-    _uses_unlabelled = True
+    _unlabelled = "minus one"
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
@@ -59,11 +58,11 @@ class LLERegularizedML(LinearMetric):
     max_iter: int = 50
     tol: float = 1e-10
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         check_choices(self, algorithm=ALGORITHMS, weighting=WEIGHTINGS)
         if self.n_neighbors < 1 or self.reg < 0:
             raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1 and reg={self.reg} not negative")
-        p, dtype = self._check_n_components(X.shape[1]), X.dtype
+        p, dtype = check_components(self.n_components, X.shape[1]), X.dtype
         Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: work where the samples are
         X = (X - X.mean(axis=0)) @ Q
         M_S, M_D = mean_pair_scatters(X, side)
@@ -77,8 +76,8 @@ class LLERegularizedML(LinearMetric):
             values, U = top_eigenvectors(M_D, C, p or max(1, min(few, column_range(M_D).shape[1] - 1)))
             self.ratio_ = float(values.sum())
             solution = Solution(U, self.ratio_, 1, "closed form", True, [self.ratio_])
-        self._set_components(fix_signs((Q @ U).T), dtype)
-        self._record(solution)
+        self._store(fix_signs((Q @ U).T), dtype)
+        return solution
 
 
 def n_similar(side: Labels | Pairs) -> float:

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from isometry.base import MetricLearner
 from isometry.core.distance import pair_sqdist, sqdist
 from isometry.core.edges import ListedEdges
-from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.core.solve import Solution, lbfgs
 from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.sampling import NeighborPairs, Sampler
 from isometry.supervision import EdgeList, Labels, Pairs
@@ -51,7 +51,7 @@ class LLMA(MetricLearner):
 
     _sees = (Labels, Pairs)
     _needs = ("similar",)
-    _uses_unlabelled = True
+    _unlabelled = "minus one"
 
     _: KW_ONLY
     reg: float = 1.0
@@ -66,7 +66,7 @@ class LLMA(MetricLearner):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         if min(self.reg, self.ridge) < 0 or min(self.n_neighbors, self.max_centers) < 1:
             raise ValueError("reg and ridge must not be negative, n_neighbors and max_centers at least 1")
         if any(s is not None and s <= 0 for s in (self.width, self.sigma)):
@@ -80,20 +80,18 @@ class LLMA(MetricLearner):
         d = np.sqrt(pair_sqdist(X, local.i, local.j))  # (m,)
         omega = np.exp(-((d / sigma) ** 2))
         self.centers_ = self._choose_centers(X, links, rng)
-        with Progress(self.verbose, "LLMA", self.max_iter) as progress:
-            solution = adapt(
-                X,
-                self._basis(X),
-                links,
-                EdgeList(local.i, local.j, self.reg * omega / omega.sum()),
-                d,
-                self.ridge,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                progress=progress,
-            )
+        solution = adapt(
+            X,
+            self._basis(X),
+            links,
+            EdgeList(local.i, local.j, self.reg * omega / omega.sum()),
+            d,
+            self.ridge,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
         self.shifts_ = solution.x
-        self._record(solution)
+        return solution
 
     def _links(self, X, side, rng) -> EdgeList:
         """Similar pairs, with weights that sum to 1."""
@@ -115,7 +113,7 @@ class LLMA(MetricLearner):
         """π (n, k)."""
         return np.exp(sqdist(X, self.centers_) / (-2 * self.width_**2))
 
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         return (X + self._basis(X - self.mean_) @ self.shifts_).astype(X.dtype, copy=False)
 
     @property

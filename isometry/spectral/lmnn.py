@@ -9,16 +9,18 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
+from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors
-from isometry.core.linalg import fix_signs, row_range
-from isometry.core.objective import Objective, minimize_batches
-from isometry.core.solve import Progress, Solution
+from isometry.core.linalg import canonical
+from isometry.core.objective import Objective
+from isometry.core.solve import Solution
+from isometry.core.solvers import Batches
 from isometry.core.start import initial_map
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
 from isometry.spectral.energy import energies
 from isometry.spectral.impostor_batches import lmnn_by_anchors
 from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
-from isometry.spectral.large_margin import descend
+from isometry.spectral.large_margin import MarginProblem, descend, semidefinite_programme
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
 
@@ -66,7 +68,6 @@ class LMNN(LinearMetric):
     """
 
     _sees = (Labels, Triplets)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -84,7 +85,28 @@ class LMNN(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Triplets) -> None:
+        self._check_parameters()
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
+        rng, r = check_random_state(self.random_state), frame.X.shape[1]
+        L = initial_map(frame, side, self.init, min(p or r, r), rng)
+        by_class = isinstance(side, Labels) and self.mining == "batch_all"
+        Z, n_iter, history = frame.X, 0, []
+        for mined in range(self.n_mining):  # in the input space, then in the metric found so far
+            targets = target_neighbors(Z, side.codes, self.n_neighbors) if by_class else None
+            if targets is not None and mined == 0 and isinstance(self.init, str):
+                mapped = frame.X @ L.T.astype(X.dtype)
+                L *= np.sqrt(best_multiple(mapped, side.codes, targets, self.mu, self.margin, rng))
+            problem = self._problem(frame.X, side, Z, targets, rng)
+            solution, self.gap_ = self._solve(problem, L, rng)
+            L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
+            Z = frame.X @ L.T.astype(X.dtype)
+        self.objective_ = solution.value
+        self.max_impostors_ = None if isinstance(problem, Objective) else problem.cap
+        self._store(frame.lift(canonical(L)), X.dtype)
+        return replace(solution, n_iter=n_iter, history=history)
+
+    def _check_parameters(self) -> None:
         if not 0 <= self.mu <= 1:
             raise ValueError(f"mu={self.mu} must lie in [0, 1]")
         if self.n_neighbors < 1 or self.margin <= 0:
@@ -92,41 +114,25 @@ class LMNN(LinearMetric):
         if self.n_mining < 1:
             raise ValueError(f"n_mining={self.n_mining} must be at least 1")
         check_choices(self, solver=("lbfgs", "sdp"), mining=("batch_all", *MINERS))
-        p, dtype = self._check_n_components(X.shape[1]), X.dtype
-        X = X - X.mean(axis=0)
-        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
-        X = X @ Q.astype(dtype)
-        rng, d = check_random_state(self.random_state), X.shape[1]
-        L = initial_map(X, side, self.init, min(p or d, d), rng, basis=Q)
-        Z, n_iter, history, self.gap_ = X, 0, [], None
-        with Progress(self.verbose, "LMNN", None) as progress:
-            for _ in range(self.n_mining):
-                all_impostors = isinstance(side, Labels) and self.mining == "batch_all"
-                targets = target_neighbors(Z, side.codes, self.n_neighbors) if all_impostors else None
-                if targets is not None and isinstance(self.init, str) and not n_iter:
-                    multiple = best_multiple(X @ L.T.astype(dtype), side.codes, targets, self.mu, self.margin, rng)
-                    L *= np.sqrt(multiple)
-                problem = self._problem(X, side, Z, targets, rng)
-                solution = self._solve(problem, X, L, p, rng, progress)
-                L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
-                Z = X @ L.T.astype(dtype)
-        self.objective_ = solution.value
-        self.max_impostors_ = None if isinstance(problem, Objective) else problem.cap
-        _, s, Vt = np.linalg.svd(L, full_matrices=False)
-        self._set_components(fix_signs(s[:, None] * Vt) @ Q.T, dtype)
-        self._record(replace(solution, n_iter=n_iter, history=history))
 
-    def _solve(self, problem, X, L, p, rng, progress) -> Solution:
-        options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
+    def _solve(
+        self, problem: MarginProblem | Objective, L: np.ndarray, rng: np.random.RandomState
+    ) -> tuple[Solution, float | None]:
+        """The solution, and how far it is above the minimum at most, if that is known."""
         if isinstance(problem, Objective):
-            assert self.batch_size is not None
-            return minimize_batches(problem, L, self.batch_size, rng, **options)
+            return Batches(int(self.batch_size or 0), rng, self.max_iter, self.tol).minimize(problem, L), None
         if self.solver == "sdp":
-            return self._sdp(problem, X, p)
-        solution, self.gap_ = descend(problem, L, self.mu, **options)
-        return solution
+            return semidefinite_programme(problem, self.mu, len(L)), None
+        return descend(problem, L, self.mu, max_iter=self.max_iter, tol=self.tol)
 
-    def _problem(self, X, side, Z, targets, rng) -> Impostors | ListedTriplets | Objective:
+    def _problem(
+        self,
+        X: np.ndarray,
+        side: Labels | Triplets,
+        Z: np.ndarray,
+        targets: np.ndarray | None,
+        rng: np.random.RandomState,
+    ) -> MarginProblem | Objective:
         """The objective over given triplets, over all impostors of the targets, or over triplets of the points Z."""
         if self.batch_size is not None and (
             self.solver == "sdp" or self.mining != "batch_all" or isinstance(side, Triplets)
@@ -145,25 +151,6 @@ class LMNN(LinearMetric):
                 "miner, such as mining='batch_all'"
             )
         return ListedTriplets(X, triplets, self.margin)
-
-    def _sdp(self, problem, X, p) -> Solution:
-        from isometry.core.linalg import factor
-
-        try:
-            import cvxpy as cp
-        except ImportError as error:
-            raise ImportError("solver='sdp' needs cvxpy: pip install cvxpy") from error
-        d = X.shape[1]
-        W = cp.Variable((d, d), PSD=True)
-        a, b, c = problem.all_triplets()
-        D = [(X[a] - X[e]).astype(np.float64) for e in (b, c)]
-        near, far = (cp.sum(cp.multiply(Z @ W, Z), axis=1) for Z in D)
-        push = cp.sum(cp.pos(self.margin + near - far)) if len(a) else 0
-        programme = cp.Problem(cp.Minimize((1 - self.mu) * cp.trace(W @ problem.pull) + self.mu * push))
-        programme.solve(solver="CLARABEL")
-        L, n_iter = factor(np.asarray(W.value), p), programme.solver_stats.num_iters or 0
-        value = problem.value(L, self.mu)
-        return Solution(L, value, n_iter, programme.status, programme.status == "optimal", [value])
 
     def energy_predict(self, X: Any, X_train: Any, y_train: Any) -> np.ndarray:
         """The label under which each row of X would add least to the objective, as one more point of the training data.

@@ -12,9 +12,9 @@ from sklearn.utils import check_random_state
 from isometry.base import LinearMetric
 from isometry.core.edges import ListedEdges
 from isometry.core.linalg import factor, symmetrize
-from isometry.core.solve import Progress, fista
+from isometry.core.solve import Solution, fista
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
 
@@ -51,7 +51,6 @@ class MarginSVM(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -65,32 +64,30 @@ class MarginSVM(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         if not 0 < self.nu <= 1:
             raise ValueError(f"nu={self.nu} must lie in (0, 1]")
         if self.C_S < 0 or self.C_D <= 0:
             raise ValueError(f"C_S={self.C_S} must not be negative and C_D={self.C_D} must be positive")
-        p, dtype = self._check_n_components(X.shape[1]), X.dtype
+        p, dtype = check_components(self.n_components, X.shape[1]), X.dtype
         X = X.astype(np.float64) - X.mean(axis=0)
         far, weight = self._dissimilar(X, side)
         scale = np.sqrt(weight @ far.sqdist(X)) or 1.0
         M_S, _ = mean_pair_scatters(X / scale, side)
         dual = Dual(X / scale, far, weight, self.C_S * M_S, self.C_D, self.nu, self.psd)
-        with Progress(self.verbose, "MarginSVM", self.max_iter) as progress:
-            solution = fista(
-                dual,
-                dual.project,
-                np.full(len(weight), self.nu),
-                step=dual.first_step(),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                gap=lambda b: dual.gap(b)[0],
-                progress=progress,
-            )
+        solution = fista(
+            dual,
+            dual.project,
+            np.full(len(weight), self.nu),
+            step=dual.first_step(),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            gap=lambda b: dual.gap(b)[0],
+        )
         self.gap_, self.margin_ = dual.gap(solution.x)
         self.dual_coef_ = dual.bound * solution.x
-        self._set_components(factor(dual.metric(solution.x), p) / scale, dtype)
-        self._record(solution)
+        self._store(factor(dual.metric(solution.x), p) / scale, dtype)
+        return solution
 
     def _dissimilar(self, X, side) -> tuple[ListedEdges, np.ndarray]:
         """Listed dissimilar pairs, and their weights, which sum to 1."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
 from isometry.core.edges import Edges, Loss
+from isometry.core.frame import Frame
 from isometry.core.linalg import column_range, definite, factor, ridge
-from isometry.core.objective import minimize_psd
-from isometry.core.solve import Progress, Solution, lbfgs
+from isometry.core.solve import Solution, lbfgs
+from isometry.core.solvers import Certified
 from isometry.core.start import initial_map, mean_sqdist
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.sampling import AllPairs, Sampler, choose_pairs, signed_edges
 from isometry.supervision import EdgeList, Labels, Pairs
 
@@ -52,7 +56,6 @@ class MMC(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     n_components: int | None = None
     _: KW_ONLY
@@ -66,28 +69,29 @@ class MMC(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         if self.alpha <= 0 or self.reg < 0:
             raise ValueError(f"alpha={self.alpha} must be positive and reg={self.reg} not negative")
-        p, rng = self._check_n_components(X.shape[1]), check_random_state(self.random_state)
+        p, rng = check_components(self.n_components, X.shape[1]), check_random_state(self.random_state)
         Q, R = _whitener(*mean_pair_scatters(X, side), self.reg, self.diagonal)
         Xw = sla.solve_triangular(R, Q.T @ (X - X.mean(axis=0)).T, lower=True).T  # (n, r), where M_S = I
-        edges, loss = _mean_distance(Xw, side, self.pairs, rng)
-        r = Xw.shape[1]
-        with Progress(self.verbose, "MMC", self.max_iter) as progress:
-            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            if self.diagonal:
-                solution, L = _solve_diagonal(Xw, edges, loss, options)
-            else:
-                init = self.init if isinstance(self.init, str) else np.asarray(self.init, dtype=np.float64) @ Q @ R
-                solution, L = _solve_full(Xw, edges, loss, initial_map(Xw, side, init, min(p or r, r), rng), options)
-        L /= np.linalg.norm(L)
-        g, G = _slope(Xw, edges, loss, L)
+        problem, r = MeanDistance.of(Xw, side, self.pairs, rng), Xw.shape[1]
+        if self.diagonal:
+            bounds = [(0.0, None)] * r
+            solution = lbfgs(problem.diagonal, np.full(r, 0.5 / r), bounds=bounds, max_iter=self.max_iter, tol=self.tol)
+            L = np.diag(np.sqrt(solution.x))
+        else:
+            init = self.init if isinstance(self.init, str) else np.asarray(self.init, dtype=np.float64) @ Q @ R
+            L = initial_map(Frame(Xw), side, init, min(p or r, r), rng)
+            solution = Certified(self.max_iter, self.tol).minimize(problem, L / np.linalg.norm(L))
+            L = solution.x
+        L = L / np.linalg.norm(L)
+        g, G = problem.slope(L)
         G = np.diag(np.diag(G)) if self.diagonal else G
         self.gap_ = float((sla.eigvalsh(G)[-1] - g / 2) / g)
         L = sla.solve_triangular(R, L.T, lower=True, trans="T").T @ Q.T  # L R⁻¹ Qᵀ
-        self._set_components(self.alpha / g * factor(L.T @ L, p), X.dtype)
-        self._record(solution)
+        self._store(self.alpha / g * factor(L.T @ L, p), X.dtype)
+        return solution
 
 
 def _whitener(S: np.ndarray, D: np.ndarray, reg: float, diagonal: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -100,50 +104,43 @@ def _whitener(S: np.ndarray, D: np.ndarray, reg: float, diagonal: bool) -> tuple
     return Q, sla.cholesky(ridge(definite(Q.T @ S @ Q, 0.0), reg), lower=True)
 
 
-def _mean_distance(X: np.ndarray, side: Labels | Pairs, sampler, rng) -> tuple[Edges, Loss]:
-    """The dissimilar pairs, and g as a loss on their squared distances, with a rounding that keeps its slope finite."""
-    pairs = choose_pairs(side, sampler, X, rng) if isinstance(side, Labels) else side
-    if isinstance(pairs, Pairs):
-        pairs = Pairs.from_edges(EdgeList.make([], []), pairs.dissimilar, len(X))
-    signed = signed_edges(pairs, AllPairs(), X, rng)
-    eps = 1e-15 * mean_sqdist(X)
+@dataclass(frozen=True)
+class MeanDistance:
+    """−log g(V) + ½ log tr V, to minimise over factors V = LᵀL; g is the mean distance of the dissimilar pairs."""
 
-    def distance(d, _):
-        q = np.sqrt(d + eps)
-        return q, 0.5 / q
+    X: np.ndarray  # (n, r), where M_S = I
+    edges: Edges
+    loss: Loss  # g as a loss on squared distances
 
-    return signed.edges, signed.loss(distance, similar=0.0, dissimilar=1 / signed.n_dissimilar)
+    @classmethod
+    def of(cls, X: np.ndarray, side: Labels | Pairs, sampler: Any, rng: np.random.RandomState) -> MeanDistance:
+        pairs = choose_pairs(side, sampler, X, rng) if isinstance(side, Labels) else side
+        if isinstance(pairs, Pairs):
+            pairs = Pairs.from_edges(EdgeList.make([], []), pairs.dissimilar, len(X))
+        signed = signed_edges(pairs, AllPairs(), X, rng)
+        eps = 1e-15 * mean_sqdist(X)  # keeps the slope finite where d = 0
 
+        def distance(d: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            q = np.sqrt(d + eps)
+            return q, 0.5 / q
 
-def _slope(X: np.ndarray, edges: Edges, loss: Loss, L: np.ndarray) -> tuple[float, np.ndarray]:
-    """g and ∂g/∂V (r, r) at V = LᵀL."""
-    g, pull = edges.evaluate(X @ L.T, loss, V=X)
-    return g, X.T @ pull
+        return cls(X, signed.edges, signed.loss(distance, similar=0.0, dissimilar=1 / signed.n_dissimilar))
 
+    def slope(self, L: np.ndarray) -> tuple[float, np.ndarray]:
+        """g and ∂g/∂V (r, r) at V = LᵀL."""
+        g, pull = self.edges.evaluate(self.X @ L.T, self.loss, V=self.X)
+        return g, self.X.T @ pull
 
-def _solve_full(X, edges, loss, L0: np.ndarray, options) -> tuple[Solution, np.ndarray]:
-    def objective(L):
-        g, pull = edges.evaluate(X @ L.T, loss)
+    def __call__(self, L: np.ndarray) -> tuple[float, np.ndarray]:
+        g, pull = self.edges.evaluate(self.X @ L.T, self.loss)
         t = float(np.vdot(L, L))
-        return -np.log(g) + np.log(t) / 2, L / t - 2 / g * pull.T @ X
+        return -np.log(g) + np.log(t) / 2, L / t - 2 / g * pull.T @ self.X
 
-    def metric_gradient(L):
-        g, G = _slope(X, edges, loss, L)
+    def metric_gradient(self, L: np.ndarray) -> np.ndarray:
+        g, G = self.slope(L)
         return np.eye(L.shape[1]) / (2 * np.vdot(L, L)) - G / g
 
-    L0 = L0 / np.linalg.norm(L0)
-    square = len(L0) == X.shape[1]
-    solution = minimize_psd(objective, metric_gradient, L0, **options) if square else lbfgs(objective, L0, **options)
-    return solution, solution.x
-
-
-def _solve_diagonal(X, edges, loss, options) -> tuple[Solution, np.ndarray]:
-    """min_{v ≥ 0} Σv − log g(diag v), whose solution has Σv = ½."""
-
-    def objective(v):
-        g, pull = edges.evaluate(X * np.sqrt(v), loss, V=X)
-        return v.sum() - np.log(g), 1 - np.einsum("ij,ij->j", X, pull) / g
-
-    r = X.shape[1]
-    solution = lbfgs(objective, np.full(r, 0.5 / r), bounds=[(0, None)] * r, **options)
-    return solution, np.diag(np.sqrt(solution.x))
+    def diagonal(self, v: np.ndarray) -> tuple[float, np.ndarray]:
+        """Σv − log g(diag v), whose minimum over v ≥ 0 has Σv = ½; and its gradient."""
+        g, pull = self.edges.evaluate(self.X * np.sqrt(v), self.loss, V=self.X)
+        return v.sum() - np.log(g), 1 - np.einsum("ij,ij->j", self.X, pull) / g

@@ -6,10 +6,11 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
-from isometry.core.linalg import fix_signs, row_range
-from isometry.core.solve import Progress
+from isometry.core.frame import Frame
+from isometry.core.linalg import canonical
+from isometry.core.solve import Solution
 from isometry.core.start import initial_map
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
 from isometry.sampling import Sampler
 from isometry.spectral.stress import fit_map, label_targets, scale_of
 from isometry.supervision import Labels, Pairs
@@ -47,7 +48,7 @@ class ParametricMDS(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
+    _needs = ()  # pairs with a target are neither similar nor dissimilar
 
     n_components: int | None = None
     _: KW_ONLY
@@ -59,24 +60,13 @@ class ParametricMDS(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _check_side(self, side):
-        if getattr(side, "target", None) is None:
-            super()._check_side(side)
-        elif not side.weight.any():
-            raise ValueError("ParametricMDS needs pairs with a target; y holds none")
-
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         check_choices(self, loss=LOSSES)
-        p, dtype, rng = self._check_n_components(X.shape[1]), X.dtype, check_random_state(self.random_state)
-        X = X.astype(np.float64) - X.mean(axis=0)
-        Q = row_range(X)
-        X = X @ Q
-        targets = label_targets(X, side, self.pairs, scale_of(self.beta, X), rng)
-        L0 = initial_map(X, side, "pca", min(p or X.shape[1], X.shape[1]), rng)
-        with Progress(self.verbose, "ParametricMDS", self.max_iter) as progress:
-            options = {"max_iter": self.max_iter, "tol": self.tol, "progress": progress}
-            solution = fit_map(X, targets, L0, self.loss, **options)
-        _, s, Vt = np.linalg.svd(solution.x, full_matrices=False)
-        keep = s > 1e-7 * s[0]
-        self._set_components(fix_signs((s[:, None] * Vt)[keep]) @ Q.T, dtype)
-        self._record(solution)
+        p, rng = check_components(self.n_components, X.shape[1]), check_random_state(self.random_state)
+        frame = Frame.of(X.astype(np.float64), reduced=True)
+        r = frame.X.shape[1]
+        targets = label_targets(frame.X, side, self.pairs, scale_of(self.beta, frame.X), rng)
+        L = initial_map(frame, side, "pca", min(p or r, r), rng)
+        solution = fit_map(frame.X, targets, L, self.loss, max_iter=self.max_iter, tol=self.tol)
+        self._store(frame.lift(canonical(solution.x, tol=1e-7)), X.dtype)
+        return solution

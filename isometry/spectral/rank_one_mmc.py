@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.moments import mean_pair_scatters
@@ -26,12 +28,11 @@ class RankOneMMC(LinearMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
 
     _: KW_ONLY
     reg: float = 1e-6
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:
         values, U = top_eigenvectors(*mean_pair_scatters(X, side)[::-1], 1, reg=self.reg)
         self.eigenvalue_ = float(values[0])
-        self._set_components(fix_signs(U.T), X.dtype)
+        self._store(fix_signs(U.T), X.dtype)

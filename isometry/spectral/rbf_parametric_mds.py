@@ -8,7 +8,8 @@ from sklearn.utils import check_random_state
 
 from isometry.base import MetricLearner
 from isometry.core.distance import sqdist
-from isometry.core.solve import Progress
+from isometry.core.frame import Frame
+from isometry.core.solve import Solution
 from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.sampling import Sampler
@@ -38,7 +39,7 @@ class RBFParametricMDS(MetricLearner):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
+    _needs = ()  # pairs with a target are neither similar nor dissimilar
 
     n_components: int | None = None
     _: KW_ONLY
@@ -51,7 +52,7 @@ class RBFParametricMDS(MetricLearner):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X, side):
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         p = X.shape[1] if self.n_components is None else self.n_components
         if p < 1 or self.n_basis < 1 or self.reg < 0:
             raise ValueError("n_components and n_basis must be at least 1, reg not negative")
@@ -64,16 +65,15 @@ class RBFParametricMDS(MetricLearner):
         self.centers_ = points
         Psi = self._psi(X)
         targets = label_targets(X, side, self.pairs, self.beta_, rng)
-        L0 = initial_map(Psi, side, "pca", min(p, Psi.shape[1]), rng)
-        with Progress(self.verbose, "RBFParametricMDS", self.max_iter) as progress:
-            solution = fit_map(Psi, targets, L0, reg=self.reg, max_iter=self.max_iter, tol=self.tol, progress=progress)
+        L = initial_map(Frame(Psi), side, "pca", min(p, Psi.shape[1]), rng)
+        solution = fit_map(Psi, targets, L, reg=self.reg, max_iter=self.max_iter, tol=self.tol)
         self.coef_ = solution.x
-        self._record(solution)
+        return solution
 
-    def _psi(self, X) -> np.ndarray:
+    def _psi(self, X: np.ndarray) -> np.ndarray:
         return np.exp(-sqdist(X, self.centers_) / self.beta_)  # (n, k)
 
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         return (self._psi(X - self.mean_) @ self.coef_.T).astype(X.dtype, copy=False)
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from isometry.core.linalg import factor, top_eigenvectors
+from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
 from isometry.supervision import Chunklets
 
 REDUCTIONS = ("pca", "fisher")
@@ -32,7 +33,6 @@ class RCA(MomentsMetric):
 
     _sees = (Chunklets,)
     _needs = ("similar",)
-    _in_row_space = True
     _pooled = True
 
     n_components: int | None = None
@@ -40,14 +40,14 @@ class RCA(MomentsMetric):
     reduction: str = "pca"
     reg: float = 0.0
 
-    def _fit_moments(self, moments):
+    def _fit_moments(self, moments: ClassMoments) -> None:
         check_choices(self, reduction=REDUCTIONS)
         within = moments.pooled()
-        p = self._room_for_components(len(within))
+        p = check_components(self.n_components, self.n_features_in_)
         C, T = within / moments.counts.sum(), moments.covariance(within)
         if p is not None and self.reduction == "pca":
             Q = top_eigenvectors(T, p=p)[1]  # (d, p)
             V = Q @ top_eigenvectors(Q.T @ T @ Q, Q.T @ C @ Q, reg=self.reg)[1]
         else:
             V = top_eigenvectors(T, C, p, reg=self.reg)[1]  # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
-        self._set_components(factor(V @ V.T, V.shape[1]), moments.dtype)
+        self._store(moments.lift(factor(V @ V.T, V.shape[1])), moments.dtype)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg as sla
 
+from isometry.base import check_side
 from isometry.core.edges import DenseEdges, Edges, ListedEdges
 from isometry.core.linalg import RANK_TOL, symmetrize
-from isometry.core.objective import Objective, minimize_psd
+from isometry.core.objective import Objective
 from isometry.core.solve import Solution, lbfgs
+from isometry.core.solvers import Certified
 from isometry.core.start import mean_sqdist
 from isometry.sampling import choose_pairs
 from isometry.supervision import Labels, Pairs
@@ -56,15 +58,20 @@ def _finite(d: np.ndarray, where: slice) -> np.ndarray:
     return d
 
 
-def label_targets(X: np.ndarray, side: Labels | Pairs, sampler: Any, beta: float, rng) -> Targets:
+def label_targets(
+    X: np.ndarray, side: Labels | Pairs, sampler: Any, beta: float, rng: np.random.RandomState
+) -> Targets:
     """δ² = 2 − exp(−|z|²/β) − [similar] for all pairs of labelled rows, for sampled ones, or for given pairs.
 
     Pairs with a target of their own keep it.
     """
     n, n_c = len(X), side.counts.astype(float) if isinstance(side, Labels) else None
     if isinstance(side, Pairs) and side.target is not None:
+        if not side.weight.any():
+            raise ValueError("y holds no pair with a target and a weight above 0")
         e, w = side.target, side.weight / side.weight.sum()
         return Targets(ListedEdges(side.i, side.j, n), lambda block: e[block], lambda block: w[block])
+    check_side(side, ("similar", "dissimilar"), "parametric multidimensional scaling")
     drawn = choose_pairs(side, sampler, X, rng) if isinstance(side, Labels) else side
     if isinstance(drawn, Labels):
         edges, codes = DenseEdges(n), drawn.codes
@@ -99,7 +106,14 @@ def scale_of(beta: float | None, X: np.ndarray) -> float:
 
 
 def fit_map(
-    Psi: np.ndarray, targets: Targets, L0: np.ndarray, loss: str = "stress", reg: float = 0.0, **options
+    Psi: np.ndarray,
+    targets: Targets,
+    L0: np.ndarray,
+    loss: str = "stress",
+    reg: float = 0.0,
+    *,
+    max_iter: int = 200,
+    tol: float = 1e-6,
 ) -> Solution:
     """L (p, k) of least loss + ε|L|² for Z = ΨLᵀ, from L₀ at its best scale; ε = ``reg`` · tr(G)/k.
 
@@ -115,5 +129,5 @@ def fit_map(
     L = L0 @ V * root * (overlap / max(np.vdot(L0 @ G, L0), 1e-300))
     f = Objective(Psi @ V / root, targets.edges, getattr(targets, loss), linear=np.diag(eps / root**2))
     convex = loss == "sstress" and len(L) == L.shape[1]  # then the minimum is certified as global
-    solution = minimize_psd(f, f.metric_gradient, L, **options) if convex else lbfgs(f, L, **options)
+    solution = Certified(max_iter, tol).minimize(f, L) if convex else lbfgs(f, L, max_iter=max_iter, tol=tol)
     return replace(solution, x=solution.x / root @ V.T)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
+from typing import Any
 
 import numpy as np
 
 from isometry.core.linalg import column_range, fix_signs, top_eigenvectors
 from isometry.core.solve import Solution, trace_ratio
+from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, check_components, parameters
 from isometry.supervision import Labels, Pairs
 
 
@@ -39,8 +40,6 @@ class TraceRatioML(MomentsMetric):
     """
 
     _sees = (Labels, Pairs)
-    _needs = ("similar", "dissimilar")
-    _in_row_space = True
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
@@ -48,17 +47,17 @@ class TraceRatioML(MomentsMetric):
     max_iter: int = 50
     tol: float = 1e-10
 
-    def _fit_moments(self, moments):
+    def _fit_moments(self, moments: Any) -> None:
         if isinstance(self.lam, str) and self.lam != "auto":
             raise ValueError(f"lam={self.lam!r} is unknown; expected 'auto' or a number")
         M_S, M_D = moments.mean_pair_scatters()
-        p = self._room_for_components(len(M_S))
+        p = check_components(self.n_components, self.n_features_in_)
         few = 2 if moments.n_classes is None else moments.n_classes - 1
         U, self.ratio_, solution = ratio_directions(
             M_D, M_S, p, few=few, lam=self.lam, max_iter=self.max_iter, tol=self.tol
         )
-        self._set_components(fix_signs(U.T), moments.dtype)
-        self._record(solution)
+        self._store(moments.lift(fix_signs(U.T)), moments.dtype)
+        return solution
 
 
 def ratio_directions(
@@ -72,10 +71,9 @@ def ratio_directions(
     r = Q.shape[1]
     p = max(1, min(few, r - 1)) if p is None else min(p, r)
     if p == r > 1:
-        warnings.warn(
+        warn_user(
             f"n_components={p} are all the dimensions the pairs span: the map is a rotation and the metric Euclidean. "
-            "Choose fewer",
-            stacklevel=6,
+            "Choose fewer"
         )
     B, C = Q.T @ B @ Q, Q.T @ C @ Q
     if isinstance(lam, str):

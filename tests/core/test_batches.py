@@ -9,7 +9,8 @@ from sklearn.preprocessing import scale
 from isometry import ITML, LMNN, NCA, PCCA, AllPairs, FastNCA, Labels, RandomPairs, Triplets
 from isometry.core.edges import DenseEdges, NeighborEdges, TriangleEdges
 from isometry.core.graph import target_neighbors
-from isometry.core.objective import Objective, minimize_batches
+from isometry.core.objective import Objective
+from isometry.core.solvers import Batches
 from isometry.spectral.impostor_batches import lmnn_by_anchors
 from isometry.spectral.impostors import Impostors
 from tests.differences import central_differences
@@ -131,6 +132,6 @@ def test_the_search_ends_with_small_steps():
         return float(np.sum(r**2)) / 1560, 2 * r / 1560
 
     spread = Objective(X, DenseEdges(40), unit_distances)
-    solution = minimize_batches(spread, np.eye(2), 10, np.random.RandomState(0))
+    solution = Batches(10, np.random.RandomState(0)).minimize(spread, np.eye(2))
     assert solution.converged and solution.history[-1] < 0.8 * solution.history[0]
     assert len(solution.history) == solution.n_iter < 200

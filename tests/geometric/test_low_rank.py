@@ -9,12 +9,13 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from isometry.core.spd import definite_pair, geodesic, riemannian_distance
+from isometry.core.spd import definite_pair, geodesic
 from isometry.geometric import GMML, LowRankGMML
 from isometry.geometric.low_rank import cost, gradient, products
 from isometry.moments import mean_pair_scatters
 from isometry.supervision import Labels
 from tests.conftest import make_blobs
+from tests.oracles import riemannian_distance
 
 
 def spd(d, seed):

@@ -4,11 +4,11 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from isometry.core.linalg import logdet_divergence
 from isometry.probabilistic import ITML
-from isometry.probabilistic.itml import implicit_distance
+from isometry.probabilistic.logdet import implicit_distance
 from isometry.sampling import RandomPairs
 from isometry.supervision import Pairs
+from tests.oracles import logdet_divergence
 
 
 def listed(pairs):

@@ -3,8 +3,8 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
-from isometry.core.logistic import ThresholdObjective, minimize_threshold
 from isometry.core.probability import pair_logistic
+from isometry.core.threshold import ThresholdObjective, minimize_threshold
 from isometry.probabilistic import LDML, PCCA
 from isometry.sampling import signed_edges
 from isometry.supervision import Labels, Pairs
@@ -38,12 +38,12 @@ def test_P20a_gradients_in_the_factor_the_metric_and_the_threshold(data, numeric
     oracle = lambda M, c: slow_ldml(M.T @ M, c, X, pairs, 0.1)  # noqa: E731
     for side in (pairs, Labels(y)):
         objective = problem(X, side, reg=0.1)
-        value, (gradient,), slope = objective([L], b)
+        value, (gradient, slope) = objective([L, np.array([b])])
         assert_allclose(value, oracle(L, b), rtol=1e-12)
         assert_allclose(gradient, numeric_gradient(lambda M: oracle(M, b), L), rtol=1e-6, atol=1e-8)
         assert_allclose(slope, numeric_gradient(lambda c: oracle(L, c[0]), [b])[0], rtol=1e-6)
         slow = numeric_gradient(lambda W: slow_ldml((W + W.T) / 2, b, X, pairs, 0.1), L.T @ L)
-        assert_allclose(objective.metric_gradients([L], b)[0], slow, rtol=1e-6, atol=1e-8)
+        assert_allclose(objective.metric_gradient([L, np.array([b])])[0], slow, rtol=1e-6, atol=1e-8)
 
 
 def test_P20b_mean_probability_is_the_share_of_similar_pairs(data):
@@ -70,13 +70,13 @@ def test_P20d_certificate_and_equal_value_from_three_starts(data, reg):
     X, y, pairs = data
     fit, rng = LDML(reg=reg, tol=1e-9, max_iter=2000).fit(X, y), np.random.default_rng(1)
     objective, W = problem(X, pairs, reg), fit.mahalanobis_
-    (G,) = objective.metric_gradients([fit.components_], fit.bias_)
-    scale = np.abs(objective.metric_gradients([np.eye(3)], 1.0)[0]).max()
+    (G,) = objective.metric_gradient([fit.components_, np.array([fit.bias_])])
+    scale = np.abs(objective.metric_gradient([np.eye(3), np.ones(1)])[0]).max()
     assert np.abs(G @ W).max() < 1e-5 * scale
     assert np.linalg.eigvalsh(G)[0] > -1e-5 * scale
     for _ in range(3):
         start = rng.standard_normal((3, 3))
-        again = minimize_threshold(objective, [start], rng.uniform(-1, 3), tol=1e-9, max_iter=2000)
+        again = minimize_threshold(objective, [start, rng.uniform(-1, 3, size=1)], tol=1e-9, max_iter=2000)
         assert_allclose(again.value, slow_ldml(W, fit.bias_, X, pairs, reg), rtol=1e-7)
 
 
@@ -86,11 +86,11 @@ def test_a_blind_start_is_escaped(data):
     blind = np.zeros((3, 3))
     blind[0, 0] = 1e-3  # two of three directions start at 0, where the factor has no slope
     free, full = (
-        minimize_threshold(objective, [L], 1.0, tol=1e-9, max_iter=2000, restarts=r)
+        minimize_threshold(objective, [L, np.ones(1)], tol=1e-9, max_iter=2000, restarts=r)
         for L, r in ((blind, 5), (np.eye(3), 0))
     )
     assert_allclose(free.value, full.value, rtol=1e-7)
-    stuck = minimize_threshold(objective, [blind], 1.0, tol=1e-9, max_iter=2000, restarts=0)
+    stuck = minimize_threshold(objective, [blind, np.ones(1)], tol=1e-9, max_iter=2000, restarts=0)
     assert stuck.value > full.value + 1e-4
 
 

@@ -3,10 +3,10 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 
-from isometry.core.linalg import psd_project
 from isometry.core.solve import fista
 from isometry.probabilistic import MCML
 from isometry.supervision import Labels
+from tests.oracles import psd_project
 
 
 def slow_mcml(W, X, y):

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from isometry.core.linalg import psd_project
-from isometry.core.logistic import ThresholdObjective, minimize_threshold
 from isometry.core.probability import pair_logistic
 from isometry.core.solve import fista
+from isometry.core.threshold import ThresholdObjective, minimize_threshold
 from isometry.probabilistic import LDML, PrivilegedML
 from isometry.sampling import signed_edges
 from isometry.supervision import Labels, Pairs
+from tests.oracles import psd_project
 
 TIGHT = {"tol": 1e-10, "max_iter": 5000}
 
@@ -86,8 +86,8 @@ def test_P23c_privileged_features_without_variance_leave_the_constant(data, fit_
     X, Z, y, pairs = data
     fit = PrivilegedML(reg=1e-2, fit_bias=fit_bias, **TIGHT).fit(X, y, privileged=0 * Z)
     bounds = (0.0, None) if fit_bias else (0.0, 0.0)
-    oracle = minimize_threshold(problem([X], pairs, [1e-2]), [np.eye(3) / 3], bounds[0], bounds=bounds, **TIGHT)
-    (L,), b = oracle.x
+    oracle = minimize_threshold(problem([X], pairs, [1e-2]), [np.eye(3) / 3, np.full(1, bounds[0])], bounds, **TIGHT)
+    L, b = oracle.x[0], oracle.x[1].item()
     assert_allclose(fit.bias_, b, atol=1e-5)
     assert_allclose(fit.mahalanobis_, L.T @ L, atol=1e-5)
     assert b > 0.1 if fit_bias else b == 0
@@ -99,13 +99,15 @@ def test_P23d_certificates_and_equal_value_from_three_starts_and_projected_gradi
     fit = PrivilegedML(reg=regs[0], reg_privileged=regs[1], fit_bias=False, **TIGHT).fit(X, y, privileged=Z)
     f, (W1, W2) = problem([X, Z], pairs, regs), metrics(fit)
     value = slow_risk(W1, W2, 0.0, X, Z, pairs, *regs)
-    for G, W in zip(f.metric_gradients([fit.components_, fit.privileged_components_], 0.0), (W1, W2), strict=True):
+    for G, W in zip(
+        f.metric_gradient([fit.components_, fit.privileged_components_, np.zeros(1)]), (W1, W2), strict=True
+    ):
         assert np.linalg.eigvalsh(G)[0] > -1e-6
         assert np.abs(G @ W).max() < 1e-6
     rng = np.random.default_rng(5)
     for _ in range(3):
         start = [rng.standard_normal((3, 3)), rng.standard_normal((2, 2))]
-        assert_allclose(minimize_threshold(f, start, 0.0, bounds=(0.0, 0.0), **TIGHT).value, value, rtol=1e-8)
+        assert_allclose(minimize_threshold(f, [*start, np.zeros(1)], (0.0, 0.0), **TIGHT).value, value, rtol=1e-8)
     dx, dz = X[pairs.i] - X[pairs.j], Z[pairs.i] - Z[pairs.j]
     t = np.where(pairs.similarity > 0.5, 1.0, -1.0)
 

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from isometry.core.hinge import SMOOTHING
-from isometry.core.objective import minimize_psd
+from isometry.core.solvers import Certified
 from isometry.spectral import IML
 from isometry.spectral.iml import _joined, _within, iml_objective
 
@@ -118,7 +118,7 @@ def test_M13d_replicated_points_change_nothing():
         L = np.eye(3)
         for tau in SMOOTHING:
             f = iml_objective(X, y, similar, strangers(y), len(y), 0.5, 1.0, 0.01, tau)
-            L = minimize_psd(f, f.metric_gradient, L, max_iter=3000, tol=1e-9).x
+            L = Certified(3000, 1e-9).minimize(f, L).x
         return L.T @ L
 
     once = solve(X, y)
@@ -142,7 +142,7 @@ def test_M13e_fixed_pairs_reach_the_conic_optimum():
     L = np.eye(3)
     for tau in SMOOTHING:
         f = iml_objective(X, y, similar, fixed, 3, 0.5, 1.0, 0.01, tau)
-        L = minimize_psd(f, f.metric_gradient, L, max_iter=3000, tol=1e-9).x
+        L = Certified(3000, 1e-9).minimize(f, L).x
     sharp = iml_objective(X, y, similar, fixed, 3, 0.5, 1.0, 0.01, 1e-12)
     assert_allclose(sharp(L)[0], programme.value, rtol=1e-5)
     assert_allclose(L.T @ L, W.value, atol=2e-3)

@@ -66,7 +66,8 @@ def test_M12a_miners_by_their_definitions_with_ties(miner, k):
 
 def test_M12a_batch_all_by_its_definition():
     Z, y = scaled_blobs(n=30)
-    triplets = Impostors(Z, y, target_neighbors(Z, y, 3), 1.0, None).all_triplets()
+    problem = Impostors(Z, y, target_neighbors(Z, y, 3), 1.0, None)
+    triplets = [problem.order[rows] for rows in problem.all_triplets()]
     assert set(zip(*triplets, strict=True)) == slow_mine(Z, y, 3, "batch_all")
 
 

@@ -1,0 +1,46 @@
+"""The coordinates in which a search takes place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isometry.core.linalg import row_range
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Centred samples: distances do not change, rounding errors do.
+
+    With fewer samples than features all their differences lie in a space of n − 1 dimensions, and ``X`` holds their
+    coordinates there.
+    """
+
+    X: np.ndarray  # (n, r)
+    basis: np.ndarray | None = None  # (d, r), orthonormal; None: the features themselves, r = d
+
+    @classmethod
+    def of(cls, X: np.ndarray, *, reduced: bool = False) -> Frame:
+        """The frame of samples X (n, d); ``reduced``: in their row space even where n ≥ d."""
+        X = X - X.mean(axis=0)
+        basis = row_range(X) if reduced or X.shape[1] > len(X) else None
+        return cls(X if basis is None else X @ basis.astype(X.dtype), basis)
+
+    @property
+    def n_features(self) -> int:
+        """d, the number of features outside."""
+        return self.X.shape[1] if self.basis is None else len(self.basis)
+
+    def lower(self, L: np.ndarray) -> np.ndarray:
+        """A map of the features (p, d) as a map of the coordinates (p, r)."""
+        return L if self.basis is None else L @ self.basis
+
+    def lift(self, L: np.ndarray) -> np.ndarray:
+        """A map of the coordinates (p, r) as a map of the features (p, d)."""
+        return L if self.basis is None else L @ self.basis.T
+
+    def extend(self, L: np.ndarray) -> np.ndarray:
+        """A square map of the coordinates (r, r) as one of the features (d, d), the identity in other directions."""
+        Q = self.basis
+        return L if Q is None else Q @ L @ Q.T + np.eye(len(Q)) - Q @ Q.T
