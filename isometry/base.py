@@ -79,13 +79,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """X as a table of floats; methods whose samples are matrices take another shape here."""
         return validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2 if reset else 1, reset=reset)
 
+    @property
+    def _requires_y(self) -> bool:
+        return bool(self._sees) and (None not in self._sees or bool(self._needs))
+
     def _supervise(self, y: Any, n: int) -> Supervision | None:
         """``y`` as one of the kinds this method sees, or an error that says what it needs."""
         name, kinds = type(self).__name__, [kind for kind in self._sees if kind is not None]
         if not kinds:
             return None
         if y is None:
-            if None not in self._sees:
+            if self._requires_y:
                 raise ValueError(f"{name} requires y to be passed, but the target y is None")
             return None
         side: Any = as_supervision(y, n, unlabelled=-1 if self._unlabelled == "minus one" else None)
@@ -166,7 +170,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = bool(self._sees) and None not in self._sees
+        tags.target_tags.required = self._requires_y
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

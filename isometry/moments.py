@@ -137,7 +137,7 @@ class MomentsMetric(LinearMetric):
     def _chunk_moments(self, X: np.ndarray, y: Any) -> StreamMoments:
         """Moments of some rows with their labels."""
         name = type(self).__name__
-        if y is None and None not in self._sees:
+        if y is None and self._requires_y:
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
         side = as_supervision(y, len(X))
         if side is not None and not isinstance(side, Labels):

@@ -38,9 +38,8 @@ def problem(method, side):
     information = as_supervision(SIDES[side](y), len(X))
     objective = learner._objective(X, information, np.random.RandomState(0))
     scale = 1 / np.sqrt(np.var(X, axis=0).sum())
-    return objective, scale * np.random.default_rng(3).standard_normal(
-        (min(getattr(learner, "n_components", None) or 3, 3), 3)
-    )
+    rows = min(learner.n_components or 3, 3)
+    return objective, scale * np.random.default_rng(3).standard_normal((rows, 3))
 
 
 @pytest.mark.parametrize("method, side", CASES)

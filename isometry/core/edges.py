@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from isometry.core.distance import batches, pair_sqdist, row_blocks, sqdist, sqdist_blocks
 
 # loss(d, where) → (value, slopes): d is a block (b, n) of the distance matrix, or a block (b,) of listed distances;
-# `where` is the slice, or the indices, of anchors or of list positions. The loss may overwrite d and return it as slopes.
+# `where` is the slice, or the indices, of anchors or of list positions. The loss may overwrite d and return that as
+# its slopes.
 Loss = Callable[[np.ndarray, Any], tuple[float, np.ndarray]]
 
 

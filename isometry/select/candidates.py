@@ -105,7 +105,7 @@ def _can_use(estimator: Any, side: Supervision) -> bool:
 
 
 def _needs_y(estimator: Any) -> bool:
-    return getattr(estimator, "_needs_y", True)
+    return getattr(estimator, "_requires_y", True)
 
 
 def _seeded(estimator: Any, seed: int) -> Any:

@@ -32,6 +32,7 @@ class Covariance(MomentsMetric):
     P. C. Mahalanobis, "On the generalised distance in statistics", Proc. Nat. Inst. Sci. India, 1936.
     """
 
+    _sees = (Labels, None)
     _pooled = True
 
     n_components: int | None = None
@@ -41,11 +42,7 @@ class Covariance(MomentsMetric):
     tol: float = 1e-10
 
     @property
-    def _sees(self):
-        return (Labels,) if self.covariance == "within" else (Labels, None)
-
-    @property
-    def _needs(self):
+    def _needs(self) -> tuple[str, ...]:
         return ("similar",) if self.covariance == "within" else ()
 
     def _fit_moments(self, moments: ClassMoments) -> None:

@@ -52,12 +52,12 @@ def test_P23a_gradients_in_both_metrics(data, numeric_gradient):
     slow2 = numeric_gradient(lambda W: slow_risk(W1, (W + W.T) / 2, b, X, Z, pairs, 0.1, 0.2), W2)
     for side in (pairs, Labels(y)):
         f = problem([X, Z], side, [0.1, 0.2])
-        value, (gL, gM), gb = f([L, M], b)
+        value, (gL, gM, gb) = f([L, M, np.array([b])])
         assert_allclose(value, oracle(L, M, b), rtol=1e-12)
         assert_allclose(gL, numeric_gradient(lambda A: oracle(A, M, b), L), rtol=1e-6, atol=1e-8)
         assert_allclose(gM, numeric_gradient(lambda B: oracle(L, B, b), M), rtol=1e-6, atol=1e-8)
         assert_allclose(gb, numeric_gradient(lambda c: oracle(L, M, c[0]), [b])[0], rtol=1e-6)
-        G1, G2 = f.metric_gradients([L, M], b)
+        G1, G2 = f.metric_gradient([L, M, np.array([b])])
         assert_allclose(G1, slow1, rtol=1e-6, atol=1e-8)
         assert_allclose(G2, slow2, rtol=1e-6, atol=1e-8)
 
