@@ -56,6 +56,6 @@ def test_reasons_on_the_accuracy_page_are_those_of_the_method_table():
 def test_citations_name_title_and_place():
     cites = {m.key: m.cite for m in all_methods()}
     assert cites["M07"] == cites["M20"]
-    assert cites["M07"].endswith("contextual constraints for image retrieval, CVPR")
+    assert cites["M07"].endswith('contextual constraints for image retrieval", CVPR 2006')
     for key in ("M12", "M12h"):
         assert cites[key].startswith("P. A. Poorheravi") and "Computational Vision and Imaging Systems" in cites[key]

@@ -55,7 +55,7 @@ def info(method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M
         console.print(f"{m.family} {m.kind}; learns from {plain(m.sees)}; survey: {plain(m.section)}", style="dim")
         for head, text in (
             ("Problem", m.equation),
-            ("Reference", m.cite),
+            ("Reference", m.cite or "none"),
             ("Departs from the survey", m.deviates or "nowhere"),
         ):
             console.print(f"\n[bold]{head}[/]\n{plain(text)}")

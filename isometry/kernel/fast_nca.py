@@ -28,7 +28,7 @@ def KernelFastNCA(
     verbose: bool = False,
     **options: Any,
 ) -> Kernelized:
-    """`KernelNCA` among the nearest neighbours only: kernel version of `FastNCA`.
+    """Kernel fast neighbourhood component analysis: `FastNCA` in feature space.
 
     max_T (1/n) Σ_i p_i − reg tr(TᵀKT),  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|Tᵀ(k_i − k_j)|²) on H_i ∪ M_i
 

@@ -21,7 +21,7 @@ CHOICES = {"geometry": ("input", "kernel"), "constraint": ("rkhs", "coef"), "bas
 
 @parameters
 class KernelLLE(KernelMetric):
-    """Dissimilar images far, similar images near, and every image still the same combination of its neighbours.
+    """Kernel trace ratio regularised by locally linear embedding: `LLERegularizedML` in feature space.
 
     max_T tr(TᵀK L_b KT) / tr(TᵀK (L_w + λE) KT)  subject to  TᵀKT = I_p,  E = (I − S)ᵀ(I − S)/n
 

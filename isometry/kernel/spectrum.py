@@ -14,7 +14,7 @@ from isometry.supervision import Labels, Pairs, as_supervision
 
 @parameters
 class KernelSpectrum(KernelMetric):
-    """Keep the eigenvectors of a kernel and choose new eigenvalues, so that similar samples come near.
+    """Kernel spectrum adaptation: eigenvectors of a kernel are kept, eigenvalues chosen to bring similar samples near.
 
     K̃ = Σ_r β_r² a_r a_rᵀ,  min_β Σ_r f_r β_r²  subject to  Σ_r β_r = c,  f_r = mean_S (a_ri − a_rj)²
 

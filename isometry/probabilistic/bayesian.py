@@ -31,7 +31,7 @@ CHOICES = {
 
 @parameters
 class BayesianML(MetricPosterior, LinearMetric):
-    """A posterior over metrics: weights of principal directions and a threshold, from a logistic likelihood of pairs.
+    """Bayesian metric learning: weights of principal directions and a threshold, by a logistic likelihood of pairs.
 
     P(t | θ) = σ(−t (γᵀw_ij − μ)),  θ = (μ, γ) ~ N(θ₀, I/δ),  w_ij = (Vᵀ(x_i − x_j))²,  t = +1 similar, −1 dissimilar
 

@@ -18,7 +18,7 @@ from isometry.supervision import Labels
 
 @parameters
 class FastNCA(ObjectiveMetric):
-    """NCA among the nearest neighbours only: a stochastic neighbour is drawn from k hits and k misses.
+    """Fast neighbourhood component analysis: the stochastic neighbour is drawn from k hits and k misses.
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) on H_i ∪ M_i
 

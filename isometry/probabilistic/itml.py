@@ -22,13 +22,13 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class ITML(LinearMetric):
-    """The metric nearest to a prior, in the LogDet divergence, that keeps similar pairs near and dissimilar ones far.
+    """Information-theoretic metric learning: the metric nearest to a prior that keeps similar pairs near, others far.
 
     min_{W ≻ 0} D(W, W₀) + γ Σ_c h(r_c),  h(r) = r − log r − 1 if the pair violates its bound, else 0,
 
-    with D(W, W₀) = tr(WW₀⁻¹) − log det(WW₀⁻¹) − d and r_c = d_W²(pair)/bound: at most u for similar pairs, at least l
-    for dissimilar ones. This is the published problem with its slacks eliminated. γ = ∞ makes the bounds hard. A pair
-    of weight w has the price γw; hard bounds cannot weigh pairs.
+    with the LogDet divergence D(W, W₀) = tr(WW₀⁻¹) − log det(WW₀⁻¹) − d and r_c = d_W²(pair)/bound: at most u for
+    similar pairs, at least l for dissimilar ones. This is the published problem with its slacks eliminated. γ = ∞ makes
+    the bounds hard. A pair of weight w has the price γw; hard bounds cannot weigh pairs.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ SHRINK = (0.17, 0.1, 0.055, 0.03)  # multiples of a frozen map from which it sta
 
 @parameters
 class NCA(ObjectiveMetric):
-    """Maximise the expected leave-one-out accuracy of a stochastic nearest neighbour.
+    """Neighbourhood component analysis: the expected leave-one-out accuracy of a stochastic neighbour is maximised.
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j: y_j = y_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) for j ≠ i
 

@@ -13,7 +13,7 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class PCCA(ObjectiveMetric):
-    """A low-dimensional map from a sparse list of pairs, by a logistic loss on each.
+    """Pairwise constrained component analysis: a low-dimensional map from a sparse list of pairs, by a logistic loss.
 
     min_L mean over pairs of (1/β) log(1 + exp(β t (|L(x_i − x_j)|² − b))) + reg |L|²,  t = +1 similar, −1 dissimilar
 
