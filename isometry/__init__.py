@@ -10,7 +10,6 @@ Names are loaded on first use, so that importing the package costs nothing.
 from __future__ import annotations
 
 import importlib as _importlib
-from typing import Any as _Any
 
 __version__ = "0.1.0"
 
@@ -36,16 +35,18 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
 }
 
 
-def __getattr__(name: str) -> _Any:
+def __getattr__(name: str) -> object:
     if name in _PACKAGES:
         return _importlib.import_module(f"isometry.{name}")
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module 'isometry' has no attribute {name!r}")
     from isometry.registry.exports import exports
 
-    globals()["__all__"], load, _ = exports("isometry", _OTHERS)
-    return globals()["__all__"] if name == "__all__" else load(name)
+    names, load, _ = exports("isometry", _OTHERS)
+    return names if name == "__all__" else load(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__getattr__("__all__"), *_PACKAGES, "__version__"})
+    from isometry.registry.exports import targets
+
+    return sorted({*targets("isometry", _OTHERS), *_PACKAGES, "__version__"})

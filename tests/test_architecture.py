@@ -178,6 +178,22 @@ def test_the_table_says_what_supervision_the_learner_takes(row):
     assert ("none" in told) == (not get_tags(learner).target_tags.required)
 
 
+@pytest.mark.parametrize("row", all_methods(kind="loss"), ids=lambda m: m.name)
+def test_the_table_says_which_tuples_a_loss_takes(row):
+    torch = pytest.importorskip("torch")
+    from isometry.deep import Siamese
+
+    told = set(row.sees.split(", "))
+    loss, (a, b, c) = row.example(), torch.randn(3, 4, 4)
+    assert "views" not in told or hasattr(loss, "views")
+    if not told & {"pairs", "triplets"}:
+        with pytest.raises((TypeError, ValueError), match=r"nothing would be trained|has no form for pairs"):
+            Siamese(loss)
+        return
+    batch = (a, b, torch.tensor([1, 0, 1, 0])) if "pairs" in told else (a, b, c)
+    assert Siamese(loss)(torch.nn.Identity(), batch).isfinite()
+
+
 def test_registry_keys_and_names_are_unique():
     keys, names = [m.key for m in METHODS], [m.name for m in METHODS]
     assert len(set(keys)) == len(keys)

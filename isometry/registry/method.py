@@ -51,17 +51,17 @@ class Method:
     @property
     def title(self) -> str:
         """The name in words."""
-        return self.own_title or source.docs(self.target).title
+        return self.own_title or source.title(self.target)
 
     @property
     def equation(self) -> str:
         """The problem it solves, in plain text, of one line or several."""
-        return self.own_equation or source.docs(self.target).equation
+        return self.own_equation or source.equation(self.target)
 
     @property
     def cite(self) -> str:
         """The reference; "" for the Euclidean distance, which has none."""
-        references = source.docs(self.target).references
+        references = source.references(self.target)
         return references[self.reference] if references else ""
 
     @property

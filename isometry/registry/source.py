@@ -1,92 +1,92 @@
-"""What a method says of itself, read from its source: listing methods imports none of them, nor torch."""
+"""What a method says of itself, read from the text of its source: listing methods imports none of them, nor torch.
+
+Targets are named as "module:attribute". Of a class only the part before its first method is looked at, which holds the
+docstring and what it assigns. tests/test_architecture.py compares all of it with the imported classes.
+"""
 
 from __future__ import annotations
 
-import ast
+import os
 import re
 from functools import cache
 from inspect import cleandoc
-from pathlib import Path
-from typing import NamedTuple
 
-HERE = Path(__file__).resolve().parents[2]  # the folder that holds the package
+HERE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))  # the folder that holds the package
 # what labels and pairs can be turned into (`Supervision.to`): a learner that names chunklets takes them too
 MADE_OF = {"chunklets": ("labels", "pairs"), "candidates": ("labels",)}
-AFTER_A_DEFINITION = re.compile(r"^[^\s)]", re.MULTILINE)
-FIRST_METHOD = re.compile(r"^    (?:def \w+\(|@\w|class \w+[(:])", re.MULTILINE)
+# the first method of a class, or what comes after a class or function
+END = re.compile(r"^(?:    (?:def \w+\(|@\w|class \w+[(:])|[^\s)])", re.MULTILINE)
+IMPORT = re.compile(r"^from (isometry[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 
-class Docs(NamedTuple):
-    """The parts of a docstring that the method table shows."""
-
-    title: str  # the summary up to its colon
-    equation: str  # the paragraph after the summary, of one line or several
-    references: tuple[str, ...]  # entries of the section References; an entry ends where a line ends with a full stop
+def title(target: str) -> str:
+    """The summary of the docstring up to its colon."""
+    return _docstring(target)[0].partition(":")[0].rstrip(".")
 
 
-@cache
-def docs(target: str) -> Docs:
-    """The docstring of a class or function that is named as "module:attribute"."""
-    summary, equation, *more = (ast.get_docstring(_definition(target)) or "").split("\n\n")
-    references = next((part for part in more if part.startswith("References\n")), "\n")
-    entries = re.split(r"(?<=\.)\n", references.split("\n", 2)[-1])
-    return Docs(
-        summary.partition(":")[0].rstrip("."),
-        cleandoc(equation).rstrip(","),
-        tuple(" ".join(entry.split()).rstrip(".") for entry in entries if entry),
-    )
+def equation(target: str) -> str:
+    """The paragraph after the summary, of one line or several."""
+    return cleandoc(_docstring(target)[1]).rstrip(",")
+
+
+def references(target: str) -> list[str]:
+    """The entries of the section References; an entry ends where a line ends with a full stop."""
+    section = next((part for part in _docstring(target) if part.startswith("References\n")), "\n\n")
+    entries = re.split(r"(?<=\.)\n", section.split("\n", 2)[2])
+    return [" ".join(entry.split()).rstrip(".") for entry in entries if entry]
 
 
 @cache
 def sees(target: str) -> tuple[str, ...]:
     """The kinds of supervision that a learner takes: those its class names, and what they can be made of."""
-    named, needs_y = _attribute(target, "_sees"), _attribute(target, "_needs_y")
-    assert isinstance(named, ast.Tuple) and needs_y is not None, f"{target} is no learner: it has no _sees"
-    kinds = [ast.unparse(kind).lower() for kind in named.elts]
-    without = [] if kinds and ast.literal_eval(needs_y) else ["none"]
+    kinds = [kind.lower() for kind in re.findall(r"\w+", _assigned(target, "_sees"))]
+    without = [] if kinds and _assigned(target, "_needs_y") == "True" else ["none"]
     return tuple(dict.fromkeys([*without, *kinds, *(k for kind in kinds for k in MADE_OF.get(kind, ()))]))
 
 
-def _attribute(target: str, name: str) -> ast.expr | None:
-    """What a class, or the first of its bases that does, assigns to a name."""
-    node = _definition(target)
-    for statement in node.body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign):
-            assigned = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-            if isinstance(assigned, ast.Name) and assigned.id == name:
-                return statement.value
-    bases = node.bases if isinstance(node, ast.ClassDef) else []
-    ours = filter(None, (_found(target.split(":")[0], ast.unparse(base)) for base in bases))
-    return next(filter(None, (_attribute(base, name) for base in ours)), None)
+@cache
+def _assigned(target: str, name: str) -> str:
+    """What a class, or the first of its bases that does, assigns to a name; "" if none does."""
+    head = _head(target)
+    found = re.search(rf"^    {name}\b[^=\n]*= ([^#\n]*)", head, re.MULTILINE)
+    if found:
+        return found[1].strip()
+    bases = re.match(r"class \w+\(([^)]*)\)", head)
+    homes = (_home(target.split(":")[0], base) for base in bases[1].split(", ")) if bases else ()
+    return next(filter(None, (_assigned(home, name) for home in homes if home)), "")
+
+
+def _docstring(target: str) -> list[str]:
+    """The paragraphs of a docstring."""
+    return _head(target).split('"""')[1].replace("\n    ", "\n").strip().split("\n\n")
 
 
 @cache
-def _definition(target: str) -> ast.ClassDef | ast.FunctionDef:
-    """A class without its methods, or a function: to parse no more than that takes a tenth of the time."""
+def _head(target: str) -> str:
+    """The text of a class up to its first method, or of a function."""
     module, name = target.split(":")
     text = _text(module)
-    start = re.search(rf"^(class|def) {name}\b", text, re.MULTILINE)
-    if start is None:
+    start = _start(text, name)
+    if not start:
         raise LookupError(f"{module} defines no {name}")
-    end = AFTER_A_DEFINITION.search(text, start.end())
-    part = text[start.start() : end and end.start()]
-    method = FIRST_METHOD.search(part) if start[1] == "class" else None
-    (node,) = ast.parse(part[: method and method.start()]).body
-    assert isinstance(node, ast.ClassDef | ast.FunctionDef)
-    return node
+    end = END.search(text, start + 1)
+    return text[start : end and end.start()]
 
 
-def _found(module: str, name: str) -> str | None:
-    """Where a class that this module uses is defined, as "module:attribute"; None if it is not one of ours."""
+def _start(text: str, name: str) -> int:
+    """Where a class or function is defined in a text; 0 if it is not."""
+    return max(text.find(f"\n{head}") for head in (f"class {name}(", f"class {name}:", f"def {name}(")) + 1
+
+
+def _home(module: str, name: str) -> str:
+    """Where a class that this module uses is defined; "" if it is not one of ours."""
     text = _text(module)
-    if re.search(rf"^class {name}\b", text, re.MULTILINE):
+    if _start(text, name):
         return f"{module}:{name}"
-    for home, names in re.findall(r"^from (isometry[\w.]*) import (\([^)]*\)|.*)", text, re.MULTILINE):
-        if name in re.findall(r"\w+", names):
-            return f"{home}:{name}"
-    return None
+    return next((f"{home}:{name}" for home, names in IMPORT.findall(text) if name in re.findall(r"\w+", names)), "")
 
 
 @cache
 def _text(module: str) -> str:
-    return HERE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    with open(os.path.join(HERE, *module.split(".")) + ".py", encoding="utf-8") as file:
+        return file.read()
