@@ -1,4 +1,4 @@
-"""The generated pages are up to date, and the README's Python runs."""
+"""The generated files are up to date, the README's Python runs, and CONTRIBUTING shows code that is there."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
     names: dict = {}
     for block in blocks:
         exec(compile(block, page, "exec"), names)
+
+
+def test_contributing_shows_code_that_is_there():
+    blocks = code_blocks("CONTRIBUTING.md")
+    assert len(blocks) == 4  # a closed form, an objective, a loss, a row
+    for block in blocks:
+        path, *lines = map(str.strip, block.splitlines())
+        source = map(str.strip, (ROOT / path.removeprefix("# ")).read_text().splitlines())
+        missing = [line for line in lines if line and line not in source]  # ``in`` goes on where it stopped: in order
+        assert not missing, f"{path} has no line {missing[0]!r}"
 
 
 def test_the_readme_gives_the_range_of_the_triplet_loss():
