@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from isometry.registry import (
-    geometric,
-    kernel,
-    losses,
-    miners,
-    networks,
-    objectives,
-    probabilistic,
-    samplers,
-    spectral,
-)
+from isometry.registry import geometric, kernel, losses, miners, networks, objectives, probabilistic, samplers, spectral
 from isometry.registry.method import FAMILIES, Method
 
 __all__ = ["FAMILIES", "METHODS", "Method", "all_methods", "get"]

@@ -12,8 +12,8 @@ ROWS: tuple[Method, ...] = (
         "them, a damping ρ = 1/L, and a warning. Rectifying eigenvalues is no activation for data vectors; it belongs "
         "to networks of SPD matrices. Activation and damping are ours."),
     Method("M23", "isometry.geometric.gmml:GMML", "Geometric Mean Metric Learning, Regular", traits=("rotation",),
-        deviates="The constraint is W ≻ 0. Means of pairs take the place of sums, so that a prior weighs the same for "
-        "any count."),
+        deviates="The constraint is W ≻ 0. Means of pairs take the place of sums, so that a prior weighs the same "
+        "for any count."),
     Method("M24", "isometry.geometric.gmml:GMML", "Geometric Mean Metric Learning, Regularized GMML",
         variant="regularised", params={"reg": 0.1}, traits=("rotation",),
         own_title="Geometric mean metric learning with a prior",
@@ -41,18 +41,19 @@ ROWS: tuple[Method, ...] = (
         "residuals depend on the origin; both scatters are means with a relative ridge."),
     Method("M28", "isometry.geometric.spd:SPDGMML",
         "Geometric Mean Metric Learning on SPD and Grassmannian Manifolds", traits=("matrix-samples",),
-        deviates="The survey calls d_W a distance: it is a squared one. W ≻ 0, since W⁻¹ enters (printed ⪰). Means of "
-        "pairs take the place of sums. The prior is ours; its weight is relative to the scatter, since logarithms have "
-        "no natural unit."),
+        deviates="The survey calls d_W a distance: it is a squared one. W ≻ 0, since W⁻¹ enters (printed ⪰). Means "
+        "of pairs take the place of sums. The prior is ours; its weight is relative to the scatter, since logarithms "
+        "have no natural unit."),
     Method("M29", "isometry.geometric.grassmann:GrassmannGMML",
         "Geometric Mean Metric Learning on SPD and Grassmannian Manifolds", traits=("matrix-samples",),
-        deviates="The survey's M, 'any matrix', is the factor of W, so that the differences depend on W and the closed "
-        "form is one step of a fixed-point iteration: one pass from W = I by default, or repeated."),
+        deviates="The survey's M, 'any matrix', is the factor of W, so that the differences depend on W and the "
+        "closed form is one step of a fixed-point iteration: one pass from W = I by default, or repeated."),
     Method("M30", "isometry.geometric.drml:DRML", "Metric Learning on Stiefel and SPD Manifolds",
         traits=("rotation", "iterative", "objective"),
-        deviates="The exponent is the squared distance (printed unsquared, which is no Gaussian and not smooth at 0). "
-        "Means of pairs take the place of sums. Λ is strictly positive definite. Since (V, Λ) → (VO, OᵀΛO) changes "
-        "nothing, the search runs over L = Λ^{1/2}Vᵀ without constraints, and Λ₀ acts through its eigenvalues."),
+        deviates="The exponent is the squared distance (printed unsquared, which is no Gaussian and not smooth at "
+        "0). Means of pairs take the place of sums. Λ is strictly positive definite. Since (V, Λ) → (VO, OᵀΛO) "
+        "changes nothing, the search runs over L = Λ^{1/2}Vᵀ without constraints, and Λ₀ acts through its "
+        "eigenvalues."),
     Method("M32", "isometry.geometric.cdml:CDML", "Curvilinear Distance Metric Learning (CDML)",
         traits=("iterative",), test_params={"n_epochs": 5},
         deviates="The sum runs over pairs (j is free in print). θ is a learned polynomial curve through the mean of "
@@ -62,7 +63,7 @@ ROWS: tuple[Method, ...] = (
             "converged"}),
     Method("M33", "isometry.geometric.aml:AML", "Adversarial Metric Learning (AML)", traits=("rotation", "iterative"),
         deviates="The sums of the confusion step run over the generated pairs (as printed they do not depend on the "
-        "unknown) with flipped labels, since maximising the loss itself is unbounded. Adversarial pairs are closed-form "
-        "functions of W and X and are substituted (bi-level); alternating the two steps has another fixed point and is "
-        "an option."),
+        "unknown) with flipped labels, since maximising the loss itself is unbounded. Adversarial pairs are "
+        "closed-form functions of W and X and are substituted (bi-level); alternating the two steps has another fixed "
+        "point and is an option."),
 )

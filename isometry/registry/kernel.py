@@ -10,9 +10,9 @@ ROWS: tuple[Method, ...] = (
     Method("M17", "isometry.kernel.spectrum:KernelSpectrum", "Using Eigenvalue Decomposition of Kernel",
         traits=("rotation",),
         deviates="The text constrains Σβ_r², the formula Σβ_r; the formula is right, the text would keep one "
-        "component. The kernel is centred first, else a nearly constant eigenvector with f_r ≈ 0 takes all the weight. "
-        "f_r has a relative ridge. That distances become smaller than in the input space does not follow: c sets the "
-        "scale.",
+        "component. The kernel is centred first, else a nearly constant eigenvector with f_r ≈ 0 takes all the "
+        "weight. f_r has a relative ridge. That distances become smaller than in the input space does not follow: c "
+        "sets the scale.",
         below_euclidean="Only the weights of the kernel's own components are learned, and similar pairs alone decide "
         "them.",
         xfails={"test_beats_euclidean_on_a_planted_problem":
@@ -23,8 +23,8 @@ ROWS: tuple[Method, ...] = (
         deviates="UᵀL_bU on the way lacks X: it is UᵀXᵀL_bXU. Projected gradients are not needed: in coordinates of "
         "the feature space the problem is a trace ratio, solved globally. The kernel is truncated and the denominator "
         "has a ridge, else directions of almost no variance win the ratio. Laplacians are divided by the number of "
-        "pairs, E by n. Another reading of the paper, TᵀT = I over the samples in similar pairs, is constraint='coef', "
-        "basis='constrained'."),
+        "pairs, E by n. Another reading of the paper, TᵀT = I over the samples in similar pairs, is "
+        "constraint='coef', basis='constrained'."),
     Method("M19", "isometry.kernel.laplacian:LaplacianKernelML", "Regularization by Laplacian",
         traits=("rotation", "iterative"), test_params={"tol": 0.001},
         deviates="(1/2n) Σ A_ij |·|² is tr(LK)/n: the survey loses 1/n. K is only given up to a translation: it is "
@@ -38,8 +38,8 @@ ROWS: tuple[Method, ...] = (
             "the neighbour graph and the place of a new sample follow Euclidean distance in the input space"}),
     Method("M20", "isometry.kernel.dca:KDCA", "Kernel Discriminative Component Analysis",
         builds="isometry.spectral.dca:DCA", traits=("rotation",),
-        deviates="Printed as a trace ratio; the eigenproblem maximises the determinant ratio. Class means run over the "
-        "members of a class. K_w is always singular: it has a ridge in feature space, K_w + εK."),
+        deviates="Printed as a trace ratio; the eigenproblem maximises the determinant ratio. Class means run over "
+        "the members of a class. K_w is always singular: it has a ridge in feature space, K_w + εK."),
     Method("M21", "isometry.kernel.fisher:KernelFisherML", "Relevant to Kernel Fisher Discriminant Analysis",
         builds="isometry.spectral.fisher:FisherML", traits=("rotation",), test_params={"n_components": 2},
         deviates="In the text the objective ends in Tᵀ instead of T and a bracket closes too late; the displayed "
@@ -63,8 +63,8 @@ ROWS: tuple[Method, ...] = (
         builds="isometry.probabilistic.mcml:MCML", traits=("rotation", "iterative"),
         test_params={"reg": 0.001, "tol": 0.0001},
         deviates="The gradient is right for targets p⁰ normalised over each row only. The penalty left open is the "
-        "norm of the metric in feature space, tr(RK) or |·|_F² = tr(RKRK), which does not depend on the basis as tr(R) "
-        "does; without it there is no minimiser."),
+        "norm of the metric in feature space, tr(RK) or |·|_F² = tr(RKRK), which does not depend on the basis as "
+        "tr(R) does; without it there is no minimiser."),
     Method("P07", "isometry.kernel.fast_nca:KernelFastNCA", "Kernel Fast NCA",
         builds="isometry.probabilistic.fast_nca:FastNCA", traits=("rotation", "iterative"),
         test_params={"n_components": 4},

@@ -46,40 +46,40 @@ ROWS: tuple[Method, ...] = (
         deviates="Printed by the survey as the loss of the multi-class N-pair paper, which is a log-sum-exp of inner "
         "products: NPair."),
     _loss("D20", "isometry.deep.losses.npair:NPair", "Tuplet Loss",
-        deviates="The survey prints a sum of hinges under this citation; see Tuplet. All disjoint pairs of a batch are "
-        "used."),
+        deviates="The survey prints a sum of hinges under this citation; see Tuplet. All disjoint pairs of a batch "
+        "are used."),
     _loss("D21", "isometry.deep.losses.nca:NCALoss", "Neighborhood Component Analysis Loss",
-        deviates="The printed ratio has only negatives below and one positive above: no probability, and unbounded. It "
-        "is kept as denominator='negatives'. d(f(a) − f(n)) is to be read d(f(a), f(n))."),
+        deviates="The printed ratio has only negatives below and one positive above: no probability, and unbounded. "
+        "It is kept as denominator='negatives'. d(f(a) − f(n)) is to be read d(f(a), f(n))."),
     _loss("D22", "isometry.deep.losses.proxy:ProxyNCA", "Proxy Neighborhood Component Analysis Loss",
         test_params=_SIZES,
         deviates="Proxies are learned in the paper; class means and k-means are the survey's. With k-means a cluster "
-        "is no class: negatives are all proxies but the assigned one. Vectors have unit length. The bound on NCA needs "
-        "additive constants."),
+        "is no class: negatives are all proxies but the assigned one. Vectors have unit length. The bound on NCA "
+        "needs additive constants."),
     _loss("D23", "isometry.deep.losses.proxy:ProxyNCAPlusPlus", "Proxy Neighborhood Component Analysis Loss",
         test_params=_SIZES,
-        deviates="The denominator holds all proxies; the survey keeps the negatives only and divides by a temperature, "
-        "which leaves out what the method is about."),
+        deviates="The denominator holds all proxies; the survey keeps the negatives only and divides by a "
+        "temperature, which leaves out what the method is about."),
     _loss("D24", "isometry.deep.losses.softmax_triplet:SoftmaxTriplet", "Softmax Triplet Loss",
         own_sees="labels, views",
-        deviates="The sum over negatives is added inside the bracket; the printed minus rewards confusion. Temperature "
-        "and unit length are missing in the survey."),
+        deviates="The sum over negatives is added inside the bracket; the printed minus rewards confusion. "
+        "Temperature and unit length are missing in the survey."),
     _loss("D25", "isometry.deep.losses.triplet_global:TripletGlobal", "Triplet Global Loss",
         own_sees="labels, triplets",
         deviates="Distances of unit vectors are divided by 4, which gives the margin its scale. There is one hinge a "
         "batch."),
     _loss("D26", "isometry.deep.losses.angular:Angular", "Angular Loss", own_sees="labels, triplets",
         deviates="The bound is tan²(α) times the distance of the negative to the centre of anchor and positive; the "
-        "survey has tan²(α·d) of the anchor's distance to it, in which no negative occurs. The centre is of embeddings, "
-        "not of inputs."),
+        "survey has tan²(α·d) of the anchor's distance to it, in which no negative occurs. The centre is of "
+        "embeddings, not of inputs."),
     _loss("D27", "isometry.deep.losses.soft_triple:SoftTriple", "SoftTriple Loss",
         test_params={**_SIZES, "centers_per_class": 2},
         deviates="Similarities must satisfy aᵀp ≥ aᵀn + m, the opposite of what is printed. 1/γ, the summation index "
         "of the last factor and the regulariser of the centres are missing in the survey."),
     _loss("D28", "isometry.deep.losses.fisher:FisherTriplet", "Fisher Siamese Losses", own_sees="labels, triplets",
-        deviates="S_W and S_B are scatters of pair differences, not covariances; S_W − S_W in the derivation is S_W − "
-        "S_B. λ = 0.9 and unit length by default: with small λ the loss falls fastest by shrinking the embedding to a "
-        "point.",
+        deviates="S_W and S_B are scatters of pair differences, not covariances; S_W − S_W in the derivation is S_W "
+        "− S_B. λ = 0.9 and unit length by default: with small λ the loss falls fastest by shrinking the embedding to "
+        "a point.",
         below_euclidean="A trace criterion separates two groups at best; meant to stand beside cross-entropy."),
     _loss("D29", "isometry.deep.losses.fisher:FisherContrastive", "Fisher Siamese Losses", own_sees="labels, pairs",
         deviates="As for the triplet form.",
@@ -105,13 +105,13 @@ ROWS: tuple[Method, ...] = (
     _loss("D45", "isometry.deep.losses.hard_negative:HardNegativeContrastive", "Triplet Sampling",
         own_sees="labels, views",
         deviates="The expectation is under the tilted density of true negatives and carries their number N; the "
-        "survey's mixture keeps the false negatives. Positives are not tilted. With labels no correction is needed and "
-        "τ⁺ = 0."),
+        "survey's mixture keeps the false negatives. Positives are not tilted. With labels no correction is needed "
+        "and τ⁺ = 0."),
     _loss("D46", "isometry.deep.losses.discriminant:ProbabilisticDA", "Deep Probabilistic Discriminant Analysis",
-        deviates="The sums run over coordinates of the embedding, not over samples, and the variances are biased, else "
-        "T is not the sum of its parts. form='logdet' is an addition for use without cross-entropy.",
-        below_euclidean="One direction that separates two groups of classes minimises the ratio; meant for use beside "
-        "cross-entropy."),
+        deviates="The sums run over coordinates of the embedding, not over samples, and the variances are biased, "
+        "else T is not the sum of its parts. form='logdet' is an addition for use without cross-entropy.",
+        below_euclidean="One direction that separates two groups of classes minimises the ratio; meant for use "
+        "beside cross-entropy."),
     _loss("D47", "isometry.deep.losses.discriminant:VirtualSampleDA", "Discriminant Analysis with Virtual Samples",
         test_params={"embedding_size": 4, "output_size": 3},
         deviates="After the published description. Features have unit length, S_W a ridge; both are needed and not "

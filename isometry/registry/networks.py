@@ -15,15 +15,16 @@ ROWS: tuple[Method, ...] = (
         test_params={"n_components": 8, "max_epochs": 5, "min_steps": 20}),
     _network("D04", "isometry.deep.models.autoencoder:LinearAutoencoder",
         "Metric Learning by Reconstruction Autoencoder", test_params={"n_features": 5, "n_components": 2},
-        deviates="It is PCA only for squares, without penalty, with centred samples or biases, and up to an invertible "
-        "map of the code, whose directions are neither orthonormal nor ordered; canonicalise() makes them so."),
+        deviates="It is PCA only for squares, without penalty, with centred samples or biases, and up to an "
+        "invertible map of the code, whose directions are neither orthonormal nor ordered; canonicalise() makes them "
+        "so."),
     _network("D07", "isometry.deep.losses.heads:Head", "Supervised Metric Learning by Supervised Loss Functions",
         own_sees="labels, targets",
         deviates="c outputs and one-hot targets for c classes: one output that regresses an integer label imposes an "
         "order. Convolutional features need not be flattened."),
     _network("D51", "isometry.deep.models.spd:SPDNet", "Geometric Metric Learning by Neural Network",
         own_sees="labels", test_params={"sizes": (4, 3), "n_components": 4},
-        deviates="ε > 0: with max(λ, 0), as printed, the matrix is only semi-definite and its logarithm infinite. The "
-        "layer acts on SPD matrices; the survey applies it to the data matrix (d × n) of layered geometric learning, "
-        "which has no eigenvalues."),
+        deviates="ε > 0: with max(λ, 0), as printed, the matrix is only semi-definite and its logarithm infinite. "
+        "The layer acts on SPD matrices; the survey applies it to the data matrix (d × n) of layered geometric "
+        "learning, which has no eigenvalues."),
 )

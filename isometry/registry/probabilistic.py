@@ -14,8 +14,8 @@ ROWS: tuple[Method, ...] = (
         "without a penalty the scale can grow without end."),
     Method("P03", "isometry.probabilistic.nca:NCA", "Neighborhood Component Analysis (NCA)",
         traits=("rotation", "iterative", "objective"), test_params={"reg": 0.001},
-        deviates="Formula and gradient are right; p_ij is the probability that i picks j, not the reverse. We use the "
-        "mean over i."),
+        deviates="Formula and gradient are right; p_ij is the probability that i picks j, not the reverse. We use "
+        "the mean over i."),
     Method("P04", "isometry.probabilistic.nca:NCA", "Neighborhood Component Analysis (NCA)", variant="log",
         params={"objective": "log"}, traits=("rotation", "iterative", "objective"), test_params={"reg": 0.01},
         own_title="Neighbourhood component analysis, log-likelihood",
@@ -24,8 +24,8 @@ ROWS: tuple[Method, ...] = (
     Method("P05", "isometry.probabilistic.nca:NCA", "Regularized Neighborhood Component Analysis",
         variant="regularised", params={"reg": "auto"}, reference=1, traits=("rotation", "iterative", "objective"),
         own_title="Regularised neighbourhood component analysis",
-        deviates="λ is 1/(2σ²), not the inverse variance; the posterior is of the whole sample, not of one i, and the "
-        "prior covers all entries of L."),
+        deviates="λ is 1/(2σ²), not the inverse variance; the posterior is of the whole sample, not of one i, and "
+        "the prior covers all entries of L."),
     Method("P06", "isometry.probabilistic.fast_nca:FastNCA", "Fast NCA",
         traits=("rotation", "iterative", "objective"),
         deviates="The survey defines N_i as hits and M_i as misses but sums over M_i: as printed it maximises the "
@@ -35,12 +35,12 @@ ROWS: tuple[Method, ...] = (
         traits=("rotation", "iterative"),
         deviates="λ(ξ) is tanh(ξ/2)/(4ξ); the printed tanh(ξ)/(4ξ) is no bound. The threshold μ vanishes from the "
         "printed updates: we fold it into the Gaussian vector. Centred data and leading directions only; negative "
-        "weights of the mean metric are cut at 0. The variational covariance is too narrow (covariance='variational'): "
-        "the default is the curvature at the mode, made wider for pairs that share labelled rows; the probability of a "
-        "pair is then calibrated on the training pairs.",
-        below_euclidean="Weights of principal directions are all it can change, and against tens of thousands of pairs "
-        "the prior counts for nothing: on mnist half the weights fall to 0 and 4 dimensions carry the variance instead "
-        "of 27. prior_precision=1e5 undoes it."),
+        "weights of the mean metric are cut at 0. The variational covariance is too narrow "
+        "(covariance='variational'): the default is the curvature at the mode, made wider for pairs that share "
+        "labelled rows; the probability of a pair is then calibrated on the training pairs.",
+        below_euclidean="Weights of principal directions are all it can change, and against tens of thousands of "
+        "pairs the prior counts for nothing: on mnist half the weights fall to 0 and 4 dimensions carry the variance "
+        "instead of 27. prior_precision=1e5 undoes it."),
     Method("P10", "isometry.probabilistic.bayesian:BayesianML", "Bayesian Metric Learning Using Sigmoid Function",
         variant="active", traits=("rotation", "iterative"),
         own_title="Active querying of pairs with a Bayesian metric (select_queries, partial_fit)",
@@ -49,16 +49,16 @@ ROWS: tuple[Method, ...] = (
         "average."),
     Method("P11", "isometry.probabilistic.bnca:BNCA", "Bayesian Neighborhood Component Analysis",
         traits=("rotation", "iterative"),
-        deviates="H is Böhning's curvature bound, not the centring matrix; b uses the log-sum-exp at ψ; a neighbour's "
-        "own zero column is left out of its competitors; the softmax runs over neighbours of all classes, the outer sum "
-        "over those of the own class. V does not depend on ψ and is formed once; m is found as the maximum of the "
-        "posterior, which the printed updates converge to. Böhning's covariance is too narrow (covariance='bohning'): "
-        "the default is the curvature itself. The probability of a pair is calibrated on the training pairs, as that of "
-        "lying below a threshold (link='threshold') says little of labels."),
+        deviates="H is Böhning's curvature bound, not the centring matrix; b uses the log-sum-exp at ψ; a "
+        "neighbour's own zero column is left out of its competitors; the softmax runs over neighbours of all classes, "
+        "the outer sum over those of the own class. V does not depend on ψ and is formed once; m is found as the "
+        "maximum of the posterior, which the printed updates converge to. Böhning's covariance is too narrow "
+        "(covariance='bohning'): the default is the curvature itself. The probability of a pair is calibrated on the "
+        "training pairs, as that of lying below a threshold (link='threshold') says little of labels."),
     Method("P12", "isometry.probabilistic.ldm:LDM", "Local Distance Metric (LDM)", traits=("rotation", "iterative"),
-        deviates="A minus sign is lost between the two logarithms, the Jensen term has the wrong sign, and the printed "
-        "weights φ carry an extra factor, so that they do not sum to 1 and the bound fails; λ ≥ 0 is not stated. We "
-        "maximise the likelihood itself, on centred data and leading directions only."),
+        deviates="A minus sign is lost between the two logarithms, the Jensen term has the wrong sign, and the "
+        "printed weights φ carry an extra factor, so that they do not sum to 1 and the bound fails; λ ≥ 0 is not "
+        "stated. We maximise the likelihood itself, on centred data and leading directions only."),
     Method("P13", "isometry.probabilistic.itml:ITML",
         "Information Theoretic Metric Learning with a Prior Weight Matrix, Offline", traits=("rotation", "iterative"),
         deviates="The densities in the KL are Gaussians, not the neighbour softmax; a factor 1/2 is dropped on the "
@@ -69,14 +69,15 @@ ROWS: tuple[Method, ...] = (
         params={"online": "loss"}, traits=("rotation", "iterative"),
         own_title="Information-theoretic metric learning of a stream (partial_fit)",
         own_equation="W_{t+1} = argmin_W D(W, W_t) + (η/2)(vᵀWv − y)²",
-        deviates="The survey re-solves the batch problem with prior W_t (online='slack'); the published online rule is "
-        "loss-based, one pair at a time. Its explicit step can lose positive definiteness, so we take the implicit one."),
+        deviates="The survey re-solves the batch problem with prior W_t (online='slack'); the published online rule "
+        "is loss-based, one pair at a time. Its explicit step can lose positive definiteness, so we take the implicit "
+        "one."),
     Method("P15", "isometry.probabilistic.dmbk:DMBK", "Information Theoretic Metric Learning for Imbalanced Data",
         traits=("rotation", "iterative"),
         deviates="The product runs over i < j under a root of c(c − 1), which is no geometric mean and constant for "
         "two classes: we take all ordered pairs. The KL lacks −p, which matters inside a logarithm. The divergences "
-        "depend on span(U) only and not at all for p = d, so p < d. The distance terms alone let one direction outgrow "
-        "the others without end, so the search runs over maps that whiten the classes (whiten=False: any map; "
+        "depend on span(U) only and not at all for p = d, so p < d. The distance terms alone let one direction "
+        "outgrow the others without end, so the search runs over maps that whiten the classes (whiten=False: any map; "
         "kl_constant=False: the printed KL).",
         below_euclidean="It keeps max(c − 1, d/2) directions, 2 of 5 on phoneme and 6 of 13 on cleveland; with d − 1 "
         "both losses all but vanish. On musk1 it is the whitening of the classes that costs, as it does in RCA."),
@@ -93,15 +94,15 @@ ROWS: tuple[Method, ...] = (
         xfails={"test_survives[one feature]": "n_components=2 cannot exceed the number of features"}),
     Method("P18", "isometry.probabilistic.igml:IGML", "Metric Learning by Information Geometry",
         traits=("rotation", "affine"),
-        deviates="K_L is built from the one-hot labels, not from the projected data as the symbol Y suggests. K_W = X "
-        "W Xᵀ has rank d < n, so its log det is −∞; the pseudo-determinant gives the printed final problem. X is "
+        deviates="K_L is built from the one-hot labels, not from the projected data as the symbol Y suggests. K_W = "
+        "X W Xᵀ has rank d < n, so its log det is −∞; the pseudo-determinant gives the printed final problem. X is "
         "centred: the linear kernel depends on the origin."),
     Method("P20", "isometry.probabilistic.ldml:LDML", "Metric Learning Using the Sigmoid Function",
         traits=("rotation", "iterative"), test_params={"reg": 0.001},
         deviates="The cross-entropy needs targets in {0, 1}, not {−1, +1}, with which it has no bound; i = j is left "
         "out of the sum; b is learned with W, not given. We use the mean over pairs.",
-        below_euclidean="One threshold serves all pairs, and few directions meet it best, which loses local detail: 2 "
-        "of 6 on bupa, 4 of 9 on glass, 26 of 50 on musk1."),
+        below_euclidean="One threshold serves all pairs, and few directions meet it best, which loses local detail: "
+        "2 of 6 on bupa, 4 of 9 on glass, 26 of 50 on musk1."),
     Method("P21", "isometry.probabilistic.pcca:PCCA", "Pairwise Constrained Component Analysis (PCCA)",
         traits=("rotation", "iterative", "objective"), test_params={"reg": 0.0001},
         deviates="In the printed gradient the logistic weight has the wrong sign in its exponent, so that satisfied "
@@ -109,10 +110,10 @@ ROWS: tuple[Method, ...] = (
         "the mean over pairs."),
     Method("P23", "isometry.probabilistic.privileged:PrivilegedML", "Metric Learning for Privileged Information",
         traits=("rotation", "iterative"),
-        deviates="The sum runs over pairs, not over samples. The two distances are not made close: the privileged one "
-        "is a learned threshold. Without penalties separable data have no finite minimiser; a constant b ≥ 0 is added "
-        "to the threshold (fit_bias=False: the printed form).",
-        below_euclidean="Without privileged features one threshold serves all pairs, and few directions meet it best: "
-        "2 of 6 on bupa, 4 of 9 on glass with most of the variance in one, 25 of 50 on musk1. reg=0.1 wins back most on "
-        "glass and all on bupa."),
+        deviates="The sum runs over pairs, not over samples. The two distances are not made close: the privileged "
+        "one is a learned threshold. Without penalties separable data have no finite minimiser; a constant b ≥ 0 is "
+        "added to the threshold (fit_bias=False: the printed form).",
+        below_euclidean="Without privileged features one threshold serves all pairs, and few directions meet it "
+        "best: 2 of 6 on bupa, 4 of 9 on glass with most of the variance in one, 25 of 50 on musk1. reg=0.1 wins back "
+        "most on glass and all on bupa."),
 )

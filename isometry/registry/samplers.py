@@ -15,8 +15,8 @@ _LABELS = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
 ROWS: tuple[Method, ...] = (
     _sampler("D15", "isometry.deep.tuples:TripletSampler", "Pairs and Triplets of Data Points",
         test_params={"labels": _LABELS},
-        deviates="An anchor may have several triplets in an epoch. With augmentation every other instance counts as a "
-        "negative, those of the same unknown class too."),
+        deviates="An anchor may have several triplets in an epoch. With augmentation every other instance counts as "
+        "a negative, those of the same unknown class too."),
     _sampler("D15k", "isometry.deep.samplers:PKBatchSampler", "Triplet Mining",
         test_params={"labels": _LABELS, "classes_per_batch": 2, "samples_per_class": 2}),
     _sampler("D15p", "isometry.deep.tuples:PairSampler", "Pairs and Triplets of Data Points",
@@ -30,8 +30,8 @@ ROWS: tuple[Method, ...] = (
         "kept, not that mean: recycled, it inflates with every batch. With fewer than 2(p + 1) samples the covariance "
         "is shrunk instead. As many positives are drawn as there are other classes."),
     _sampler("D44n", "isometry.deep.class_gaussians:BUNCA", "Triplet Sampling", test_params=_SIZES,
-        deviates="As for the triplet form. The positive stands in the denominator; without it, as printed, the loss is "
-        "unbounded below. The survey's text names a contrastive loss where the NCA loss is meant."),
+        deviates="As for the triplet form. The positive stands in the denominator; without it, as printed, the loss "
+        "is unbounded below. The survey's text names a contrastive loss where the NCA loss is meant."),
     _sampler("D52", "isometry.deep.samplers:EpisodeSampler", "Few-shot Metric Learning",
         test_params={"labels": _LABELS, "n_way": 2, "k_query": 2},
         deviates="k_s points of each class, not k_s in all."),

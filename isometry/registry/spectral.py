@@ -10,17 +10,17 @@ ROWS: tuple[Method, ...] = (
     Method("EUC", "isometry.spectral.euclidean:Euclidean", "Distance Metric", traits=("rotation",)),
     Method("M00", "isometry.spectral.covariance:Covariance", "Mahalanobis Distance; Generalized Mahalanobis Distance",
         traits=("rotation", "affine"),
-        deviates="The survey's proof of the identity of indiscernibles fails for singular W: d = 0 only says that the "
-        "difference lies in the null space of W. W ≻ 0 gives a metric, W ⪰ 0 a pseudo-metric. Σ must be invertible; we "
-        "drop directions without variance.",
+        deviates="The survey's proof of the identity of indiscernibles fails for singular W: d = 0 only says that "
+        "the difference lies in the null space of W. W ≻ 0 gives a metric, W ⪰ 0 a pseudo-metric. Σ must be "
+        "invertible; we drop directions without variance.",
         below_euclidean="Total whitening enlarges directions of noise as much as those of signal; it is a baseline."),
     Method("M01", "isometry.spectral.mmc:MMC", "The First Spectral Method",
         traits=("rotation", "affine", "iterative"),
         deviates="One pass of gradient step, half-space projection and PSD projection does not land in the feasible "
         "set (the last step raises tr(W Σ_S)); we solve the equivalent scale-free problem in a factor of W and report "
-        "its duality gap. The minimisation and the maximisation are equivalent up to the scale α only, which here is a "
-        "mean distance, not a sum. The unsquared constraint does not exclude a solution of rank one: with all pairs of "
-        "labels the exact optimum is often rank one.",
+        "its duality gap. The minimisation and the maximisation are equivalent up to the scale α only, which here is "
+        "a mean distance, not a sum. The unsquared constraint does not exclude a solution of rank one: with all pairs "
+        "of labels the exact optimum is often rank one.",
         below_euclidean="The optimum is often of rank one, which is too few directions for several classes."),
     Method("M01d", "isometry.spectral.mmc:MMC", "The First Spectral Method", variant="diagonal",
         params={"diagonal": True}, traits=("iterative",),
@@ -37,32 +37,35 @@ ROWS: tuple[Method, ...] = (
         below_euclidean="One direction by construction, which is too few for several classes."),
     Method("M03", "isometry.spectral.trace_sdp:TraceSDP", "Formulating as Semidefinite Programming",
         builds="isometry.spectral.fisher:FisherML", traits=("rotation",),
-        deviates="In the lemma the second norm must be squared. No interior-point solver is needed: a linear function "
-        "on the spectrahedron is smallest at the projector on the lowest eigenvector. One direction is too few with "
-        "several classes, so the default takes the p = c − 1 lowest (the Fantope form). The paper's target distances "
-        "are TraceSDP(target_distances=True) on Pairs(i, j, target=e, n=n).",
-        below_euclidean="The criterion is a difference of variances, not scale-free, and keeps c − 1 directions only."),
+        deviates="In the lemma the second norm must be squared. No interior-point solver is needed: a linear "
+        "function on the spectrahedron is smallest at the projector on the lowest eigenvector. One direction is too "
+        "few with several classes, so the default takes the p = c − 1 lowest (the Fantope form). The paper's target "
+        "distances are TraceSDP(target_distances=True) on Pairs(i, j, target=e, n=n).",
+        below_euclidean="The criterion is a difference of variances, not scale-free, and keeps c − 1 directions "
+        "only."),
     Method("M04", "isometry.spectral.fisher:FisherML", "Relevant to Fisher Discriminant Analysis, Approach 1",
         variant="orthonormal", params={"constraint": "orthonormal"}, traits=("rotation",),
         own_title="Metric related to Fisher discriminant analysis, orthonormal directions",
-        deviates="Under the trace constraint alone every column of an optimal U is a multiple of the same eigenvector, "
-        "so W has rank 1 whatever p; the orthonormal form is the one with p directions. With p = d it is a rotation.",
-        below_euclidean="The criterion is a difference of variances, not scale-free, and keeps c − 1 directions only."),
+        deviates="Under the trace constraint alone every column of an optimal U is a multiple of the same "
+        "eigenvector, so W has rank 1 whatever p; the orthonormal form is the one with p directions. With p = d it is "
+        "a rotation.",
+        below_euclidean="The criterion is a difference of variances, not scale-free, and keeps c − 1 directions "
+        "only."),
     Method("M05", "isometry.spectral.fisher:FisherML", "Relevant to Fisher Discriminant Analysis, Approach 2",
         traits=("rotation", "affine"),
-        deviates="M_D contains within-class scatter too, so replacing the pair scatters by class covariances is loose: "
-        "the eigenvectors are LDA's exactly when all pairs are used and the classes have equal sizes. With uneven "
-        "classes a leading one may show only that a small class is wide, so by default the c − 1 are taken along which "
-        "means differ most."),
+        deviates="M_D contains within-class scatter too, so replacing the pair scatters by class covariances is "
+        "loose: the eigenvectors are LDA's exactly when all pairs are used and the classes have equal sizes. With "
+        "uneven classes a leading one may show only that a small class is wide, so by default the c − 1 are taken "
+        "along which means differ most."),
     Method("M06", "isometry.spectral.rca:RCA", "Relevant Component Analysis (RCA)", traits=("rotation", "affine"),
-        deviates="1/n in C_w must be 1/m, the number of samples in chunklets. With a PCA basis Q the distance is taken "
-        "in the PCA subspace, W = Q(QᵀC_wQ)⁻¹Qᵀ, which the survey leaves implicit."),
+        deviates="1/n in C_w must be 1/m, the number of samples in chunklets. With a PCA basis Q the distance is "
+        "taken in the PCA subspace, W = Q(QᵀC_wQ)⁻¹Qᵀ, which the survey leaves implicit."),
     Method("M07", "isometry.spectral.dca:DCA", "Discriminative Component Analysis (DCA)",
         traits=("rotation", "affine"),
         deviates="A ratio of traces without orthogonality is not solved by the generalised eigenproblem: its maximum "
         "is the rank-one top eigenvector. The objective is the ratio of determinants. The published two-step recipe "
-        "(algorithm='hoi') stays in range(C_b) and does not maximise it when there are fewer classes than features; our "
-        "default does."),
+        "(algorithm='hoi') stays in range(C_b) and does not maximise it when there are fewer classes than features; "
+        "our default does."),
     Method("M08", "isometry.spectral.trace_ratio:TraceRatioML", "High Dimensional Discriminative Component Analysis",
         traits=("rotation", "iterative"),
         deviates="λ is not a regularisation parameter but the unknown optimal ratio, the root of max tr(Uᵀ(S_b − "
@@ -73,9 +76,9 @@ ROWS: tuple[Method, ...] = (
     Method("M09", "isometry.spectral.lle:LLERegularizedML", "Regularization by Locally Linear Embedding",
         traits=("rotation", "iterative"),
         deviates="The first display has similar pairs in the numerator and unsquared norms. With UᵀU = I the "
-        "generalised eigenproblem is not the solution (its eigenvectors are not orthonormal): it is a trace ratio; the "
-        "eigenproblem is kept as algorithm='gevp'. G_i⁻¹1/1ᵀG_i⁻¹1 is the vector of row i of S, not one entry. One "
-        "sample weighs against one similar pair by λ, as printed; weighting='mean' makes λ free of their numbers."),
+        "generalised eigenproblem is not the solution (its eigenvectors are not orthonormal): it is a trace ratio; "
+        "the eigenproblem is kept as algorithm='gevp'. G_i⁻¹1/1ᵀG_i⁻¹1 is the vector of row i of S, not one entry. "
+        "One sample weighs against one similar pair by λ, as printed; weighting='mean' makes λ free of their numbers."),
     Method("M10", "isometry.spectral.fishmml:FishMML", "Fisher-HSIC Multi-view Metric Learning (FISH-MML)",
         traits=("iterative",),
         deviates="One U for all views is impossible when they differ in width: each view has its own. The index w of "
@@ -88,61 +91,62 @@ ROWS: tuple[Method, ...] = (
             "its own, holds nothing else"}),
     Method("M11", "isometry.spectral.lmnn:LMNN", "Large-Margin Metric Learning", traits=("rotation", "iterative"),
         deviates="The sandwich 1 − ξ ≤ d_il − d_ij ≤ 1 has no upper bound in truth. 'Pushes' and 'pulls' are swapped "
-        "in the text. Triplets are not random: targets are fixed neighbours and l runs over active impostors. The hinge "
-        "is rounded while descending and sharpened to 1e-4 of the margin."),
+        "in the text. Triplets are not random: targets are fixed neighbours and l runs over active impostors. The "
+        "hinge is rounded while descending and sharpened to 1e-4 of the margin."),
     Method("M12", "isometry.spectral.lmnn:LMNN", "Large-Margin Metric Learning", variant="semi_hard",
         params={"mining": "semi_hard"}, reference=1, traits=("rotation", "iterative"),
         own_title="Large margin nearest neighbours on mined triplets",
         own_equation="LMNN over a list of triplets: k positives × k negatives of every anchor instead of all",
         deviates="The survey only says that points at the smallest or largest distances can limit the number of "
         "triplets. The miners are defined in isometry.spectral.mining: by distances in the input space, and in the "
-        "metric found so far if triplets are mined again; ties by index. A pair is pulled once, as in M11, not once for "
-        "each of its triplets as in the authors' code: where every pair has k negatives, their problem is ours with k "
-        "times their (1 − μ)/μ; where some have fewer, the two differ. Semi-hard negatives are sought for each anchor "
-        "and positive; the authors' routine loses the anchor in an index. Negatives are sampled on rows scaled to "
-        "length 1, without replacement."),
+        "metric found so far if triplets are mined again; ties by index. A pair is pulled once, as in M11, not once "
+        "for each of its triplets as in the authors' code: where every pair has k negatives, their problem is ours "
+        "with k times their (1 − μ)/μ; where some have fewer, the two differ. Semi-hard negatives are sought for each "
+        "anchor and positive; the authors' routine loses the anchor in an index. Negatives are sampled on rows scaled "
+        "to length 1, without replacement."),
     Method("M12h", "isometry.spectral.hierarchical_lmnn:HierarchicalLMNN", "Large-Margin Metric Learning",
         traits=("iterative",), test_params={"n_rounds": 8},
-        deviates="The survey cites the paper for its miners and leaves this scheme out. As in the authors' code, I is "
-        "added to M so that no direction collapses. Ours: each step is scaled so that the total variance stays, and "
-        "radii are in units of the root of the total variance. With theirs, the mean deviation of a feature, fewer than "
-        "one of the 44 balls of ten rounds holds a point, on average, in standardised data of eight to fifty features. "
-        "A ball that is empty all the same is moved to the sample nearest to its centre.",
+        deviates="The survey cites the paper for its miners and leaves this scheme out. As in the authors' code, I "
+        "is added to M so that no direction collapses. Ours: each step is scaled so that the total variance stays, "
+        "and radii are in units of the root of the total variance. With theirs, the mean deviation of a feature, "
+        "fewer than one of the 44 balls of ten rounds holds a point, on average, in standardised data of eight to "
+        "fifty features. A ball that is empty all the same is moved to the sample nearest to its centre.",
         xfails={"test_sample_order_and_label_names_do_not_matter": "samples of the balls are drawn by row number"}),
     Method("M13", "isometry.spectral.iml:IML", "Imbalanced Metric Learning (IML)", traits=("rotation", "iterative"),
         deviates="Pairs are not random: similar ones are nearest neighbours in the input space, dissimilar ones "
         "nearest neighbours under W itself, as in the authors' code. Those are the pairs of largest hinge, so the "
-        "problem stays convex, and we minimise it exactly (up to the rounding of the hinge). Any number of classes, not "
-        "two only."),
+        "problem stays convex, and we minimise it exactly (up to the rounding of the hinge). Any number of classes, "
+        "not two only."),
     Method("M14", "isometry.spectral.llma:LLMA", "Locally Linear Metric Adaptation (LLMA)",
         traits=("rotation", "iterative"),
         deviates="y_i = x_i + Bπ_i (indices are mixed up in print), and B is shared, so its columns belong to global "
-        "centres, not to the neighbours of each point. Minimising over σ is degenerate (σ → 0 removes the penalty) and "
-        "over w ill posed: both are parameters. The penalty keeps local distances of all points, not of similar ones. "
-        "Means instead of sums rescale λ. A ridge on B is ours: without it samples outside the fit are thrown about.",
+        "centres, not to the neighbours of each point. Minimising over σ is degenerate (σ → 0 removes the penalty) "
+        "and over w ill posed: both are parameters. The penalty keeps local distances of all points, not of similar "
+        "ones. Means instead of sums rescale λ. A ridge on B is ours: without it samples outside the fit are thrown "
+        "about.",
         xfails={"test_labels_and_all_their_pairs_agree":
             "labels become links between near samples of a class, not all its pairs"}),
     Method("M15", "isometry.spectral.margin_svm:MarginSVM", "Relevant to Support Vector Machine",
         traits=("rotation", "iterative"),
-        deviates="νγ enters with a minus sign: with the printed plus the margin is always 0 and the dual constraint Σa "
-        "≥ C_D ν does not arise. The constraint compares the new with the original squared distance of each dissimilar "
-        "pair; the printed triplet constraint does not belong to the printed dual. In the dual's first term W must be "
-        "I. |W|₂ is the Frobenius norm. The closed form of W need not be PSD: the exact dual with W ⪰ 0 has the "
-        "positive part of the same matrix, and that is the default (psd=True).",
-        below_euclidean="W is a scatter of dissimilar pairs, so that wide directions get most weight and few carry the "
-        "distance: the variance of isolet spreads over 2.7 dimensions, counted as (Σλ)²/Σλ², instead of 10.6. C_D=1000, "
-        "nu=0.1 spread it over 6.4 and win back 12 of 17 points.",
+        deviates="νγ enters with a minus sign: with the printed plus the margin is always 0 and the dual constraint "
+        "Σa ≥ C_D ν does not arise. The constraint compares the new with the original squared distance of each "
+        "dissimilar pair; the printed triplet constraint does not belong to the printed dual. In the dual's first "
+        "term W must be I. |W|₂ is the Frobenius norm. The closed form of W need not be PSD: the exact dual with W ⪰ "
+        "0 has the positive part of the same matrix, and that is the default (psd=True).",
+        below_euclidean="W is a scatter of dissimilar pairs, so that wide directions get most weight and few carry "
+        "the distance: the variance of isolet spreads over 2.7 dimensions, counted as (Σλ)²/Σλ², instead of 10.6. "
+        "C_D=1000, nu=0.1 spread it over 6.4 and win back 12 of 17 points.",
         xfails={"test_beats_euclidean_on_a_planted_problem":
             "W follows the scatter of dissimilar pairs, which is mostly noise there, unless C_S is raised to about "
             "C_D"}),
     Method("M16", "isometry.spectral.parametric_mds:ParametricMDS", "Relevant to Multidimensional Scaling",
         traits=("rotation", "iterative"),
         deviates="The printed problem has Euclidean targets, which W = I meets with value 0: it learns nothing. The "
-        "targets must be label-aware dissimilarities, and the paper fits unsquared distances by iterative majorisation, "
-        "whose fixed point we reach by L-BFGS (to 1e-4) in 3 to 33 times fewer steps on nine real sets; squared ones "
-        "are kept as loss='sstress'. The constants in δ are ours."),
+        "targets must be label-aware dissimilarities, and the paper fits unsquared distances by iterative "
+        "majorisation, whose fixed point we reach by L-BFGS (to 1e-4) in 3 to 33 times fewer steps on nine real sets; "
+        "squared ones are kept as loss='sstress'. The constants in δ are ours."),
     Method("M16r", "isometry.spectral.rbf_parametric_mds:RBFParametricMDS", "Relevant to Multidimensional Scaling",
         traits=("iterative",),
-        deviates="The non-linear map of the paper, which the survey leaves out; targets as in ParametricMDS. The small "
-        "ridge is ours."),
+        deviates="The non-linear map of the paper, which the survey leaves out; targets as in ParametricMDS. The "
+        "small ridge is ours."),
 )
