@@ -87,7 +87,7 @@ def compare(
     check_apart({"--save": save}, {"the table": None if embedded else file})
     check_outputs(save)
     if report is not None:
-        from isometry.report.html import write_report
+        from isometry.report import write_report
         from isometry.report.page import report_file
 
         if is_stdout(report):

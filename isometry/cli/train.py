@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from isometry.cli.run_folder import RunFolder
     from isometry.deep import DeepMetric, Trainer
     from isometry.io import Table
-    from isometry.report.heldout import HeldOutScore
+    from isometry.select.network import MapScore
 
 BACKBONES = ("auto", "linear", "mlp", "conv")
 
@@ -215,24 +215,23 @@ def _report(
 ) -> None:
     import numpy as np
 
-    from isometry.report.heldout import score_held_out
-    from isometry.report.training import TrainingReport, write_training_report
+    from isometry.report.training_page import TrainingReport, write_training_report
+    from isometry.select.network import compare_network
 
-    console, scene = printer(), None
+    console, found = printer(), None
     X, y = table.X, np.asarray(table.y)
     if len(held):
-        shape = settings["image_shape"]
-        scene = score_held_out(learner, (X[kept], y[kept]), (X[held], y[held]), shape, settings["seed"])
-        folder.write_scores([s.as_dict() for s in scene.scores])
-        console.print(score_table(scene.scores))
-        console.print(f"intervals are over the held-out {scene.unit}", style="dim")
-        console.print(f"\n[bold]{plain(scene.verdict)}[/]")
+        found = compare_network(learner, (X[kept], y[kept]), (X[held], y[held]), settings["image_shape"])
+        folder.write_scores([s.as_dict() for s in found.scores])
+        console.print(score_table(found.scores))
+        console.print(f"intervals are over the held-out {found.unit}", style="dim")
+        console.print(f"\n[bold]{plain(found.verdict)}[/]")
     history: Any = learner.history_
-    report = TrainingReport(table.name, settings, history, learner.stop_reason_, learner.converged_, scene)
+    report = TrainingReport(table.name, settings, history, learner.stop_reason_, learner.converged_, found)
     console.print(f"report: {plain(write_training_report(report, folder.report))}")
 
 
-def score_table(scores: list[HeldOutScore]) -> RichTable:
+def score_table(scores: list[MapScore]) -> RichTable:
     heads = ("", "map@r, 95 % interval", "recall@1, 95 % interval", "network − this")
     table = make_table(*heads, right=heads[1:], whole=("",))
     for s in scores:

@@ -1,11 +1,11 @@
 """Evaluation of embeddings under Euclidean distance: classification, retrieval, verification, clustering, intervals."""
 
 from isometry.eval.clustering import ari, cluster_scores, nmi
-from isometry.eval.few_shot import FewShot, few_shot
+from isometry.eval.episodes import FewShot, few_shot
 from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval, paired_interval
 from isometry.eval.knn import balanced_accuracy, knn_hits, knn_predict, loo_hits
 from isometry.eval.neighbors import nearest
-from isometry.eval.retrieval import Retrieval, retrieval
+from isometry.eval.retrieval_scores import Retrieval, retrieval
 from isometry.eval.scorers import (
     SCORERS,
     get_scorer,

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isometry.eval.intervals import Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+BASELINE = "Euclidean"  # what every other metric is compared with
 
 
 @dataclass
@@ -58,7 +64,7 @@ class Comparison:
                 return r
         raise KeyError(f"no metric called {name!r} was compared; there are {', '.join(r.name for r in self.results)}")
 
-    def to_frame(self):
+    def to_frame(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
         import pandas as pd
 

@@ -97,15 +97,15 @@ def draw_episodes(
         warnings.warn(f"{lost} classes have fewer than k_shot + n_query = {m} samples and are left out", stacklevel=3)
     rng = np.random.default_rng(random_state)
     classes = large[_distinct(rng, np.full(episodes, len(large)), n_way)]  # (E, n_way)
-    place = first[classes][..., None] + _distinct(rng, size[classes], m)  # (E, n_way, m)
-    rows = np.argsort(codes, kind="stable")[place]
+    position = first[classes][..., None] + _distinct(rng, size[classes], m)  # (E, n_way, m) among the sorted rows
+    rows = np.argsort(codes, kind="stable")[position]
     return Episodes(rows[..., :k_shot], rows[..., k_shot:])
 
 
 def _distinct(rng: np.random.Generator, n: np.ndarray, m: int) -> np.ndarray:
-    """m different numbers below each of n, in random order: (*n.shape, m), by Floyd's algorithm in all places at once.
+    """m different numbers below each of n, in random order: (*n.shape, m), by Floyd's algorithm for all n at once.
 
-    Step s draws t ≤ n − m + s and takes that bound, which no earlier step could, where t is taken already.
+    Step s draws t ≤ n − m + s. Where t was chosen before, it takes the bound n − m + s, which no earlier step could.
     """
     chosen = np.empty((*n.shape, m), dtype=np.intp)
     for s in range(m):
