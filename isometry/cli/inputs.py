@@ -167,7 +167,7 @@ def literal(text: str) -> Any:
 
 def check_outputs(path: Path | None, *, table: bool = False) -> None:
     """Refuse a place that cannot be written before hours are spent on what should go there."""
-    from isometry.io.atomic import replacing
+    from isometry.io.atomic import atomic_write
     from isometry.io.tables import TableError, table_format
 
     if path is None:
@@ -177,7 +177,7 @@ def check_outputs(path: Path | None, *, table: bool = False) -> None:
     with usage(OSError, TableError), contextlib.suppress(_Rehearsed):
         if table:
             table_format(path)
-        with replacing(path):
+        with atomic_write(path):
             raise _Rehearsed
 
 

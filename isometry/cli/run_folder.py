@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from isometry.cli.inputs import Usage
-from isometry.io.atomic import replacing
+from isometry.io.atomic import atomic_write
 
 SETTINGS = "settings.json"
 
@@ -73,7 +73,7 @@ class RunFolder:
 
     def write_history(self, history: dict[str, list[float]]) -> None:
         """One line an epoch; empty where something was not measured."""
-        with replacing(self.history) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        with atomic_write(self.history) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["epoch", *history])
             for epoch, row in enumerate(zip(*history.values()), start=1):
@@ -85,7 +85,7 @@ class RunFolder:
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
 
 

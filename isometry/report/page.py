@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isometry.io.atomic import replacing
+from isometry.io.atomic import atomic_write
 from isometry.report import views
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def write_page(
         plotly=get_plotlyjs(),
     )
     path = report_file(path)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path
 

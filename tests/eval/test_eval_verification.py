@@ -39,11 +39,11 @@ def test_auc_counts_ties_as_half(seed):
 
 
 def test_residuals_sum_to_zero_and_are_the_slopes_of_the_auc():
-    """d/dw_p of A at weights w is r_p / w_p, where r_p is the residual of pair p."""
+    """d/dw_p of the AUC at weights w is r_p / w_p, where r_p is the residual of pair p."""
     distance, similar = tied_pairs(3)
     weight = np.random.default_rng(3).uniform(0.5, 2, size=len(distance))
-    A, r = auc_and_residuals(distance, weight * np.stack([similar, ~similar]))
-    assert A == pytest.approx(slow_auc(distance, similar, weight), rel=1e-12)
+    auc, r = auc_and_residuals(distance, weight * np.stack([similar, ~similar]))
+    assert auc == pytest.approx(slow_auc(distance, similar, weight), rel=1e-12)
     assert r.sum() == pytest.approx(0, abs=1e-12)
     for p in (0, 7, 31, 58):
         h = 1e-5 * np.eye(len(distance))[p]
