@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from isometry.cli.inputs import Usage
+from isometry.cli.outputs import UsageError
 from isometry.io.atomic import atomic_write
 
 SETTINGS = "settings.json"
@@ -38,16 +38,16 @@ class RunFolder:
     def check(self, settings: dict[str, Any], fresh: bool) -> None:
         """Refuse a folder that cannot be written, holds something else, or a run with other settings."""
         if self.path.exists() and not self.path.is_dir():
-            raise Usage(f"--out {self.path} is a file; give the name of a folder")
+            raise UsageError(f"--out {self.path} is a file; give the name of a folder")
         if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / SETTINGS).is_file():
-            raise Usage(f"{self.path} is not empty and holds no training run: give another --out")
+            raise UsageError(f"{self.path} is not empty and holds no training run: give another --out")
         if fresh or not self.begun:
             return
         before, settings = self._read_settings(), json.loads(json.dumps(settings))  # tuples are lists in the file
         changed = [k for k in sorted(before.keys() | settings.keys()) if before.get(k) != settings.get(k)]
         if changed:
             told = ", ".join(f"{k} was {before.get(k)}, here it is {settings.get(k)}" for k in changed)
-            raise Usage(
+            raise UsageError(
                 f"{self.path} holds a run with other settings ({told}): give another --out, or --fresh to train anew "
                 "and lose it"
             )
@@ -57,9 +57,9 @@ class RunFolder:
         try:
             settings = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
-            raise Usage(damaged) from error
+            raise UsageError(damaged) from error
         if not isinstance(settings, dict):
-            raise Usage(damaged)
+            raise UsageError(damaged)
         return settings
 
     def begin(self, settings: dict[str, Any], fresh: bool) -> None:

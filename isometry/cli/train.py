@@ -10,23 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import (
-    Decimal,
-    Delimiter,
-    Drop,
-    File,
-    Key,
-    Seed,
-    Target,
-    Usage,
-    check_apart,
-    draw_sample,
-    frame,
-    read_file,
-    usage,
-)
-from isometry.cli.outputs import interval_text, make_table, plain, printer
+from isometry.cli.inputs import as_frame, check_distinct, draw_sample, read_file
+from isometry.cli.outputs import UsageError, interval_text, make_table, plain, printer, usage_errors
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -41,9 +28,9 @@ BACKBONES = ("auto", "linear", "mlp", "conv")
 
 @app.command()
 def train(
-    file: File,
+    file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for checkpoints, model, history and report")],
-    target: Target = None,
+    target: options.Target = None,
     loss: Annotated[str, typer.Option(help="name of a loss; see `isometry list --family deep`")] = "Triplet",
     miner: Annotated[str | None, typer.Option(help="name of a miner, e.g. BatchSemiHard; by default all pairs")] = None,
     backbone: Annotated[str, typer.Option(help="auto (conv for images, else mlp), linear, mlp or conv")] = "auto",
@@ -67,11 +54,11 @@ def train(
     ] = None,
     precision: Annotated[str, typer.Option(help="no, bf16 or fp16: of the network's arithmetic")] = "no",
     sample: Annotated[int | None, typer.Option(help="use this many rows, drawn evenly from the classes")] = None,
-    seed: Seed = 0,
-    drop: Drop = None,
-    key: Key = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
+    seed: options.Seed = 0,
+    drop: options.Drop = None,
+    key: options.Key = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="go on where a run in this folder stopped, or train anew")
     ] = True,
@@ -82,20 +69,20 @@ def train(
     """
     from isometry.cli.run_folder import RunFolder
 
-    check_apart({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
+    check_distinct({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
     if target is None and file.is_file() and file.suffix.lower() != ".npz":
-        raise Usage(f"training needs labels: name their column in {file} with --target")
+        raise UsageError(f"training needs labels: name their column in {file} with --target")
     table = read_file(file, target, drop, key, float32=True, delimiter=delimiter, decimal=decimal)
     if table.y is None:
-        raise Usage(f"training needs labels: name their column in {file} with --target")
+        raise UsageError(f"training needs labels: name their column in {file} with --target")
     if sample is not None:
         table = draw_sample(table, sample, seed)
     if backbone not in BACKBONES:
-        raise Usage(f"--backbone {backbone} is unknown: expected {', '.join(BACKBONES)}")
+        raise UsageError(f"--backbone {backbone} is unknown: expected {', '.join(BACKBONES)}")
     if not 0 <= validation < 1:
-        raise Usage(f"--validation {validation:g} is the share held out: choose it between 0 and 1, e.g. 0.2")
+        raise UsageError(f"--validation {validation:g} is the share held out: choose it between 0 and 1, e.g. 0.2")
     if patience is not None and not validation:
-        raise Usage("--patience waits for a better MAP@R on held-out samples: give --validation, e.g. 0.2")
+        raise UsageError("--patience waits for a better MAP@R on held-out samples: give --validation, e.g. 0.2")
     shape = find_image_shape(file, image_shape, table)
     P, K = parse_sizes("--batch", batch, (2,))
     settings = {
@@ -125,17 +112,17 @@ def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> No
     from isometry.deep.batches import hold_out
     from isometry.io import save
 
-    X, y = frame(table), np.asarray(table.y)
+    X, y = as_frame(table), np.asarray(table.y)
     kept, held = np.arange(len(y)), np.arange(0)
     if settings["validation"]:
-        with usage(ValueError):
+        with usage_errors(ValueError):
             kept, held = hold_out(y, settings["validation"], settings["protocol"], settings["seed"])
     settings = {"data": table.name, "rows": len(X), "fingerprint": fingerprint(table.X, y), **settings}
     folder, console = RunFolder(out), printer()
     folder.check(settings, fresh)
     learner = make_learner(settings)
     going_on = folder.begun and not fresh
-    with usage(OSError):
+    with usage_errors(OSError):
         folder.begin(settings, fresh)
     shown = f"{len(kept)} rows of {len(set(y[kept]))} classes, {len(held)} rows of {len(set(y[held]))} held out"
     doing = "going on" if going_on else "starting"
@@ -186,7 +173,7 @@ def _fit(learner: DeepMetric, X: Any, y: Any, kept: Any, held: Any, folder: RunF
     held_out = (X.iloc[held], y[held]) if len(held) else None
     callbacks = () if learner.verbose else (_print_epoch,)
     try:
-        with usage(ValueError):
+        with usage_errors(ValueError):
             learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
     except KeyboardInterrupt as stop:
         done = str(stop).partition(";")[0] or "stopped"
@@ -257,7 +244,7 @@ def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, 
         return None
     shape = (1, *shape)[-3:]
     if math.prod(shape) != table.X.shape[1]:
-        raise Usage(
+        raise UsageError(
             f"images of shape {'x'.join(map(str, shape))} have {math.prod(shape)} pixels, but {file} has "
             f"{table.X.shape[1]} features: see --image-shape and --drop"
         )
@@ -268,7 +255,7 @@ def stored_shape(file: Path, shape: Any) -> tuple[int, ...]:
     """The array ``image_shape`` of a file as two or three sizes."""
     sizes = shape.tolist()
     if shape.dtype.kind not in "iu" or shape.shape not in ((2,), (3,)) or min(sizes) < 1:
-        raise Usage(
+        raise UsageError(
             f"image_shape in {file} is {sizes}: expected two or three sizes, such as [28, 28] or [3, 32, 32]; "
             "--image-shape overrules it"
         )
@@ -278,5 +265,5 @@ def stored_shape(file: Path, shape: Any) -> tuple[int, ...]:
 def parse_sizes(option: str, text: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
     """``8x8`` as (8, 8)."""
     if not re.fullmatch(r"[1-9]\d*([x×][1-9]\d*)*", text) or len(re.split("[x×]", text)) not in lengths:
-        raise Usage(f"{option} {text}: expected {' or '.join(map(str, lengths))} numbers, such as 8x8")
+        raise UsageError(f"{option} {text}: expected {' or '.join(map(str, lengths))} numbers, such as 8x8")
     return tuple(int(v) for v in re.split("[x×]", text))

@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 
 from isometry import __version__
 from isometry.cli import app
-from isometry.cli.inputs import Usage, draw_sample, load_embedded
+from isometry.cli.inputs import draw_sample, load_embedded
 from isometry.cli.methods import parameter_docs
+from isometry.cli.outputs import UsageError
 from isometry.io import Table, load, read_table
 from isometry.registry import METHODS, all_methods, get
 
@@ -559,7 +560,7 @@ def test_a_sample_keeps_proportions_and_rare_classes():
         assert len(set(drawn.X.ravel())) == n
         assert_array_equal(drawn.y, y[drawn.X.ravel().astype(int)])
         assert_array_equal(draw_sample(table, n, seed=1).X, drawn.X)
-    with pytest.raises(Usage, match="between the number of classes, 3, and the number of rows, 1000"):
+    with pytest.raises(UsageError, match="between the number of classes, 3, and the number of rows, 1000"):
         draw_sample(table, 2, seed=1)
 
 
