@@ -6,14 +6,7 @@ from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval,
 from isometry.eval.knn import balanced_accuracy, knn_hits, knn_predict, loo_hits
 from isometry.eval.neighbors import nearest
 from isometry.eval.retrieval_scores import Retrieval, retrieval
-from isometry.eval.scorers import (
-    SCORERS,
-    get_scorer,
-    knn_scorer,
-    map_at_r_scorer,
-    pair_auc_scorer,
-    recall_scorer,
-)
+from isometry.eval.scorers import SCORERS, get_scorer, knn_scorer, map_at_r_scorer, pair_auc_scorer, recall_scorer
 from isometry.eval.verification import Roc, pair_auc, roc
 
 __all__ = [

@@ -32,12 +32,7 @@ class Retrieval:
 
 
 def retrieval(
-    Z: np.ndarray,
-    y: Any,
-    *,
-    gallery: np.ndarray | None = None,
-    gallery_y: Any = None,
-    ks: Sequence[int] = (1, 5, 10),
+    Z: np.ndarray, y: Any, *, gallery: np.ndarray | None = None, gallery_y: Any = None, ks: Sequence[int] = (1, 5, 10)
 ) -> Retrieval:
     """Rank the gallery by distance from each row of Z; an item is relevant when it has the label of the query.
 

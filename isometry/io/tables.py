@@ -266,12 +266,7 @@ def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.nd
 
 
 def _make_table(
-    frame: pd.DataFrame,
-    name: str,
-    target: str | None,
-    drop: list[str],
-    features: list[str] | None,
-    dtype: np.dtype,
+    frame: pd.DataFrame, name: str, target: str | None, drop: list[str], features: list[str] | None, dtype: np.dtype
 ) -> Table:
     frame = frame.rename(columns=str)
     columns = list(frame.columns)

@@ -3,12 +3,4 @@
 from isometry.report.comparison_page import write_report
 from isometry.report.figures import convergence, distance_histogram, embedding, forest, metric_heatmap, roc_curve
 
-__all__ = [
-    "convergence",
-    "distance_histogram",
-    "embedding",
-    "forest",
-    "metric_heatmap",
-    "roc_curve",
-    "write_report",
-]
+__all__ = ["convergence", "distance_histogram", "embedding", "forest", "metric_heatmap", "roc_curve", "write_report"]

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isometry.report import page, views
-from isometry.report.picture_sections import convergence_section, pairs_section, space_section, weights_section
-from isometry.report.scene import Scene, make_scene
-from isometry.select.heldout import refit_best
+from isometry.report.picture_sections import (
+    convergence_section,
+    describe_rows,
+    pairs_section,
+    space_section,
+    weights_section,
+)
+from isometry.select.heldout import Refits, refit_best
 from isometry.select.result import BASELINE
 
 if TYPE_CHECKING:
@@ -44,7 +49,8 @@ def write_report(
     max_points : points drawn in a picture, at most
     """
     path = page.report_file(path)  # before the fits: a path that cannot be written is an error at once
-    scene = make_scene(comparison, refit_best(comparison, X, y, max_points))
+    refits = refit_best(comparison, X, y, max_points)
+    learners = _fitted_learners(comparison, refits)
     name = str(comparison.data.get("name") or "data")
     return page.write_page(
         path,
@@ -55,13 +61,25 @@ def write_report(
         good=bool(comparison.best),
         sections=[
             _ranking_section(comparison),
-            space_section(comparison, scene),
-            weights_section(comparison.data.get("feature_names"), scene),
-            pairs_section(scene),
-            convergence_section(scene),
-            _method_section(comparison, scene),
+            space_section(comparison, refits) if refits else "",
+            weights_section(comparison.data.get("feature_names"), learners),
+            pairs_section(refits, comparison.settings.get("random_state") or 0) if refits else "",
+            convergence_section(learners),
+            _method_section(comparison, refits),
         ],
     )
+
+
+def _fitted_learners(comparison: Comparison, refits: Refits | None) -> dict[str, Any]:
+    """By name, best first; without data there is only the one that the comparison itself fitted, on all rows."""
+    if refits is not None:
+        return {found.name: found.model[-1] for found in refits.best + refits.iterative}
+    if comparison.best_estimator is None:
+        return {}
+    learner = comparison.best_estimator[-1]
+    ranked = sorted(comparison.results, key=lambda r: r.name != comparison.best)
+    names = [r.name for r in ranked if r.score is not None and type(r.estimator) is type(learner)]
+    return {names[0] if names else type(learner).__name__: learner}
 
 
 def _facts(comparison: Comparison) -> str:
@@ -117,7 +135,7 @@ def _row(r: MethodResult, best: bool) -> str:
     return f"<tr{' class=best' if best else ''}><th>{escape(r.name)}</th>{numbers}{mark}{seconds}{notes}</tr>"
 
 
-def _method_section(comparison: Comparison, scene: Scene) -> str:
+def _method_section(comparison: Comparison, refits: Refits | None) -> str:
     c, s = comparison, comparison.settings
     score = SCORES.get(c.scoring, c.scoring).format(n_neighbors=s.get("n_neighbors", "k"))
     repeats = f", repeated {c.n_repeats} times with other folds" if c.n_repeats > 1 else ""
@@ -140,8 +158,7 @@ def _method_section(comparison: Comparison, scene: Scene) -> str:
         f"Each interval holds {100 * c.level:g} % of the time. “Better” and “worse” are corrected for the number of "
         "metrics (Holm), so that the luckiest of many does not pass for the best. They are about new points, not about "
         "new training sets.",
-        *([scene.held_out] if scene.held_out else []),
-        *scene.notes,
+        *([describe_rows(refits), *refits.notes] if refits else []),
         *c.notes,
         *(["The run was interrupted: what had finished is shown."] if c.interrupted else []),
         page.made_with(s),

@@ -3,48 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isometry.eval import Roc, roc
 from isometry.report import page, views
-from isometry.report.scene import Picture, Scene
+from isometry.select.heldout import Refits
 from isometry.select.result import BASELINE
 
 if TYPE_CHECKING:
     from isometry.select.result import Comparison
 
 HEATMAP_FEATURES = 16
+N_CURVES = 4  # metrics whose convergence is drawn
 
 
-def space_section(comparison: Comparison, scene: Scene) -> str:
-    if not scene.pictures:
+def describe_rows(refits: Refits) -> str:
+    """Which rows are drawn, in words."""
+    n = len(refits.codes)
+    rows = f"{n} held-out rows" if n == refits.n_held_out else f"{n} of {refits.n_held_out} held-out rows"
+    new = ", of classes that the metrics never saw" if refits.new_classes else ""
+    return (
+        f"The pictures show {rows}{new}. For them the metrics were fitted once more, on the other {refits.n_train} "
+        "rows; the scores come from the cross-validation."
+    )
+
+
+def space_section(comparison: Comparison, refits: Refits) -> str:
+    if not refits.best:
         return ""
     panels = []
-    for picture in scene.pictures:
-        score = comparison[picture.name].score
+    for found in refits.best:
+        score = comparison[found.name].score
         remark = f"{comparison.scoring} {score.mean if score else math.nan:.3f}"
-        points = page.points(picture.name, picture.points, scene.codes, scene.classes)
-        panels.append(page.figure(_title(picture), remark, points))
+        points = page.points(found.name, views.planar(found.Z), refits.codes, refits.classes)
+        panels.append(page.figure(_title(found.name), remark, points))
     intro = (
-        f"{scene.held_out} Each panel is the plane of the two widest directions (PCA) of the space that the "
+        f"{describe_rows(refits)} Each panel is the plane of the two widest directions (PCA) of the space that the "
         "metric makes; a good metric draws a class together and sets classes apart. Point at a dot for its class."
     )
     return page.section(
-        "The space, before and after",
-        page.paragraph(intro),
-        page.legend(scene.classes),
-        page.grid(panels),
+        "The space, before and after", page.paragraph(intro), page.legend(refits.classes), page.grid(panels)
     )
 
 
-def weights_section(names: list[str] | None, scene: Scene) -> str:
-    if scene.weights is None:
+def weights_section(names: list[str] | None, learners: dict[str, Any]) -> str:
+    """The matrix of the best linear metric."""
+    linear = [name for name, learner in learners.items() if name != BASELINE and hasattr(learner, "mahalanobis_")]
+    if not linear:
         return ""
-    name, W = scene.weights
+    name, W = linear[0], views.weight_matrix(learners[linear[0]])
     known = names is not None and len(names) == len(W)  # after a projection the features are others
     block, features = views.leading_features(W, names if known else None, HEATMAP_FEATURES)
     shown = f"the {len(features)} heaviest of {len(W)} features" if len(features) < len(W) else "the features"
@@ -82,16 +92,18 @@ def weights_section(names: list[str] | None, scene: Scene) -> str:
     )
 
 
-def pairs_section(scene: Scene) -> str:
-    if not scene.pictures or scene.similar.all() or not scene.similar.any():
+def pairs_section(refits: Refits, seed: int) -> str:
+    pairs = {m.name: views.pair_sample(m.Z, refits.codes, random_state=seed) for m in refits.best}
+    similar = next(iter(pairs.values()))[1] if pairs else np.zeros(0, dtype=bool)  # (m,) the same for all metrics
+    if similar.all() or not similar.any():
         return ""
-    curves = [roc(picture.distances, scene.similar) for picture in scene.pictures]
+    curves = {name: roc(distances, similar) for name, (distances, _) in pairs.items()}
     panels = [
-        page.figure(_title(picture), f"AUC {curve.auc:.3f}", _densities(picture, scene))
-        for picture, curve in zip(scene.pictures, curves, strict=True)
+        page.figure(_title(name), f"AUC {curves[name].auc:.3f}", _densities(name, distances, similar))
+        for name, (distances, _) in pairs.items()
     ]
     intro = (
-        f"Distances of {len(scene.similar):,} held-out pairs. The less the two heaps overlap, the better a threshold "
+        f"Distances of {len(similar):,} held-out pairs. The less the two heaps overlap, the better a threshold "
         "on the distance tells whether two things are of the same kind; the curve shows every threshold at once."
     )
     return page.section(
@@ -99,12 +111,12 @@ def pairs_section(scene: Scene) -> str:
         page.paragraph(intro),
         page.colour_key((views.SAME, "■", "same class"), (views.DIFFERENT, "■", "different classes")),
         page.grid(panels),
-        _roc(scene, curves),
+        _roc(curves),
     )
 
 
-def _densities(picture: Picture, scene: Scene) -> str:
-    edges, same, different = views.densities(picture.distances, scene.similar)
+def _densities(name: str, distances: np.ndarray, similar: np.ndarray) -> str:
+    edges, same, different = views.densities(distances, similar)
     middle, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
     data = [
         {"type": "bar", "x": middle, "y": h, "width": width, "marker": {"color": c}, "opacity": 0.6, "name": n}
@@ -118,19 +130,19 @@ def _densities(picture: Picture, scene: Scene) -> str:
         "yaxis": {"showticklabels": False},
         "margin": {"l": 10, "r": 10, "t": 5, "b": 40},
     }
-    return page.plot(data, layout, 240, f"Distances of same and different pairs under {picture.name}")
+    return page.plot(data, layout, 240, f"Distances of same and different pairs under {name}")
 
 
-def _roc(scene: Scene, curves: Sequence[Roc]) -> str:
+def _roc(curves: dict[str, Roc]) -> str:
     chance: page.Json = {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1]}
     chance |= {"line": {"color": views.UNCLEAR, "dash": "dot"}, "showlegend": False, "hoverinfo": "skip"}
     data: list[page.Json] = [chance]
-    for k, (picture, curve) in enumerate(zip(scene.pictures, curves, strict=True)):
+    for k, (name, curve) in enumerate(curves.items()):
         at = np.unique(np.linspace(0, len(curve.fpr) - 1, 400).astype(int))
-        line = {"color": views.PALETTE[k], "dash": "dash" if picture.name == BASELINE else "solid"}
-        name = f"{escape(picture.name)}, AUC {curve.auc:.3f}"
+        line = {"color": views.PALETTE[k], "dash": "dash" if name == BASELINE else "solid"}
+        title = f"{escape(name)}, AUC {curve.auc:.3f}"
         data.append(
-            {"type": "scatter", "mode": "lines", "x": curve.fpr[at], "y": curve.tpr[at], "name": name, "line": line}
+            {"type": "scatter", "mode": "lines", "x": curve.fpr[at], "y": curve.tpr[at], "name": title, "line": line}
         )
     layout = {
         "xaxis": {"title": {"text": "different pairs accepted"}, "range": [-0.01, 1.01], "zeroline": False},
@@ -141,8 +153,10 @@ def _roc(scene: Scene, curves: Sequence[Roc]) -> str:
     return page.plot(data, layout, 400, "ROC curves of the pictured metrics", width=640)
 
 
-def convergence_section(scene: Scene) -> str:
-    if not scene.histories:
+def convergence_section(learners: dict[str, Any]) -> str:
+    histories = [(name, getattr(learner, "history_", None)) for name, learner in learners.items()]
+    histories = [(name, h) for name, h in histories if h is not None and len(h) > 1][:N_CURVES]
+    if not histories:
         return ""
     data = [
         {
@@ -153,7 +167,7 @@ def convergence_section(scene: Scene) -> str:
             "name": escape(name),
             "line": {"color": views.PALETTE[k]},
         }
-        for k, (name, share) in enumerate((n, views.remaining(h)) for n, h in scene.histories.items())
+        for k, (name, share) in enumerate((n, views.remaining(h)) for n, h in histories)
     ]
     layout = {
         "showlegend": True,
@@ -172,5 +186,5 @@ def convergence_section(scene: Scene) -> str:
     )
 
 
-def _title(picture: Picture) -> str:
-    return f"{BASELINE}, after scaling" if picture.name == BASELINE else picture.name
+def _title(name: str) -> str:
+    return f"{BASELINE}, after scaling" if name == BASELINE else name

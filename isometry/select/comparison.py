@@ -15,14 +15,7 @@ from isometry.eval import Interval, mean_interval, paired_interval
 from isometry.select.candidates import Candidate, Learners, resolve, tuning_grids
 from isometry.select.fits import UNSCORED, Key, Outcome, Study, fit_best, run_fits
 from isometry.select.folds import Plan, Protocol, make_plan
-from isometry.select.inputs import (
-    check_n_neighbors,
-    check_options,
-    check_samples,
-    check_side,
-    fit_target,
-    make_scaler,
-)
+from isometry.select.inputs import check_n_neighbors, check_options, check_samples, check_side, fit_target, make_scaler
 from isometry.select.result import Comparison, MethodResult
 from isometry.select.scoring import FoldScorer, choose_scoring
 from isometry.select.verdict import holm, p_value, write_verdict

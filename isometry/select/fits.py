@@ -61,12 +61,7 @@ class Outcome:
 
 
 def run_fits(
-    study: Study,
-    candidates: list[Candidate],
-    grids: Mapping[str, Grid],
-    plan: Plan,
-    n_jobs: int | None,
-    verbose: bool,
+    study: Study, candidates: list[Candidate], grids: Mapping[str, Grid], plan: Plan, n_jobs: int | None, verbose: bool
 ) -> tuple[dict[Key, Outcome], bool]:
     """Outcomes by (candidate, split), and whether Ctrl-C cut the run short.
 

@@ -22,7 +22,6 @@ from isometry.eval import Interval
 from isometry.probabilistic.nca import NCA
 from isometry.report import views, write_report
 from isometry.report.page import finite, plot
-from isometry.report.scene import make_scene
 from isometry.select.heldout import refit_best
 from isometry.select.result import Comparison, MethodResult
 from isometry.spectral import Covariance, Euclidean
@@ -121,10 +120,6 @@ def make_comparison(X, y, **changes):
     return Comparison(**{**options, **changes})
 
 
-def scene_of(comparison, X, y):
-    return make_scene(comparison, refit_best(comparison, X, y, max_rows=2000))
-
-
 def read(path):
     return Page(path.read_text(encoding="utf-8"))
 
@@ -195,23 +190,24 @@ def test_figures_show_the_numbers(tmp_path):
 
 def test_pictures_show_rows_the_metric_was_not_fitted_on():
     X, y = make_data()
-    comparison = make_comparison(X, y)
-    scene = scene_of(comparison, X, y)
-    assert [v.name for v in scene.pictures] == ["Euclidean", "RCA", "NCA", "Covariance"]
+    refits = refit_best(make_comparison(X, y), X, y, max_rows=2000)
+    assert [m.name for m in refits.best] == ["Euclidean", "RCA", "NCA", "Covariance"]
     from sklearn.model_selection import train_test_split
 
     train, test = train_test_split(np.arange(90), test_size=0.3, random_state=0, stratify=y)
     model = Pipeline([("s", StandardScaler()), ("m", RCA())]).fit(X[train], y[train])
-    assert_allclose(scene.pictures[1].points, views.planar(model.transform(X[test])))
-    assert_array_equal(scene.codes, y[test])
-    assert_allclose(scene.weights[1], model[-1].mahalanobis_)
+    assert_allclose(refits.best[1].Z, model.transform(X[test]))
+    assert_array_equal(refits.codes, y[test])
+    assert_allclose(refits.best[1].model[-1].mahalanobis_, model[-1].mahalanobis_)
 
 
-def test_open_protocol_shows_classes_never_seen():
+def test_open_protocol_shows_classes_never_seen(tmp_path):
     X, y = make_data(n_classes=10)
-    scene = scene_of(make_comparison(X, y, protocol="open"), X, y)
-    assert len(scene.classes) == 3 and len(scene.codes) == 27 and scene.codes.max() == 2
-    assert "27 held-out rows, of classes that the metrics never saw" in scene.held_out
+    comparison = make_comparison(X, y, protocol="open")
+    refits = refit_best(comparison, X, y, max_rows=2000)
+    assert len(refits.classes) == 3 and len(refits.codes) == 27 and refits.codes.max() == 2 and refits.new_classes
+    page = read(write_report(comparison, tmp_path / "r.html", X, y))
+    assert "27 held-out rows, of classes that the metrics never saw" in page.text
 
 
 def test_scaler_and_tuned_parameters_are_those_of_the_comparison():
@@ -219,18 +215,19 @@ def test_scaler_and_tuned_parameters_are_those_of_the_comparison():
     comparison = make_comparison(X, y)
     comparison.best_estimator = Pipeline([("scaler", PCA(3)), ("learner", RCA())]).fit(X, y)
     comparison.results[0].best_params = [{"n_components": 1}, {"n_components": 2}, {"n_components": 2}]
-    scene = scene_of(comparison, X, y)
-    W = scene.weights[1]
+    W = refit_best(comparison, X, y, max_rows=2000).best[1].model[-1].mahalanobis_
     assert W.shape == (3, 3) and np.linalg.matrix_rank(W) == 2
 
 
-def test_metrics_that_agree_on_every_point_are_drawn_once():
+def test_metrics_that_agree_on_every_point_are_drawn_once(tmp_path):
     X, y = make_data()
     comparison = make_comparison(X, y)
     comparison.results[1].values = comparison.results[0].values.copy()
-    scene = scene_of(comparison, X, y)
-    assert [v.name for v in scene.pictures] == ["Euclidean", "RCA", "Covariance"]
-    assert list(scene.histories) == ["NCA"]  # still traced
+    refits = refit_best(comparison, X, y, max_rows=2000)
+    assert [m.name for m in refits.best] == ["Euclidean", "RCA", "Covariance"]
+    assert [m.name for m in refits.iterative] == ["NCA"]
+    page = read(write_report(comparison, tmp_path / "r.html", X, y))
+    assert [t["name"] for t in page.figures[-1]["data"]] == ["NCA"]  # its convergence is still drawn
 
 
 def test_metric_that_fails_on_the_split_is_a_note(tmp_path):
@@ -320,6 +317,6 @@ def test_numbers_in_figures_are_finite_and_short():
 def test_estimators_of_the_comparison_stay_unfitted():
     X, y = make_data()
     comparison = make_comparison(X, y)
-    scene_of(comparison, X, y)
+    refit_best(comparison, X, y, max_rows=2000)
     for r in comparison.results:
         assert vars(r.estimator).keys() == vars(clone(r.estimator)).keys()
