@@ -110,20 +110,14 @@ class Labels(Supervision):
         if y.dtype.kind == "f" and type_of_target(y) == "continuous":
             raise ValueError("Unknown label type: continuous. y must hold class labels; bin a continuous target first")
         self.n_samples = len(y)
-        if unlabelled is None:
-            self.classes, self.codes = _unique_with_codes(y)
-            return
-        known = np.asarray(y != unlabelled)
-        self.codes = np.full(len(y), -1, dtype=np.intp)
-        self.classes, self.codes[known] = _unique_with_codes(y[known])
+        self.classes, self.codes = _unique_with_codes(y, None if unlabelled is None else np.asarray(y != unlabelled))
 
     @classmethod
     def from_codes(cls, codes: np.ndarray, classes: np.ndarray | None = None) -> Labels:
         """From integer codes 0..c−1, with −1 for unlabelled rows; codes that do not occur are closed up."""
         self = cls.__new__(cls)
         codes = np.asarray(codes)
-        self.codes = np.full(len(codes), -1, dtype=np.intp)
-        present, self.codes[codes >= 0] = _unique_with_codes(codes[codes >= 0])
+        present, self.codes = _unique_with_codes(codes, codes >= 0)
         self.classes = present if classes is None else np.asarray(classes)[present]
         self.n_samples = len(codes)
         return self
@@ -352,8 +346,7 @@ class Chunklets(Supervision):
         codes = np.asarray(codes)
         if codes.ndim != 1 or codes.dtype.kind not in "iu":
             raise ValueError("chunklets are given as one integer per sample, -1 for samples in no chunklet")
-        self.codes = np.full(len(codes), -1, dtype=np.intp)
-        present, self.codes[codes >= 0] = _unique_with_codes(codes[codes >= 0])
+        present, self.codes = _unique_with_codes(codes, codes >= 0)
         self.n_samples, c = len(codes), len(present)
         if isinstance(negative_links, str) and negative_links == "all":
             self.negative_links = ~np.eye(c, dtype=bool)
@@ -495,8 +488,15 @@ def _renumber(rows: np.ndarray, n: int, *columns: np.ndarray) -> tuple[list[np.n
     return [column[keep] for column in renumbered], keep
 
 
-def _unique_with_codes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As ``np.unique(y, return_inverse=True)``; integers that span a range shorter than y are counted, not sorted."""
+def _unique_with_codes(y: np.ndarray, known: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """As ``np.unique(y, return_inverse=True)``; of the entries that are ``known`` alone if given, −1 for the others.
+
+    Integers that span a range shorter than y are counted, not sorted.
+    """
+    if known is not None:
+        codes = np.full(len(y), -1, dtype=np.intp)
+        classes, codes[known] = _unique_with_codes(y[known])
+        return classes, codes
     low = int(y.min()) if y.dtype.kind in "iu" and len(y) else 0
     if y.dtype.kind not in "iu" or not len(y) or int(y.max()) - low >= len(y):
         classes, codes = np.unique(y, return_inverse=True)

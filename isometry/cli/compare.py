@@ -73,19 +73,15 @@ def compare(
     """Say, with intervals, whether a learned metric beats Euclidean distance on held-out data."""
     from isometry.select import compare as run
 
-    if file is not None and target is None and file.is_file() and file.suffix.lower() != ".npz":
-        raise UsageError(f"a comparison needs labels: name their column in {file} with --target")
-    embedded = file is None or (str(file) in EMBEDDED and not file.exists())
-    table = (
-        load_embedded(str(file or "wine"), target)
-        if embedded
-        else read_file(cast(Path, file), target, drop, key, float32, delimiter=delimiter, decimal=decimal)
-    )
-    if table.y is None:
-        raise UsageError(f"a comparison needs labels: {file} holds no array y; name it with --target")
+    table_file = None if file is None or (str(file) in EMBEDDED and not file.exists()) else file
+    if table_file is None:
+        table = load_embedded(str(file or "wine"), target)
+    else:
+        needs = "a comparison"
+        table = read_file(table_file, target, drop, key, delimiter, decimal, float32=float32, labels_for=needs)
     if sample is not None:
         table = draw_sample(table, sample, seed)
-    check_distinct({"--save": save}, {"the table": None if embedded else file})
+    check_distinct({"--save": save}, {"the table": table_file})
     check_writable(save)
     if report is not None:
         from isometry.report import write_report
@@ -97,7 +93,7 @@ def compare(
             )
         with usage_errors(OSError):
             report = report_file(report)
-        check_distinct({"--save": save, "--report": report}, {"the table": None if embedded else file})
+        check_distinct({"--save": save, "--report": report}, {"the table": table_file})
         check_writable(report)
     X, console = as_frame(table), printer()
     console.print(

@@ -40,7 +40,7 @@ def fit(
     if row.kind != "estimator":
         raise UsageError(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
     learner = configure(row, set_ or [], seed)
-    table = read_file(file, target, drop, key, float32, delimiter=delimiter, decimal=decimal)
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32)
     check_writable(out)
     model = learner if no_scale else make_pipeline(StandardScaler(), learner)
     X = as_frame(table)
@@ -74,16 +74,8 @@ def transform(
     with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
         metric = load(model)
     known = getattr(metric, "feature_names_in_", None)
-    table = read_file(
-        file,
-        target,
-        drop,
-        key,
-        float32,
-        features=None if known is None else list(known),
-        delimiter=delimiter,
-        decimal=decimal,
-    )
+    features = None if known is None else list(known)
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features)
     if not is_stdout(out):
         check_writable(out, table=True)
     if table.X.shape[1] != metric.n_features_in_:

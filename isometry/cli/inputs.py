@@ -32,28 +32,31 @@ def read_file(
     target: str | None,
     drop: str | None,
     key: str | None,
-    float32: bool,
-    features: list[str] | None = None,
+    delimiter: str | None,
+    decimal: str | None,
     *,
-    delimiter: str | None = None,
-    decimal: str | None = None,
+    float32: bool = False,
+    features: list[str] | None = None,
+    labels_for: str | None = None,
 ) -> Table:
+    """The table of a file; ``labels_for`` says what needs labels, if something does."""
     import csv
 
     from isometry.io import TableError, read_table
 
+    no_labels = UsageError(f"{labels_for} needs labels: name their column in {file} with --target")
+    if labels_for and target is None and file.is_file() and file.suffix.lower() != ".npz":
+        raise no_labels
     names = next(csv.reader([drop], skipinitialspace=True)) if drop else []  # a name with a comma may be quoted
+    columns = [c.strip() for c in names]
+    dtype = "float32" if float32 else "float64"
     with usage_errors(FileNotFoundError, IsADirectoryError, TableError):
-        return read_table(
-            file,
-            target,
-            drop=[c.strip() for c in names],
-            features=features,
-            key=key,
-            dtype="float32" if float32 else "float64",
-            delimiter=delimiter,
-            decimal=decimal,
+        table = read_table(
+            file, target, drop=columns, features=features, key=key, dtype=dtype, delimiter=delimiter, decimal=decimal
         )
+    if labels_for and table.y is None:
+        raise no_labels
+    return table
 
 
 def load_embedded(name: str, target: str | None) -> Table:

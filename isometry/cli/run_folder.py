@@ -22,8 +22,11 @@ class RunFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self.checkpoints, self.model = path / "checkpoints", path / "model.safetensors"
-        self.history, self.scores, self.report = path / "history.csv", path / "scores.json", path / "report.html"
+        self.checkpoints = path / "checkpoints"
+        self.model = path / "model.safetensors"
+        self.history = path / "history.csv"
+        self.scores = path / "scores.json"
+        self.report = path / "report.html"
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -46,10 +49,10 @@ class RunFolder:
         before, settings = self._read_settings(), json.loads(json.dumps(settings))  # tuples are lists in the file
         changed = [k for k in sorted(before.keys() | settings.keys()) if before.get(k) != settings.get(k)]
         if changed:
-            told = ", ".join(f"{k} was {before.get(k)}, here it is {settings.get(k)}" for k in changed)
+            changes = ", ".join(f"{k} was {before.get(k)}, here it is {settings.get(k)}" for k in changed)
             raise UsageError(
-                f"{self.path} holds a run with other settings ({told}): give another --out, or --fresh to train anew "
-                "and lose it"
+                f"{self.path} holds a run with other settings ({changes}): give another --out, or --fresh to train "
+                "anew and lose it"
             )
 
     def _read_settings(self) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from isometry.cli.inputs import as_frame, check_distinct, draw_sample, read_file
 from isometry.cli.outputs import UsageError, interval_text, make_table, plain, printer, usage_errors
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
     from rich.table import Table as RichTable
 
     from isometry.cli.run_folder import RunFolder
@@ -70,11 +72,7 @@ def train(
     from isometry.cli.run_folder import RunFolder
 
     check_distinct({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
-    if target is None and file.is_file() and file.suffix.lower() != ".npz":
-        raise UsageError(f"training needs labels: name their column in {file} with --target")
-    table = read_file(file, target, drop, key, float32=True, delimiter=delimiter, decimal=decimal)
-    if table.y is None:
-        raise UsageError(f"training needs labels: name their column in {file} with --target")
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=True, labels_for="training")
     if sample is not None:
         table = draw_sample(table, sample, seed)
     if backbone not in BACKBONES:
@@ -106,14 +104,14 @@ def train(
 
 
 def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> None:
-    import numpy as np
+    import numpy
 
     from isometry.cli.run_folder import RunFolder, fingerprint
     from isometry.deep.batches import hold_out
     from isometry.io import save
 
-    X, y = as_frame(table), np.asarray(table.y)
-    kept, held = np.arange(len(y)), np.arange(0)
+    X, y = as_frame(table), numpy.asarray(table.y)
+    kept, held = numpy.arange(len(y)), numpy.arange(0)
     if settings["validation"]:
         with usage_errors(ValueError):
             kept, held = hold_out(y, settings["validation"], settings["protocol"], settings["seed"])
@@ -127,12 +125,16 @@ def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> No
     shown = f"{len(kept)} rows of {len(set(y[kept]))} classes, {len(held)} rows of {len(set(y[held]))} held out"
     doing = "going on" if going_on else "starting"
     console.print(f"{plain(table.name)}: {shown}; {doing} in {plain(out)}", style="dim")
-    _note_small_classes(y[kept], settings["batch"][1], console)
+    K = settings["batch"][1]
+    small = sum(count < K for count in Counter(y[kept].tolist()).values())
+    if small:
+        note = f"{small} classes have fewer than {K} samples, the number of each class in a batch: theirs are repeated"
+        console.print(f"note: {note}", style="dim")
     _fit(learner, X, y, kept, held, folder)
     if learner.n_iter_ == 0:
         raise RuntimeError("no epoch was finished, so there is no model to keep; see the warning for what to change")
     save(learner.set_params(verbose=False), folder.model)
-    history: Any = learner.history_  # a table here, where other methods have a list
+    history: Any = learner.history_  # a dict of columns here, where other methods have a list
     folder.write_history(history)
     console.print(f"{learner.n_iter_} epochs: {plain(learner.stop_reason_)}")
     console.print(f"model: {plain(folder.model)}")
@@ -169,7 +171,9 @@ def make_learner(settings: dict[str, Any]) -> DeepMetric:
     )
 
 
-def _fit(learner: DeepMetric, X: Any, y: Any, kept: Any, held: Any, folder: RunFolder) -> None:
+def _fit(
+    learner: DeepMetric, X: pd.DataFrame, y: np.ndarray, kept: np.ndarray, held: np.ndarray, folder: RunFolder
+) -> None:
     held_out = (X.iloc[held], y[held]) if len(held) else None
     callbacks = () if learner.verbose else (_print_epoch,)
     try:
@@ -187,26 +191,16 @@ def _print_epoch(trainer: Trainer) -> None:
     print(f"epoch {trainer.run.epoch} of {trainer.max_epochs}: {shown}", flush=True)
 
 
-def _note_small_classes(y: Any, K: int, console: Any) -> None:
-    small = sum(count < K for count in Counter(y.tolist()).values())
-    if small:
-        console.print(
-            f"note: {small} classes have fewer than {K} samples, the number of each class in a batch: theirs come "
-            "several times",
-            style="dim",
-        )
-
-
 def _report(
-    table: Table, settings: dict[str, Any], learner: DeepMetric, kept: Any, held: Any, folder: RunFolder
+    table: Table, settings: dict[str, Any], learner: DeepMetric, kept: np.ndarray, held: np.ndarray, folder: RunFolder
 ) -> None:
-    import numpy as np
+    import numpy
 
     from isometry.report.training_page import TrainingReport, write_training_report
     from isometry.select.network import compare_network
 
     console, found = printer(), None
-    X, y = table.X, np.asarray(table.y)
+    X, y = table.X, numpy.asarray(table.y)
     if len(held):
         found = compare_network(learner, (X[kept], y[kept]), (X[held], y[held]), settings["image_shape"])
         folder.write_scores([s.as_dict() for s in found.scores])
@@ -231,12 +225,12 @@ def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, 
     """(c, h, w) from the option or from an array ``image_shape`` in the file; None if the rows are no images."""
     import math
 
-    import numpy as np
+    import numpy
 
     if given is not None:
         shape = parse_sizes("--image-shape", given, (2, 3))
     elif file.suffix.lower() == ".npz":
-        with np.load(file, allow_pickle=False) as arrays:
+        with numpy.load(file, allow_pickle=False) as arrays:
             shape = stored_shape(file, arrays["image_shape"]) if "image_shape" in arrays else ()
     else:
         shape = ()
@@ -251,7 +245,7 @@ def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, 
     return shape
 
 
-def stored_shape(file: Path, shape: Any) -> tuple[int, ...]:
+def stored_shape(file: Path, shape: np.ndarray) -> tuple[int, ...]:
     """The array ``image_shape`` of a file as two or three sizes."""
     sizes = shape.tolist()
     if shape.dtype.kind not in "iu" or shape.shape not in ((2,), (3,)) or min(sizes) < 1:

@@ -136,7 +136,7 @@ class _Writer:
         self.tensors: dict[str, np.ndarray] = {}
 
     def encode(self, value: Any, where: str) -> Tree:
-        """``value`` as JSON; ``where`` is its place in the estimator, for the error message."""
+        """``value`` as JSON; ``where`` names it in error messages."""
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:

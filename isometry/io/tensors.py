@@ -19,20 +19,9 @@ import numpy as np
 
 __all__ = ["ContainerError", "read_tensors", "write_tensors"]
 
-DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U64": np.uint64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-}
+DTYPES: dict[str, type[np.generic]] = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BOOL": np.bool_}
+DTYPES |= {"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8}
+DTYPES |= {"U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8}
 NAMES = {np.dtype(kind): name for name, kind in DTYPES.items()}
 METADATA = "__metadata__"
 MAX_DIMENSIONS = 32
@@ -127,10 +116,10 @@ def _check_layout(header: dict[str, Any], n_bytes: int) -> list[tuple[str, np.dt
 def _offsets(name: str, entry: Any) -> tuple[int, int]:
     """Where the bytes of an array begin and end, once its entry has the form it should have."""
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ContainerError(f"the entry of its array {name!r} lacks type, shape or place")
+        raise ContainerError(f"the entry of its array {name!r} lacks type, shape or offsets")
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not (_are_counts(shape) and len(shape) <= MAX_DIMENSIONS and _are_counts(offsets) and len(offsets) == 2):
-        raise ContainerError(f"shape or place of its array {name!r} make no sense")
+        raise ContainerError(f"its array {name!r} has an impossible shape or impossible offsets")
     if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPES:
         raise ContainerError(f"its array {name!r} has an unknown type")
     return offsets[0], offsets[1]

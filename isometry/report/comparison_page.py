@@ -8,14 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isometry.report import page, views
-from isometry.report.picture_sections import (
-    convergence_section,
-    describe_rows,
-    pairs_section,
-    space_section,
-    weights_section,
-)
+from isometry.report import page, pictures, views
 from isometry.select.heldout import Refits, refit_best
 from isometry.select.result import BASELINE
 
@@ -61,10 +54,10 @@ def write_report(
         good=bool(comparison.best),
         sections=[
             _ranking_section(comparison),
-            space_section(comparison, refits) if refits else "",
-            weights_section(comparison.data.get("feature_names"), learners),
-            pairs_section(refits, comparison.settings.get("random_state") or 0) if refits else "",
-            convergence_section(learners),
+            pictures.space_section(comparison, refits) if refits else "",
+            pictures.weights_section(comparison.data.get("feature_names"), learners),
+            pictures.pairs_section(refits, comparison.settings.get("random_state") or 0) if refits else "",
+            pictures.convergence_section(learners),
             _method_section(comparison, refits),
         ],
     )
@@ -158,7 +151,7 @@ def _method_section(comparison: Comparison, refits: Refits | None) -> str:
         f"Each interval holds {100 * c.level:g} % of the time. “Better” and “worse” are corrected for the number of "
         "metrics (Holm), so that the luckiest of many does not pass for the best. They are about new points, not about "
         "new training sets.",
-        *([describe_rows(refits), *refits.notes] if refits else []),
+        *([pictures.describe_rows(refits), *refits.notes] if refits else []),
         *c.notes,
         *(["The run was interrupted: what had finished is shown."] if c.interrupted else []),
         page.made_with(s),

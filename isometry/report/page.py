@@ -206,12 +206,12 @@ def short(name: str, most: int = 22) -> str:
 
 
 def number(value: float, *, signed: bool = False) -> str:
-    return f"{value:+.4f}".replace("-", "−") if signed else f"{value:.4f}"
+    text = f"{value:+.4f}" if signed else f"{value:.4f}"
+    return text.replace("-", "−").replace("inf", "∞")
 
 
 def span(interval: Interval, *, signed: bool = False) -> str:
-    ends = (f"{v:+.4f}" if signed else f"{v:.4f}" for v in (interval.low, interval.high))
-    return f"[{', '.join(ends)}]".replace("-", "−").replace("inf", "∞")
+    return f"[{number(interval.low, signed=signed)}, {number(interval.high, signed=signed)}]"
 
 
 def seconds(value: float) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
+from platform import python_version
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,7 @@ def compare(
             "n_neighbors": n_neighbors,
             "random_state": random_state if isinstance(random_state, (int, np.integer)) else None,
             "n_jobs": n_jobs,
-            "versions": _versions(),
+            "versions": {"python": python_version(), **{m: version(m) for m in ("numpy", "scipy", "scikit-learn")}},
             "seconds": time.perf_counter() - started,
         },
         interrupted=interrupted,
@@ -226,7 +226,3 @@ def _failure_notes(results: list[MethodResult]) -> list[str]:
         for r in results
         if r.failures and r.score is not None
     ]
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {m: version(m) for m in ("numpy", "scipy", "scikit-learn")}

@@ -38,9 +38,6 @@ class Study:
     scorer: FoldScorer
     seed: int
 
-    def pipeline(self, candidate: Candidate, params: Mapping[str, Any]) -> Pipeline:
-        return build_pipeline(self.scaler, candidate.estimator, params)
-
 
 def build_pipeline(scaler: Any, learner: Any, params: Mapping[str, Any]) -> Pipeline:
     """Copies of a scaler ("passthrough" for none) and of a learner with these parameters."""
@@ -108,7 +105,8 @@ def _fit_and_score(
     y_train, y_test = study.y[split.train], study.y[split.test]
     X_train = study.X[split.train]
     started = time.perf_counter()
-    pipeline = study.pipeline(candidate, params).fit(X_train, y_train if candidate.uses_y else None)
+    pipeline = build_pipeline(study.scaler, candidate.estimator, params)
+    pipeline.fit(X_train, y_train if candidate.uses_y else None)
     seconds = time.perf_counter() - started
     Z_train, Z_test = (_embed(pipeline, rows) for rows in (X_train, study.X[split.test]))
     return study.scorer.values(Z_train, y_train, Z_test, y_test), seconds
@@ -136,7 +134,7 @@ def _search(study: Study, candidate: Candidate, rows: np.ndarray, grid: Grid) ->
     for params in ParameterGrid(grid):
         try:
             values = [_fit_and_score(inner, candidate, params, split)[0] for split in plan.splits]
-            score = _mean_score(np.concatenate(values))
+            score = _mean_of_known(np.concatenate(values))
         except Exception as error:
             failure = describe_error(error)
             continue
@@ -147,7 +145,7 @@ def _search(study: Study, candidate: Candidate, rows: np.ndarray, grid: Grid) ->
     return best
 
 
-def _mean_score(values: np.ndarray) -> float:
+def _mean_of_known(values: np.ndarray) -> float:
     known = np.isfinite(values)
     if not known.any():
         raise ValueError(UNSCORED)
@@ -175,7 +173,8 @@ def fit_best(
                 warnings.simplefilter("ignore")  # warnings of this learner were collected in the folds
                 params = _search(study, candidate, np.arange(len(study.X)), grid) if grid else {}
                 rows = X if hasattr(X, "columns") else study.X
-                return study.pipeline(candidate, params).fit(rows, study.y if candidate.uses_y else None), notes, False
+                pipeline = build_pipeline(study.scaler, candidate.estimator, params)
+                return pipeline.fit(rows, study.y if candidate.uses_y else None), notes, False
         except KeyboardInterrupt:
             return None, [*notes, f"interrupted while fitting {name} on all data"], True
         except Exception as error:

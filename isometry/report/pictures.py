@@ -103,7 +103,7 @@ def pairs_section(refits: Refits, seed: int) -> str:
         for name, (distances, _) in pairs.items()
     ]
     intro = (
-        f"Distances of {len(similar):,} held-out pairs. The less the two heaps overlap, the better a threshold "
+        f"Distances of {len(similar):,} held-out pairs. The less the two histograms overlap, the better a threshold "
         "on the distance tells whether two things are of the same kind; the curve shows every threshold at once."
     )
     return page.section(
