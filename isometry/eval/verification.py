@@ -67,10 +67,11 @@ def auc_and_residuals(distance: np.ndarray, weight: np.ndarray) -> tuple[float, 
         A = mean_{s,t} [d_s < d_t],    r_s = (mean_t [d_s < d_t] − A) / n_s,    r_t = (mean_s [d_s < d_t] − A) / n_t
     """
     level = np.unique(distance, return_inverse=True)[1]  # (m,) rank of the distance
-    w = weight / weight.sum(axis=1, keepdims=True)
-    mass = np.stack([np.bincount(level, weights=row) for row in w])  # (2, levels)
+    total = weight.sum(axis=1, keepdims=True)  # (2, 1) divided by last: sums of whole weights are exact
+    mass = np.stack([np.bincount(level, weights=row) for row in weight])  # (2, levels)
     nearer = (np.cumsum(mass, axis=1) - mass / 2)[:, level]  # (2, m) weight of each kind that is nearer than the pair
-    A = float(w[1] @ nearer[0])
+    A = float(weight[1] @ nearer[0] / total.prod())
+    w, nearer = weight / total, nearer / total
     return A, w[0] * (1 - nearer[1] - A) + w[1] * (nearer[0] - A)
 
 

@@ -30,11 +30,9 @@ def retrieval_section(found: NetworkComparison, seed: int) -> str:
     )
     images = _Images(found.X, found.image_shape)
     panels = []
-    for k, q in enumerate(queries):
-        rows = {name: found_rows[k] for name, found_rows in neighbors.items()}
-        panels.append(
-            page.figure(str(found.y[q]), "", "".join(_line(images, found.y, q, *row) for row in rows.items()))
-        )
+    for k, query in enumerate(queries):
+        lines = [_line(images, found.y, query, name, rows[k]) for name, rows in neighbors.items()]
+        panels.append(page.figure(str(found.y[query]), "", "".join(lines)))
     return page.section(
         "What is found",
         page.paragraph(intro),

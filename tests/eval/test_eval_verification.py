@@ -38,6 +38,12 @@ def test_auc_counts_ties_as_half(seed):
     assert roc(distance, similar, weight).auc == pytest.approx(slow_auc(distance, similar, weight), rel=1e-12)
 
 
+def test_perfect_separation_is_exactly_one():
+    distance, similar = np.arange(1001.0), np.arange(1001) < 333
+    assert pair_auc(distance, similar) == 1 and pair_auc(-distance, similar) == 0
+    assert pair_auc(np.zeros(1001), similar) == 0.5
+
+
 def test_residuals_sum_to_zero_and_are_the_slopes_of_the_auc():
     """d/dw_p of the AUC at weights w is r_p / w_p, where r_p is the residual of pair p."""
     distance, similar = tied_pairs(3)
