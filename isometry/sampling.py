@@ -244,9 +244,10 @@ def _random_similar(labels: Labels, n: int, balanced: bool, rng: np.random.Rando
 
 
 def _random_dissimilar(labels: Labels, n: int, rng: np.random.RandomState) -> EdgeList:
-    rows, available = np.flatnonzero(labels.labelled), labels.pair_counts[1]
+    available = labels.pair_counts[1]
     if available == 0:
         return EdgeList.make([], [])
+    rows = np.flatnonzero(labels.labelled)
 
     def draw(m: int) -> tuple[np.ndarray, np.ndarray]:
         i, j = rows[rng.randint(0, len(rows), size=(2, m))]

@@ -347,7 +347,8 @@ class Chunklets(Supervision):
         if codes.ndim != 1 or codes.dtype.kind not in "iu":
             raise ValueError("chunklets are given as one integer per sample, -1 for samples in no chunklet")
         present, self.codes = _unique_with_codes(codes, codes >= 0)
-        self.n_samples, c = len(codes), len(present)
+        self.n_samples = len(codes)
+        c = len(present)
         if isinstance(negative_links, str) and negative_links == "all":
             self.negative_links = ~np.eye(c, dtype=bool)
         elif negative_links is None:

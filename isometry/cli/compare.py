@@ -95,7 +95,8 @@ def compare(
             report = report_file(report)
         check_distinct({"--save": save, "--report": report}, {"the table": table_file})
         check_writable(report)
-    X, console = as_frame(table), printer()
+    console = printer()
+    X = as_frame(table)
     console.print(
         f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
     )

@@ -46,7 +46,8 @@ class RunFolder:
             raise UsageError(f"{self.path} is not empty and holds no training run: give another --out")
         if fresh or not self.begun:
             return
-        before, settings = self._read_settings(), json.loads(json.dumps(settings))  # tuples are lists in the file
+        before = self._read_settings()
+        settings = json.loads(json.dumps(settings))  # tuples are lists in the file
         changed = [k for k in sorted(before.keys() | settings.keys()) if before.get(k) != settings.get(k)]
         if changed:
             changes = ", ".join(f"{k} was {before.get(k)}, here it is {settings.get(k)}" for k in changed)

@@ -116,7 +116,8 @@ def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> No
         with usage_errors(ValueError):
             kept, held = hold_out(y, settings["validation"], settings["protocol"], settings["seed"])
     settings = {"data": table.name, "rows": len(X), "fingerprint": fingerprint(table.X, y), **settings}
-    folder, console = RunFolder(out), printer()
+    console = printer()
+    folder = RunFolder(out)
     folder.check(settings, fresh)
     learner = make_learner(settings)
     going_on = folder.begun and not fresh
@@ -199,7 +200,8 @@ def _report(
     from isometry.report.training_page import TrainingReport, write_training_report
     from isometry.select.network import compare_network
 
-    console, found = printer(), None
+    console = printer()
+    found = None
     X, y = table.X, numpy.asarray(table.y)
     if len(held):
         found = compare_network(learner, (X[kept], y[kept]), (X[held], y[held]), settings["image_shape"])

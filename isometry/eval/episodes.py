@@ -86,7 +86,8 @@ def draw_episodes(
     for name, value in (("n_way", n_way), ("k_shot", k_shot), ("n_query", n_query), ("episodes", episodes)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}.")
-    m, size = k_shot + n_query, np.bincount(codes)  # (C,)
+    m = k_shot + n_query
+    size = np.bincount(codes)  # (C,)
     first = size.cumsum() - size  # (C,) where a class begins among the sorted rows
     large = np.flatnonzero(size >= m)
     if len(large) < n_way:

@@ -48,7 +48,8 @@ class TrainingReport:
 
 def write_training_report(report: TrainingReport, path: str | os.PathLike[str]) -> Path:
     """Write the page to ``path``, an ``.html`` file or a folder, and return where it is."""
-    found, sections = report.held_out, [_curves_section(report)]
+    found = report.held_out
+    sections = [_curves_section(report)]
     if found is not None:
         retrieved = retrieval_section(found, report.settings.get("seed") or 0)
         sections = [_scores_section(found), *sections, retrieved, _space_section(found)]

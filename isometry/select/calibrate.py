@@ -156,8 +156,8 @@ class PairVerifier(BaseEstimator):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """u, same and weight of the pairs within a fold, by the metric learned on the rest."""
         metric, scale = _fit_metric(self.learner, X[split.train], target[split.train])
-        X_test, max_pairs = X[split.test], max(2, self.max_pairs // self.n_splits)
-        S, D = _held_out_pairs(X_test, side[split.test], max_pairs, rng)
+        X_test = X[split.test]
+        S, D = _held_out_pairs(X_test, side[split.test], max(2, self.max_pairs // self.n_splits), rng)
         i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
         u = _relative_sqdist(metric, scale, X_test, i, j)
         return u, np.repeat([True, False], [len(S.i), len(D.i)]), weight

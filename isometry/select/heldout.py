@@ -69,7 +69,9 @@ def refit_best(comparison: Comparison, X: Any, y: Any, max_rows: int) -> Refits 
     labels = y if isinstance(y, Labels) else Labels(y)
     if len(X) != len(labels):
         raise ValueError(f"y has {len(labels)} labels but X has {len(X)} rows: give one label per row")
-    X, codes, seed = np.asarray(X), labels.codes, comparison.settings.get("random_state") or 0
+    X = np.asarray(X)
+    codes = labels.codes
+    seed = comparison.settings.get("random_state") or 0
     train, held = _split(codes, comparison.protocol, seed)
     rows = held
     if len(held) > max_rows:
