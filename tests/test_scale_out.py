@@ -199,7 +199,7 @@ def test_wrong_chunks_are_named(data):
     X, y = data
     with pytest.raises(ValueError, match=r"X has 3 features, but GMML is expecting 4"):
         GMML().partial_fit(X, y).partial_fit(X[:, :3], y)
-    with pytest.raises(ValueError, match="X has 5 samples but y speaks of 4"):
+    with pytest.raises(ValueError, match="y has 4 entries but X has 5 rows"):
         GMML().partial_fit(X[:5], y[:4])
     with pytest.raises(ValueError, match="requires y"):
         RCA().partial_fit(X)
