@@ -22,7 +22,7 @@ help:
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        side by side with other libraries, in environments of their own"
 	@echo "make accuracy     every classical method on real data sets"
-	@echo "make docs         method table, errata and guide in docs/"
+	@echo "make docs         method table and errata in docs/, stubs of the packages"
 
 # torch comes first and alone: its pinned version has a build without CUDA
 $(VENV)/.ready: pyproject.toml constraints.txt

@@ -151,7 +151,8 @@ def build(expression: str, ours: bool, n_classes: int):
     if ours:
         import isometry.deep
 
-        return eval(expression, {**vars(isometry.deep), "C": n_classes})
+        names = {name: getattr(isometry.deep, name) for name in isometry.deep.__all__}
+        return eval(expression, {**names, "C": n_classes})
     from pytorch_metric_learning import losses, miners, regularizers
 
     def mined(loss, miner):

@@ -1,77 +1,96 @@
-"""Writes docs/methods.md and docs/errata.md from the method table: `make docs`. With --check, says if they are old."""
+"""Writes what follows from the method table: `make docs`. With --check, says which files are old.
+
+These are docs/methods.md and docs/errata.md, and a stub `__init__.pyi` for each package whose names are loaded on first
+use: editors and type checkers know the names from there.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import sys
+import textwrap
 from pathlib import Path
 
-from isometry.registry import FAMILIES, METHODS, Method
+from isometry.registry import FAMILIES, METHODS
+from isometry.registry.exports import targets
 
-HERE = Path(__file__).resolve().parent
-NOTE = "<!-- written by docs/build.py from isometry/registry; do not edit -->"
+ROOT = Path(__file__).resolve().parents[1]
+NOTE = "written by docs/build.py from isometry/registry; do not edit"
 
 
-def escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def cell(text: str) -> str:
+    """A cell of a table, of one line or several."""
+    return "<br>".join(" ".join(line.split()) for line in text.replace("|", "\\|").splitlines()) or "—"
 
 
 def method_table() -> str:
-    lines = [NOTE, "", "# Methods", "", "Every method of the survey, by family. `isometry info NAME` shows more."]
+    lines = [
+        *(f"<!-- {NOTE} -->", "", "# Methods", ""),
+        "Every method of the survey, by family. `isometry info NAME` shows more.",
+    ]
     for family in FAMILIES:
-        rows = [m for m in METHODS if m.family == family]
-        if not rows:
-            continue
         lines += [
-            "",
-            f"## {family.capitalize()}",
-            "",
+            *("", f"## {family.capitalize()}", ""),
             "| id | name | learns from | solves | reference |",
             "|---|---|---|---|---|",
         ]
         lines += [
-            f"| {m.key} | `{m.name}` | {escape(m.sees)} | {escape(m.equation)} | {escape(m.cite)} |" for m in rows
+            f"| {m.key} | `{m.name}` | {cell(m.sees)} | {cell(m.equation)} | {cell(m.cite)} |"
+            for m in METHODS
+            if m.family == family
         ]
     return "\n".join([*lines, ""])
 
 
 def errata() -> str:
     lines = [
-        NOTE,
-        "",
-        "# Where the code departs from the survey's print, and why",
-        "",
+        *(f"<!-- {NOTE} -->", "", "# Where the code departs from the survey's print, and why", ""),
         "The survey *Spectral, Probabilistic, and Deep Metric Learning* has misprints, as every long text has.",
         "Each entry says what we compute instead. Methods without an entry follow the print.",
     ]
     for m in METHODS:
         if m.deviates:
-            lines += ["", f"## {m.key} {m.name}: {m.section}", "", *wrap(m)]
+            prose = textwrap.wrap(m.deviates, 118, break_long_words=False, break_on_hyphens=False)
+            lines += ["", f"## {m.key} {m.name}: {m.section}", "", *prose]
     return "\n".join([*lines, ""])
 
 
-def wrap(m: Method) -> list[str]:
-    import textwrap
+def stub(package: str) -> str:
+    """The names that a package exports, as plain imports."""
+    tree = ast.parse(ROOT.joinpath(*package.split("."), "__init__.py").read_text(encoding="utf-8"))
+    tables = {
+        ast.unparse(node.targets[0]): ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("_OTHERS", "_PACKAGES", "__version__")
+    }
+    found = [target.split(":") for target in targets(package, tables.get("_OTHERS", {})).values()]
+    imports = [*found, *([package, name] for name in tables.get("_PACKAGES", ()))]
+    imports.sort(key=lambda i: (i[0], not i[1].isupper(), i[1].islower(), i[1]))  # the order ruff asks for
+    lines = [f"from {module} import {name} as {name}" for module, name in imports]
+    version = ["", "__version__: str"] if "__version__" in tables else []
+    return "\n".join([f"# {NOTE}", "", *lines, *version, ""])
 
-    return textwrap.wrap(m.deviates, 118, break_long_words=False, break_on_hyphens=False)
 
-
-PAGES = {"methods.md": method_table, "errata.md": errata}
+def files() -> dict[str, str]:
+    """Path → text."""
+    packages = ("isometry", *(f"isometry.{family}" for family in FAMILIES))
+    stubs = {f"{package.replace('.', '/')}/__init__.pyi": stub(package) for package in packages}
+    return {"docs/methods.md": method_table(), "docs/errata.md": errata(), **stubs}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if a page is not up to date")
+    parser.add_argument("--check", action="store_true", help="fail if a file is not up to date")
     check = parser.parse_args().check
-    old = [name for name, page in PAGES.items() if not (HERE / name).exists() or (HERE / name).read_text() != page()]
-    if check:
-        for name in old:
-            print(f"docs/{name} is not up to date: run `make docs`", file=sys.stderr)
-        return 1 if old else 0
-    for name, page in PAGES.items():
-        (HERE / name).write_text(page())
-        print(f"docs/{name}")
-    return 0
+    old = {p: text for p, text in files().items() if not (ROOT / p).exists() or (ROOT / p).read_text("utf-8") != text}
+    for path, text in old.items():
+        if check:
+            print(f"{path} is not up to date: run `make docs`", file=sys.stderr)
+        else:
+            (ROOT / path).write_text(text, "utf-8")
+            print(path)
+    return 1 if check and old else 0
 
 
 if __name__ == "__main__":

@@ -9,24 +9,11 @@ Names are loaded on first use, so that importing the package costs nothing.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from isometry import deep, eval, io, report, select
-    from isometry.geometric import *
-    from isometry.io import load, save
-    from isometry.kernel import *
-    from isometry.kernelized import Kernelized
-    from isometry.probabilistic import *
-    from isometry.sampling import *
-    from isometry.select import compare
-    from isometry.spectral import *
-    from isometry.supervision import *
-
-_PACKAGES = (
+_PACKAGES = (  # not in ``__all__``: an import of everything should not hide Python's own eval and io
     "core",
     "deep",
     "eval",
@@ -39,33 +26,27 @@ _PACKAGES = (
     "select",
     "spectral",
 )
-_NAMES = {
-    **dict.fromkeys(("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Triplets"), "supervision"),
-    **dict.fromkeys(("AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"), "sampling"),
-    **dict.fromkeys(("load", "save"), "io"),
-    "compare": "select",
-    "Kernelized": "kernelized",
+_OTHERS = {  # by module: what is exported beside the methods of the table
+    "io": ("load", "save"),
+    "kernelized": ("Kernelized",),
+    "sampling": ("AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"),
+    "select": ("PairVerifier", "compare"),
+    "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Triplets"),
 }
 
 
-def _method_targets() -> dict[str, str]:
-    from isometry.registry import METHODS
-
-    return {row.name: row.target for row in METHODS if row.family != "deep" and row.name.isidentifier()}
-
-
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _PACKAGES:
-        return importlib.import_module(f"isometry.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"isometry.{_NAMES[name]}"), name)
-    if not name.startswith("_"):
-        target = _method_targets().get(name)
-        if target is not None:
-            module, attribute = target.split(":")
-            return getattr(importlib.import_module(module), attribute)
-    raise AttributeError(f"module 'isometry' has no attribute {name!r}; `isometry list` shows every method")
+        return _importlib.import_module(f"isometry.{name}")
+    if name.startswith("_") and name != "__all__":
+        raise AttributeError(f"module 'isometry' has no attribute {name!r}")
+    from isometry.registry.exports import exports
+
+    names, load, _ = exports("isometry", _OTHERS)
+    return names if name == "__all__" else load(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*_PACKAGES, *_NAMES, *_method_targets(), "__version__"})
+    from isometry.registry.exports import targets
+
+    return sorted({*targets("isometry", _OTHERS), *_PACKAGES, "__version__"})

@@ -18,7 +18,7 @@ from isometry.core.warn import warn_user
 from isometry.registry import all_methods
 from isometry.supervision import Labels, Pairs, Supervision, as_supervision
 
-__all__ = ["LinearMetric", "Metric", "MetricLearner", "check_side"]
+__all__ = ["LinearMetric", "Metric", "MetricLearner", "OnlineMetric", "check_side"]
 
 POSTERIOR_METHODS = (  # what only learners of a distribution over metrics can do
     "pair_distance_interval",
@@ -64,14 +64,14 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _validate_more(self, name: str, Z: Any, n: int) -> np.ndarray:
         """A further table of features; which ones a method takes are the arguments of its ``_fit``."""
-        if name not in inspect.signature(self._fit).parameters:
+        if name not in inspect.signature(self._fit).parameters or name == "update":
             raise TypeError(f"{type(self).__name__}.fit takes X and y, and no {name!r}")
         Z = check_array(Z, dtype=np.float64, input_name=name)
         if len(Z) != n:
             raise ValueError(f"X has {n} samples but {name} has {len(Z)}: give one row for each sample")
         return Z
 
-    def _fit(self, X: np.ndarray, side: Any) -> Solution | None:
+    def _fit(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         """Learn from valid samples and one of the kinds of supervision in ``_sees``; how a solver ended, if one ran."""
         raise NotImplementedError
 
@@ -83,8 +83,11 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _requires_y(self) -> bool:
         return bool(self._sees) and (None not in self._sees or bool(self._needs))
 
-    def _supervise(self, y: Any, n: int) -> Supervision | None:
-        """``y`` as one of the kinds this method sees, or an error that says what it needs."""
+    def _supervise(self, y: Any, n: int, *, part: bool = False) -> Supervision | None:
+        """``y`` as one of the kinds this method sees, or an error that says what it needs.
+
+        A ``part`` of a stream may lack one kind of pairs, which other parts bring.
+        """
         name, kinds = type(self).__name__, [kind for kind in self._sees if kind is not None]
         if not kinds:
             return None
@@ -99,7 +102,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 wanted = " or ".join(kind.kind for kind in kinds)
                 raise TypeError(f"{name} learns from {wanted}; it cannot use {side.kind}")
             side = converted
-        check_side(side, self._needs, name)
+        check_side(side, () if part else self._needs, name)
         return side
 
     def transform(self, X: Any) -> np.ndarray:
@@ -233,3 +236,21 @@ class LinearMetric(MetricLearner):
         """The learned distance as a function of two vectors."""
         self._check_fitted()
         return Metric(self.components_.astype(np.float64))
+
+
+class OnlineMetric(LinearMetric):
+    """Abstract: a Mahalanobis metric that goes on learning from further samples.
+
+    ``_fit`` takes a third argument, whether to update the metric so far instead of learning a new one.
+    """
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Update the metric by further samples and their supervision, such as `Pairs` over their rows, or labels."""
+        X = self._validate_samples(X, reset=not hasattr(self, "components_"))
+        side = self._supervise(y, len(X), part=True)
+        if isinstance(side, Labels) and not side.labelled.all():
+            X, side = X[side.labelled], side[side.labelled]
+        with progress(self.verbose, type(self).__name__, self.max_iter):
+            solution = self._fit(X, side, update=True)
+        self._record(solution)
+        return self

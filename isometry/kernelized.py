@@ -14,7 +14,7 @@ from isometry.core.kernels import KernelMap, fit_kernel_map
 from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.supervision import Supervision
 
-__all__ = ["KernelMetric", "Kernelized"]
+__all__ = ["KernelMetric", "Kernelized", "kernel_coordinates"]
 
 REPORT = ("n_iter_", "history_", "stop_reason_", "converged_")  # how an iterative learner ended
 
@@ -29,20 +29,6 @@ class KernelMetric(MetricLearner):
     _unlabelled = "minus one"  # every row spans the feature space, labelled or not
     center: bool = True
     dual_coef_: Any
-
-    def _coordinates(self, X: np.ndarray, *, variance: float, max_rank: float | None) -> KernelMap:
-        """Coordinates of the feature space that the rows of X span, as many as the kernel's spectrum suggests."""
-        params = {k: getattr(self, k) for k in ("gamma", "degree", "coef0")} if isinstance(self.kernel, str) else {}
-        return fit_kernel_map(
-            X,
-            self.kernel,
-            params,
-            landmarks=self.landmarks,
-            center=self.center,
-            variance=variance,
-            max_rank=max_rank,
-            rng=check_random_state(self.random_state),
-        )
 
     def _store(self, phi: KernelMap, L: np.ndarray | None) -> None:
         """Store the coordinates, and a linear map L (p, r) of them folded into coefficients of the kernel."""
@@ -67,6 +53,21 @@ class KernelMetric(MetricLearner):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         return tags
+
+
+def kernel_coordinates(learner: Any, X: np.ndarray, *, variance: float, max_rank: float | None) -> KernelMap:
+    """Coordinates of the feature space that the rows of X span, as many as the kernel's spectrum suggests."""
+    named = isinstance(learner.kernel, str)
+    return fit_kernel_map(
+        X,
+        learner.kernel,
+        {name: getattr(learner, name) for name in ("gamma", "degree", "coef0")} if named else {},
+        landmarks=learner.landmarks,
+        center=learner.center,
+        variance=variance,
+        max_rank=max_rank,
+        rng=check_random_state(learner.random_state),
+    )
 
 
 @parameters
@@ -118,7 +119,7 @@ class Kernelized(KernelMetric):
         return self.learner._supervise(y, n)
 
     def _fit(self, X: np.ndarray, side: Any) -> None:
-        phi, learner = self._coordinates(X, variance=self.variance, max_rank=self.max_rank), clone(self.learner)
+        phi, learner = kernel_coordinates(self, X, variance=self.variance, max_rank=self.max_rank), clone(self.learner)
         r = phi.basis.shape[1]
         if isinstance(p := getattr(learner, "n_components", None), Integral) and p > r:
             learner.set_params(n_components=r)

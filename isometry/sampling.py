@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -20,8 +19,10 @@ from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Supervision
 
 __all__ = ["AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"]
 
-AUTO_ALL_PAIRS = 2_000_000  # up to this many pairs "auto" takes all of them: the blocked form makes that cheap
-REMEMBERED = 1_000  # up to this many samples the signs of all pairs are kept, 16 bytes a pair
+ALL_PAIRS_UP_TO = 2_000_000  # "auto" takes all pairs up to this many: methods visit them in blocks, unlisted
+KEEP_SIGNS_UP_TO = 1_000  # samples; up to this many, the signs of all pairs are computed once, 16 bytes a pair
+
+Link = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # (d, t) → (ℓ, ∂ℓ/∂d), elementwise
 
 
 class Sampler(BaseEstimator):
@@ -34,7 +35,7 @@ class Sampler(BaseEstimator):
 class AllPairs(Sampler):
     """All pairs of labelled samples, never listed: distances are visited in blocks."""
 
-    def draw(self, X, labels, rng):
+    def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Labels:
         return labels
 
 
@@ -49,21 +50,17 @@ class RandomPairs(Sampler):
     _: KW_ONLY
     balanced: bool = False
 
-    def draw(self, X, labels, rng):
-        n_c, n = labels.counts.astype(float), float(labels.counts.sum())
-        n_similar = np.sum(n_c * (n_c - 1)) / 2
-        n_dissimilar = n * (n - 1) / 2 - n_similar
-        # where most pairs are wanted, chance would take long to find the last ones: list all and leave some out
-        similar = (
-            _some(labels.similar, self.n, rng)
-            if self.n > n_similar / 4 and not self.balanced
-            else EdgeList.make(*_random_similar(labels, self.n, self.balanced, rng))
-        )
-        dissimilar = (
-            _some(labels.dissimilar, self.n, rng)
-            if self.n > n_dissimilar / 4
-            else EdgeList.make(*_random_dissimilar(labels, self.n, rng))
-        )
+    def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
+        # drawing at random takes long to find the last pairs: where more than a quarter is wanted, all are listed
+        n_similar, n_dissimilar = labels.pair_counts
+        if self.n > n_similar / 4 and not self.balanced:
+            similar = _subset(labels.similar, self.n, rng)
+        else:
+            similar = _random_similar(labels, self.n, self.balanced, rng)
+        if self.n > n_dissimilar / 4:
+            dissimilar = _subset(labels.dissimilar, self.n, rng)
+        else:
+            dissimilar = _random_dissimilar(labels, self.n, rng)
         return Pairs.from_edges(similar, dissimilar, len(labels))
 
 
@@ -73,13 +70,13 @@ class NeighborPairs(Sampler):
 
     k: int = 3
 
-    def draw(self, X, labels, rng):
-        codes = labels.codes
-        hits = target_neighbors(X, codes, self.k)
-        misses, _ = nearest_allowed(X, self.k, lambda rows: codes[rows, None] != codes)
-        parts = [(np.repeat(np.arange(len(X)), t.shape[1]), t.ravel()) for t in (hits, misses)]
-        (si, sj), (di, dj) = [(i[j >= 0], j[j >= 0]) for i, j in parts]
-        return Pairs.from_edges(EdgeList.make(*_unique(si, sj)), EdgeList.make(*_unique(di, dj)), len(X))
+    def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
+        edges = []
+        for neighbors in _neighbors_by_label(X, labels.codes, self.k):
+            i, j = np.repeat(np.arange(len(X)), neighbors.shape[1]), neighbors.ravel()
+            edges.append(EdgeList.make(*_unique(i[j >= 0], j[j >= 0])))
+        same, other = edges
+        return Pairs.from_edges(same, other, len(X))
 
 
 @parameters
@@ -88,15 +85,19 @@ class NeighborTriplets(Sampler):
 
     k: int = 3
 
-    def draw(self, X, labels, rng):
-        codes = labels.codes
-        hits = target_neighbors(X, codes, self.k)  # (n, k)
-        misses, _ = nearest_allowed(X, self.k, lambda rows: codes[rows, None] != codes)
-        shape = (len(X), hits.shape[1], misses.shape[1])
+    def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
+        same, other = _neighbors_by_label(X, labels.codes, self.k)  # (n, k)
+        shape = (len(X), same.shape[1], other.shape[1])
         a = np.broadcast_to(np.arange(len(X))[:, None, None], shape).ravel()
-        p, n = np.broadcast_to(hits[:, :, None], shape).ravel(), np.broadcast_to(misses[:, None, :], shape).ravel()
+        p = np.broadcast_to(same[:, :, None], shape).ravel()
+        n = np.broadcast_to(other[:, None, :], shape).ravel()
         keep = (p >= 0) & (n >= 0)
         return Triplets(a[keep], p[keep], n[keep], n_samples=len(X))
+
+
+def _neighbors_by_label(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(n, k) the nearest samples of the same label, and of other labels; −1 where there are fewer."""
+    return target_neighbors(X, codes, k), nearest_allowed(X, k, lambda rows: codes[rows, None] != codes)[0]
 
 
 @parameters
@@ -107,24 +108,24 @@ class RandomChunklets(Sampler):
     _: KW_ONLY
     size: int = 2
 
-    def draw(self, X, labels, rng):
+    def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Chunklets:
         codes = labels.codes
         order = rng.permutation(len(codes))
         order = order[np.argsort(codes[order], kind="stable")]
         order = order[codes[order] >= 0]
         starts = np.concatenate([[0], np.cumsum(labels.counts)])
-        place = np.arange(len(order)) - starts[codes[order]]  # position within the class
-        full = place < (labels.counts // self.size * self.size)[codes[order]]
-        group_of = np.cumsum(full & (place % self.size == 0)) - 1
+        rank = np.arange(len(order)) - starts[codes[order]]  # within the class
+        in_group = rank < (labels.counts // self.size * self.size)[codes[order]]  # the rest of a class fills no group
+        group_of = np.cumsum(in_group & (rank % self.size == 0)) - 1
         n_groups = group_of[-1] + 1 if len(order) else 0
         if n_groups == 0:
             raise ValueError(f"no class has {self.size} samples: no chunklet of that size can be drawn")
         chosen = rng.permutation(n_groups)[: self.n]
-        renamed = np.full(n_groups, -1)
-        renamed[chosen] = np.arange(len(chosen))
-        chunk = np.full(len(codes), -1)
-        chunk[order[full]] = renamed[group_of[full]]
-        return Chunklets(chunk)
+        renumbered = np.full(n_groups, -1)
+        renumbered[chosen] = np.arange(len(chosen))
+        chunklet = np.full(len(codes), -1)
+        chunklet[order[in_group]] = renumbered[group_of[in_group]]
+        return Chunklets(chunklet)
 
 
 @dataclass(frozen=True)
@@ -138,62 +139,54 @@ class SignedEdges:
     sign: np.ndarray | None = None  # listed: +1 similar, −1 dissimilar
     weight: np.ndarray | None = None  # listed
 
-    def loss(
-        self,
-        link: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
-        *,
-        similar: float = 1.0,
-        dissimilar: float = 1.0,
-    ) -> Loss:
+    def loss(self, link: Link, *, similar: float = 1.0, dissimilar: float = 1.0) -> Loss:
         """Σ over pairs of weight · ℓ(d, t), where ``link(d, t) → (ℓ, ∂ℓ/∂d)`` works elementwise and t is ±1.
 
         ``similar`` and ``dissimilar`` weigh the two kinds, e.g. 1/n_similar to average.
         """
         if self.codes is not None:
-            codes = self.codes
-
-            def signs(start, stop, dtype):
-                same = codes[start:stop, None] == codes[start:]  # (b, n − start)
-                weight = np.where(same, dtype.type(similar), dtype.type(dissimilar))
-                weight[:, : len(same)][np.tri(len(same), dtype=bool)] = 0  # pairs that another anchor counts
-                return np.where(same, dtype.type(1), dtype.type(-1)), weight
-
-            if len(codes) <= REMEMBERED:
-                signs = cache(signs)
-
-            def dense(D, rows):
-                sign, weight = signs(rows.start, rows.stop, D.dtype)
-                value, slope = link(D, sign)
-                slope *= weight
-                return float(np.einsum("ij,ij->", value, weight, dtype=np.float64)), slope
-
-            return dense
+            return _dense_loss(link, self.codes, similar, dissimilar)
         assert self.sign is not None and self.weight is not None  # listed
         sign, weight = self.sign, self.weight * np.where(self.sign > 0, similar, dissimilar)
 
-        def listed(d, block):
+        def loss(d: np.ndarray, block: slice) -> tuple[float, np.ndarray]:
             value, slope = link(d, sign[block].astype(d.dtype, copy=False))
             return float(value @ weight[block]), slope * weight[block]
 
-        return listed
+        return loss
+
+
+def _dense_loss(link: Link, codes: np.ndarray, similar: float, dissimilar: float) -> Loss:
+    def compute_signs(start: int, stop: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        same = codes[start:stop, None] == codes[start:]  # (b, n − start)
+        weight = np.where(same, dtype.type(similar), dtype.type(dissimilar))
+        weight[:, : len(same)][np.tri(len(same), dtype=bool)] = 0  # pairs that another anchor counts
+        return np.where(same, dtype.type(1), dtype.type(-1)), weight
+
+    signs = cache(compute_signs) if len(codes) <= KEEP_SIGNS_UP_TO else compute_signs
+
+    def loss(D: np.ndarray, rows: slice) -> tuple[float, np.ndarray]:
+        sign, weight = signs(rows.start, rows.stop, D.dtype)
+        value, slope = link(D, sign)
+        slope *= weight
+        return float(np.einsum("ij,ij->", value, weight, dtype=np.float64)), slope
+
+    return loss
 
 
 def signed_edges(
-    side: Supervision, sampler: Any, X: np.ndarray, rng: np.random.RandomState, *, listed: bool = False
+    side: Supervision, sampler: str | Sampler, X: np.ndarray, rng: np.random.RandomState, *, listed: bool = False
 ) -> SignedEdges:
     """Pairs for a method that looks at every pair: from Pairs as they are, from Labels by the sampler.
 
-    ``sampler="auto"``: all pairs while there are at most two million, else 100,000 of each kind at random; the latter
-    always if they must be ``listed``, to be taken in batches.
+    ``listed``: pairs of labels must be listed, to be taken in batches, hence "auto" never takes all of them.
     """
     if isinstance(side, Labels):
         if listed and isinstance(sampler, AllPairs):
             raise ValueError("batch_size takes pairs from a list, and AllPairs() makes none: use RandomPairs(n)")
-        side = choose_pairs(side, RandomPairs() if listed and sampler == "auto" else sampler, X, rng)
+        side = choose_pairs(side, sampler, X, rng, all_up_to=0 if listed else ALL_PAIRS_UP_TO)
     if isinstance(side, Labels):
-        n_c, n = side.counts.astype(float), float(side.counts.sum())
-        n_similar = float(np.sum(n_c * (n_c - 1)) / 2)
-        return SignedEdges(TriangleEdges(len(side)), n_similar, n * (n - 1) / 2 - n_similar, codes=side.codes)
+        return SignedEdges(TriangleEdges(len(side)), *side.pair_counts, codes=side.codes)
     S, D = side.similar, side.dissimilar
     sign = np.repeat([1.0, -1.0], [len(S.i), len(D.i)])
     i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
@@ -202,17 +195,28 @@ def signed_edges(
     )
 
 
-def choose_pairs(labels: Labels, sampler: Any, X: np.ndarray, rng: np.random.RandomState) -> Supervision:
-    """Labels themselves (all pairs, implicit) or the pairs a sampler draws."""
+def choose_pairs(
+    labels: Labels,
+    sampler: str | Sampler,
+    X: np.ndarray,
+    rng: np.random.RandomState,
+    *,
+    all_up_to: int = ALL_PAIRS_UP_TO,
+) -> Supervision:
+    """Labels themselves (all pairs, implicit) or the pairs a sampler draws, where `resolve_sampler` explains "auto"."""
+    return resolve_sampler(sampler, len(labels), all_up_to).draw(X, labels, rng)
+
+
+def resolve_sampler(sampler: str | Sampler, n: int, all_up_to: int = ALL_PAIRS_UP_TO) -> Sampler:
+    """A sampler as it is; for "auto" all pairs if n samples have at most ``all_up_to``, else 100,000 of each kind."""
     if isinstance(sampler, str) and sampler == "auto":
-        n = len(labels)
-        sampler = AllPairs() if n * (n - 1) / 2 <= AUTO_ALL_PAIRS else RandomPairs()
+        return AllPairs() if n * (n - 1) / 2 <= all_up_to else RandomPairs()
     if not isinstance(sampler, Sampler):
         raise TypeError(f"pairs must be 'auto' or a sampler such as AllPairs() or RandomPairs(500), got {sampler!r}")
-    return sampler.draw(X, labels, rng)
+    return sampler
 
 
-def _some(edges: EdgeList, n: int, rng: np.random.RandomState) -> EdgeList:
+def _subset(edges: EdgeList, n: int, rng: np.random.RandomState) -> EdgeList:
     """n of the edges, or all of them if there are no more."""
     if len(edges.i) <= n:
         return edges
@@ -220,16 +224,16 @@ def _some(edges: EdgeList, n: int, rng: np.random.RandomState) -> EdgeList:
     return EdgeList(edges.i[keep], edges.j[keep], edges.weight[keep])
 
 
-def _random_similar(labels: Labels, n: int, balanced: bool, rng) -> tuple[np.ndarray, np.ndarray]:
+def _random_similar(labels: Labels, n: int, balanced: bool, rng: np.random.RandomState) -> EdgeList:
     counts = labels.counts.astype(np.float64)
     available = counts * (counts - 1) / 2
+    if available.sum() == 0:
+        return EdgeList.make([], [])
     order = np.argsort(labels.codes, kind="stable")[(labels.codes < 0).sum() :]
     starts = np.concatenate([[0], np.cumsum(labels.counts)[:-1]])
-    if available.sum() == 0:
-        return np.zeros(0, np.intp), np.zeros(0, np.intp)
     p = (available > 0) / (available > 0).sum() if balanced else available / available.sum()
 
-    def draw(m):
+    def draw(m: int) -> tuple[np.ndarray, np.ndarray]:
         c = rng.choice(len(counts), size=m, p=p)
         first = rng.randint(0, labels.counts[c])
         second = rng.randint(0, labels.counts[c] - 1)
@@ -239,14 +243,13 @@ def _random_similar(labels: Labels, n: int, balanced: bool, rng) -> tuple[np.nda
     return _distinct(draw, min(n, int(available.sum())))
 
 
-def _random_dissimilar(labels: Labels, n: int, rng) -> tuple[np.ndarray, np.ndarray]:
-    rows = np.flatnonzero(labels.labelled)
-    total, counts = float(len(rows)), labels.counts.astype(float)
-    available = (total**2 - np.sum(counts**2)) / 2
+def _random_dissimilar(labels: Labels, n: int, rng: np.random.RandomState) -> EdgeList:
+    available = labels.pair_counts[1]
     if available == 0:
-        return np.zeros(0, np.intp), np.zeros(0, np.intp)
+        return EdgeList.make([], [])
+    rows = np.flatnonzero(labels.labelled)
 
-    def draw(m):
+    def draw(m: int) -> tuple[np.ndarray, np.ndarray]:
         i, j = rows[rng.randint(0, len(rows), size=(2, m))]
         keep = labels.codes[i] != labels.codes[j]
         return i[keep], j[keep]
@@ -254,7 +257,7 @@ def _random_dissimilar(labels: Labels, n: int, rng) -> tuple[np.ndarray, np.ndar
     return _distinct(draw, min(n, int(available)))
 
 
-def _distinct(draw, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _distinct(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], n: int) -> EdgeList:
     """n distinct unordered pairs from a function that proposes pairs. Stops short if they are nearly used up."""
     i, j = np.zeros(0, np.intp), np.zeros(0, np.intp)
     for _ in range(100):
@@ -262,7 +265,7 @@ def _distinct(draw, n: int) -> tuple[np.ndarray, np.ndarray]:
             break
         a, b = draw(max(64, int(1.1 * (n - len(i)))))
         i, j = _unique(np.concatenate([i, a]), np.concatenate([j, b]))
-    return i[:n], j[:n]
+    return EdgeList.make(i[:n], j[:n])
 
 
 def _unique(i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

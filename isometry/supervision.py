@@ -10,6 +10,7 @@ import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.multiclass import type_of_target
 
 from isometry.core.graph import components as graph_components
@@ -25,7 +26,7 @@ class EdgeList(NamedTuple):
     weight: np.ndarray  # (m,)
 
     @classmethod
-    def make(cls, i, j, weight=None) -> EdgeList:
+    def make(cls, i: ArrayLike, j: ArrayLike, weight: ArrayLike | None = None) -> EdgeList:
         i, j = np.asarray(i, dtype=np.intp), np.asarray(j, dtype=np.intp)
         return cls(i, j, np.ones(len(i)) if weight is None else np.asarray(weight, dtype=np.float64))
 
@@ -34,9 +35,8 @@ class Supervision:
     """Abstract: what is known about the samples. Subclasses hold index arrays and say how to cut and convert them."""
 
     kind: ClassVar[str] = "supervision"
-    repeatable: ClassVar[bool] = (
-        False  # whether a sample may be drawn twice (bootstrap): pairs between copies mean nothing
-    )
+    # whether an index may name a sample twice, as a bootstrap does; a pair of two copies of one sample means nothing
+    repeatable: ClassVar[bool] = False
     n_samples: int
 
     @property
@@ -66,7 +66,12 @@ class Supervision:
 
     def to(self, kind: type[Supervision]) -> Supervision | None:
         """This information as another kind, or None if that is impossible."""
-        return self if isinstance(self, kind) else None
+        if isinstance(self, kind):
+            return self
+        if not issubclass(kind, (Pairs, Chunklets)):
+            return None
+        pairs = Pairs.from_edges(self.similar, self.dissimilar, self.n_samples)
+        return pairs if issubclass(kind, Pairs) else _chunklets_from_pairs(pairs)
 
     def __getitem__(self, index: Any) -> Supervision:
         return self._take(_row_index(index, self.n_samples, self.repeatable))
@@ -88,7 +93,7 @@ class Labels(Supervision):
     kind = "labels"
     repeatable = True
     classes: np.ndarray  # (c,) sorted
-    codes: np.ndarray  # (n,) place of the label in classes, −1 if unlabelled
+    codes: np.ndarray  # (n,) index of the label in classes, −1 if unlabelled
 
     def __init__(self, y: Any, *, unlabelled: Any = None):
         y = np.asarray(y.codes if isinstance(y, Labels) else y)
@@ -105,20 +110,14 @@ class Labels(Supervision):
         if y.dtype.kind == "f" and type_of_target(y) == "continuous":
             raise ValueError("Unknown label type: continuous. y must hold class labels; bin a continuous target first")
         self.n_samples = len(y)
-        if unlabelled is None:
-            self.classes, self.codes = _numbered(y)
-            return
-        known = np.asarray(y != unlabelled)
-        self.codes = np.full(len(y), -1, dtype=np.intp)
-        self.classes, self.codes[known] = _numbered(y[known])
+        self.classes, self.codes = _unique_with_codes(y, None if unlabelled is None else np.asarray(y != unlabelled))
 
     @classmethod
     def from_codes(cls, codes: np.ndarray, classes: np.ndarray | None = None) -> Labels:
         """From integer codes 0..c−1, with −1 for unlabelled rows; codes that do not occur are closed up."""
         self = cls.__new__(cls)
         codes = np.asarray(codes)
-        self.codes = np.full(len(codes), -1, dtype=np.intp)
-        present, self.codes[codes >= 0] = _numbered(codes[codes >= 0])
+        present, self.codes = _unique_with_codes(codes, codes >= 0)
         self.classes = present if classes is None else np.asarray(classes)[present]
         self.n_samples = len(codes)
         return self
@@ -130,6 +129,13 @@ class Labels(Supervision):
     @property
     def labelled(self) -> np.ndarray:
         return self.codes >= 0
+
+    @property
+    def pair_counts(self) -> tuple[float, float]:
+        """How many pairs of labelled samples are similar, and how many dissimilar."""
+        n_c, n = self.counts.astype(np.float64), float(self.counts.sum())
+        similar = float(np.sum(n_c * (n_c - 1)) / 2)
+        return similar, n * (n - 1) / 2 - similar
 
     def _pairs(self, same: bool) -> EdgeList:
         i, j = np.triu_indices(self.n_samples, 1)
@@ -149,16 +155,14 @@ class Labels(Supervision):
     def components(self) -> np.ndarray:
         return np.arange(self.n_samples)
 
-    def to(self, kind):
+    def to(self, kind: type[Supervision]) -> Supervision | None:
         if issubclass(kind, Chunklets):
             return Chunklets(self.codes, negative_links="all")
-        if issubclass(kind, Pairs):
-            return Pairs.from_edges(self.similar, self.dissimilar, self.n_samples)
         if issubclass(kind, Candidates) and self.labelled.all():
             return Candidates(np.eye(len(self.classes), dtype=bool)[self.codes])
         return super().to(kind)
 
-    def _take(self, rows):
+    def _take(self, rows: np.ndarray) -> Labels:
         return Labels.from_codes(self.codes[rows], self.classes)
 
 
@@ -178,7 +182,16 @@ class Pairs(Supervision):
 
     kind = "pairs"
 
-    def __init__(self, i, j, similar=None, *, n: int, weight=None, target=None):
+    def __init__(
+        self,
+        i: ArrayLike,
+        j: ArrayLike,
+        similar: ArrayLike | None = None,
+        *,
+        n: int,
+        weight: ArrayLike | None = None,
+        target: ArrayLike | None = None,
+    ):
         self.n_samples = int(n)
         self.i, self.j = _indices(i, n, "i"), _indices(j, n, "j")
         self.target = None if target is None else _targets(target, len(self.i))
@@ -205,7 +218,7 @@ class Pairs(Supervision):
         return cls(i, j, np.repeat([True, False], [len(similar.i), len(dissimilar.i)]), n=n, weight=w)
 
     @classmethod
-    def from_tuples(cls, tuples: np.ndarray, y) -> tuple[np.ndarray, Pairs]:
+    def from_tuples(cls, tuples: np.ndarray, y: ArrayLike) -> tuple[np.ndarray, Pairs]:
         """X and Pairs from metric-learn's array (m, 2, d) and its labels ±1; equal points become one sample."""
         T = np.asarray(tuples)
         if T.ndim != 3 or T.shape[1] != 2:
@@ -248,19 +261,17 @@ class Pairs(Supervision):
         counts = self.weight > 0
         return graph_components(self.i[counts], self.j[counts], self.n_samples)
 
-    def to(self, kind):
+    def to(self, kind: type[Supervision]) -> Supervision | None:
         if issubclass(kind, Chunklets):
             self.refuse_weights("chunklets are groups made of similar pairs")
             return _chunklets_from_pairs(self)
         return super().to(kind)
 
-    def _take(self, rows):
-        new = _renumber(rows, self.n_samples)
-        keep = (new[self.i] >= 0) & (new[self.j] >= 0)
+    def _take(self, rows: np.ndarray) -> Pairs:
+        (i, j), keep = _renumber(rows, self.n_samples, self.i, self.j)
         similarity = None if np.isnan(self.similarity).any() else self.similarity[keep]
         target = None if self.target is None else self.target[keep]
-        i, j, w = new[self.i[keep]], new[self.j[keep]], self.weight[keep]
-        return Pairs(i, j, similarity, n=len(rows), weight=w, target=target)
+        return Pairs(i, j, similarity, n=len(rows), weight=self.weight[keep], target=target)
 
     def __repr__(self) -> str:
         return f"Pairs(n_samples={self.n_samples}, n_pairs={len(self.i)})"
@@ -271,7 +282,7 @@ class Triplets(Supervision):
 
     kind = "triplets"
 
-    def __init__(self, a, p, n, *, n_samples: int):
+    def __init__(self, a: ArrayLike, p: ArrayLike, n: ArrayLike, *, n_samples: int):
         self.n_samples = int(n_samples)
         self.a, self.p, self.n = (_indices(v, n_samples, name) for v, name in ((a, "a"), (p, "p"), (n, "n")))
         if not len(self.a) == len(self.p) == len(self.n):
@@ -288,13 +299,9 @@ class Triplets(Supervision):
     def dissimilar(self) -> EdgeList:
         return EdgeList.make(self.a, self.n)
 
-    def to(self, kind):
-        return _through_pairs(self, kind) or super().to(kind)
-
-    def _take(self, rows):
-        new = _renumber(rows, self.n_samples)
-        keep = (new[self.a] >= 0) & (new[self.p] >= 0) & (new[self.n] >= 0)
-        return Triplets(new[self.a[keep]], new[self.p[keep]], new[self.n[keep]], n_samples=len(rows))
+    def _take(self, rows: np.ndarray) -> Triplets:
+        (a, p, n), _ = _renumber(rows, self.n_samples, self.a, self.p, self.n)
+        return Triplets(a, p, n, n_samples=len(rows))
 
     def __repr__(self) -> str:
         return f"Triplets(n_samples={self.n_samples}, n_triplets={len(self.a)})"
@@ -305,7 +312,7 @@ class Quadruplets(Supervision):
 
     kind = "quadruplets"
 
-    def __init__(self, a, b, c, d, *, n_samples: int):
+    def __init__(self, a: ArrayLike, b: ArrayLike, c: ArrayLike, d: ArrayLike, *, n_samples: int):
         self.n_samples = int(n_samples)
         self.a, self.b, self.c, self.d = (_indices(v, n_samples, k) for v, k in zip((a, b, c, d), "abcd", strict=True))
         if not len(self.a) == len(self.b) == len(self.c) == len(self.d):
@@ -321,14 +328,9 @@ class Quadruplets(Supervision):
     def dissimilar(self) -> EdgeList:
         return EdgeList.make(self.c, self.d)
 
-    def to(self, kind):
-        return _through_pairs(self, kind) or super().to(kind)
-
-    def _take(self, rows):
-        new = _renumber(rows, self.n_samples)
-        parts = [new[v] for v in (self.a, self.b, self.c, self.d)]
-        keep = np.all([v >= 0 for v in parts], axis=0)
-        return Quadruplets(*(v[keep] for v in parts), n_samples=len(rows))
+    def _take(self, rows: np.ndarray) -> Quadruplets:
+        (a, b, c, d), _ = _renumber(rows, self.n_samples, self.a, self.b, self.c, self.d)
+        return Quadruplets(a, b, c, d, n_samples=len(rows))
 
 
 class Chunklets(Supervision):
@@ -340,13 +342,13 @@ class Chunklets(Supervision):
     kind = "chunklets"
     repeatable = True
 
-    def __init__(self, codes, *, negative_links: Any = None):
+    def __init__(self, codes: ArrayLike, *, negative_links: Any = None):
         codes = np.asarray(codes)
         if codes.ndim != 1 or codes.dtype.kind not in "iu":
             raise ValueError("chunklets are given as one integer per sample, -1 for samples in no chunklet")
-        self.codes = np.full(len(codes), -1, dtype=np.intp)
-        present, self.codes[codes >= 0] = _numbered(codes[codes >= 0])
-        self.n_samples, c = len(codes), len(present)
+        present, self.codes = _unique_with_codes(codes, codes >= 0)
+        self.n_samples = len(codes)
+        c = len(present)
         if isinstance(negative_links, str) and negative_links == "all":
             self.negative_links = ~np.eye(c, dtype=bool)
         elif negative_links is None:
@@ -370,10 +372,7 @@ class Chunklets(Supervision):
         keep = known & self.negative_links[self.codes[i], self.codes[j]]
         return EdgeList.make(i[keep], j[keep])
 
-    def to(self, kind):
-        return _through_pairs(self, kind) or super().to(kind)
-
-    def _take(self, rows):
+    def _take(self, rows: np.ndarray) -> Chunklets:
         codes = self.codes[rows]
         present = np.unique(codes[codes >= 0])
         return Chunklets(codes, negative_links=self.negative_links[np.ix_(present, present)])
@@ -385,7 +384,7 @@ class Candidates(Supervision):
     kind = "candidates"
     repeatable = True
 
-    def __init__(self, mask):
+    def __init__(self, mask: ArrayLike):
         mask = np.asarray(mask)
         if mask.ndim != 2 or not np.all((mask == 0) | (mask == 1)):
             raise ValueError("candidates are given as a 0/1 matrix (n_samples, n_classes)")
@@ -406,7 +405,10 @@ class Candidates(Supervision):
     def components(self) -> np.ndarray:
         return np.arange(self.n_samples)
 
-    def _take(self, rows):
+    def to(self, kind: type[Supervision]) -> Supervision | None:
+        return self if isinstance(self, kind) else None
+
+    def _take(self, rows: np.ndarray) -> Candidates:
         return Candidates(self.mask[rows])
 
 
@@ -426,45 +428,38 @@ def as_supervision(y: Any, n_samples: int | None = None, *, unlabelled: Any = No
         unlabelled = None
     side = y if isinstance(y, Supervision) else Labels(y, unlabelled=unlabelled)
     if n_samples is not None and len(side) != n_samples:
-        raise ValueError(f"X has {n_samples} samples but y speaks of {len(side)}")
+        raise ValueError(f"y has {len(side)} entries but X has {n_samples} rows: give one entry per row")
     return side
-
-
-def _through_pairs(side: Supervision, kind: type[Supervision]) -> Supervision | None:
-    if isinstance(side, kind) or not issubclass(kind, (Pairs, Chunklets)):
-        return None
-    pairs = Pairs.from_edges(side.similar, side.dissimilar, side.n_samples)
-    return pairs if issubclass(kind, Pairs) else _chunklets_from_pairs(pairs)
 
 
 def _chunklets_from_pairs(pairs: Pairs) -> Chunklets:
     """Chunklets are the components of the similar edges; dissimilar edges between them are the negative links."""
     S, D = pairs.similar, pairs.dissimilar
     codes = graph_components(S.i, S.j, pairs.n_samples)
-    touched = np.zeros(pairs.n_samples, dtype=bool)
-    for v in (S.i, S.j, D.i, D.j):  # a sample with a dissimilar pair only is a chunklet of one
-        touched[v] = True
-    codes = np.where(touched, codes, -1)
+    in_a_pair = np.zeros(pairs.n_samples, dtype=bool)
+    in_a_pair[np.concatenate([S.i, S.j, D.i, D.j])] = True  # a sample with a dissimilar pair only is a chunklet of one
+    codes = np.where(in_a_pair, codes, -1)
     c = codes.max(initial=-1) + 1
     links = np.zeros((c, c), dtype=bool)
     links[codes[D.i], codes[D.j]] = True
     return Chunklets(codes, negative_links=links)
 
 
-def _indices(v: Any, n: int, name: str) -> np.ndarray:
-    v = np.asarray(v)
-    if v.size == 0:
+def _indices(values: ArrayLike, n: int, name: str) -> np.ndarray:
+    index = np.asarray(values)
+    if index.size == 0:
         return np.zeros(0, dtype=np.intp)
-    if v.ndim != 1 or v.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be a one-dimensional array of sample indices, got {v.dtype} of shape {v.shape}")
-    if v.min() < 0 or v.max() >= n:
-        bad = int(v.min() if v.min() < 0 else v.max())
+    if index.ndim != 1 or index.dtype.kind not in "iu":
+        got = f"{index.dtype} of shape {index.shape}"
+        raise ValueError(f"{name} must be a one-dimensional array of sample indices, got {got}")
+    if index.min() < 0 or index.max() >= n:
+        bad = int(index.min() if index.min() < 0 else index.max())
         raise ValueError(f"{name} holds index {bad}, but there are {n} samples (valid: 0 to {n - 1})")
-    return v.astype(np.intp, copy=False)
+    return index.astype(np.intp, copy=False)
 
 
-def _targets(target: Any, m: int) -> np.ndarray:
-    target = np.asarray(target, dtype=np.float64)
+def _targets(values: ArrayLike, m: int) -> np.ndarray:
+    target = np.asarray(values, dtype=np.float64)
     if target.shape != (m,) or not np.all(np.isfinite(target) & (target >= 0)):
         raise ValueError(f"target must hold one finite distance ≥ 0 for each of the {m} pairs, got {target!r:.80}")
     return target
@@ -474,7 +469,7 @@ def _row_index(index: Any, n: int, repeatable: bool) -> np.ndarray:
     """Any numpy-style index as row numbers, unique unless repeats are allowed."""
     if isinstance(index, tuple):  # y[idx, ...] as scikit-learn writes it
         index = index[0]
-    rows = np.arange(n)[index]
+    rows: np.ndarray = np.arange(n)[index]
     if rows.ndim != 1:
         raise IndexError("a supervision object is cut by a slice, a mask or an array of row numbers")
     if not repeatable and len(np.unique(rows)) != len(rows):
@@ -485,23 +480,35 @@ def _row_index(index: Any, n: int, repeatable: bool) -> np.ndarray:
     return rows
 
 
-def _renumber(rows: np.ndarray, n: int) -> np.ndarray:
+def _renumber(rows: np.ndarray, n: int, *columns: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Index columns of tuples, renumbered to ``rows``, for the tuples that lie in them; and which these are (m,)."""
     new = np.full(n, -1, dtype=np.intp)
     new[rows] = np.arange(len(rows))
-    return new
+    renumbered = [new[column] for column in columns]
+    keep = np.all([column >= 0 for column in renumbered], axis=0)
+    return [column[keep] for column in renumbered], keep
 
 
-def _numbered(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The values that occur, sorted, and the place of each entry among them; integers close together need no sort."""
+def _unique_with_codes(y: np.ndarray, known: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """As ``np.unique(y, return_inverse=True)``; of the entries that are ``known`` alone if given, −1 for the others.
+
+    Integers that span a range shorter than y are counted, not sorted.
+    """
+    if known is not None:
+        codes = np.full(len(y), -1, dtype=np.intp)
+        classes, codes[known] = _unique_with_codes(y[known])
+        return classes, codes
     low = int(y.min()) if y.dtype.kind in "iu" and len(y) else 0
     if y.dtype.kind not in "iu" or not len(y) or int(y.max()) - low >= len(y):
         classes, codes = np.unique(y, return_inverse=True)
         return classes, codes.astype(np.intp, copy=False)
-    wide = y.astype(np.int64, copy=False) if y.dtype.kind == "i" else y  # eight bits cannot hold the difference of two
-    place = (wide - wide.dtype.type(low)).astype(np.intp, copy=False)  # in 0 … n − 1
-    present = np.flatnonzero(np.bincount(place))
+    wide = y.astype(np.int64, copy=False) if y.dtype.kind == "i" else y  # int8 cannot hold the difference of two int8
+    above_low = (wide - wide.dtype.type(low)).astype(np.intp, copy=False)  # in 0 … n − 1
+    present = np.flatnonzero(np.bincount(above_low))
     classes = (present.astype(wide.dtype) + wide.dtype.type(low)).astype(y.dtype)
-    return classes, place if len(present) == present[-1] + 1 else (np.cumsum(np.bincount(present)) - 1)[place]
+    if len(present) == present[-1] + 1:
+        return classes, above_low
+    return classes, (np.cumsum(np.bincount(present)) - 1)[above_low]
 
 
 def _holds_two_signs(y: np.ndarray) -> bool:
@@ -512,7 +519,7 @@ def _holds_two_signs(y: np.ndarray) -> bool:
 
 def _missing(y: np.ndarray) -> np.ndarray:
     if y.dtype.kind == "f":
-        return np.isnan(y)
+        return np.asarray(np.isnan(y))
     if y.dtype.kind == "O":
         return np.array([v is None or type(v).__name__ == "NAType" or v != v for v in y], dtype=bool)
     return np.zeros(len(y), dtype=bool)

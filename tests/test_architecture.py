@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.utils import get_tags
 
 import isometry
+from isometry.base import LinearMetric, MetricLearner
+from isometry.kernelized import KernelMetric
+from isometry.moments import MomentsMetric
 from isometry.registry import FAMILIES, METHODS, all_methods
+from isometry.supervision import Candidates, Chunklets, Labels, Pairs, Quadruplets, Triplets
 
 ROOT = Path(isometry.__file__).parent
 # each layer may import itself and the layers before it
@@ -96,9 +104,19 @@ def run(code: str) -> str:
 
 
 def test_importing_is_light():
-    heavy = ("torch", "pandas", "plotly", "matplotlib", "sklearn", "typer")
+    heavy = ("torch", "pandas", "plotly", "matplotlib", "sklearn", "typer", "isometry.registry")
     out = run(f"import sys, isometry; print([m for m in {heavy!r} if m in sys.modules])")
     assert out.strip() == "[]"
+
+
+def test_the_method_table_imports_no_method():
+    facts = "title, m.equation, m.cite, m.sees, m.family, m.name"
+    code = (
+        f"import sys; from isometry.registry import METHODS; [(m.{facts}) for m in METHODS];"
+        "print([m for m in sys.modules if m.split('.')[0] in ('torch', 'numpy', 'sklearn') or "
+        "m.startswith('isometry') and not m.startswith('isometry.registry') and m != 'isometry'])"
+    )
+    assert run(code).strip() == "[]"
 
 
 def test_learners_do_not_import_torch_or_plotting():
@@ -108,15 +126,75 @@ def test_learners_do_not_import_torch_or_plotting():
     assert run(code).strip() == "[]"
 
 
+REFERENCE = r'(After )?[A-Z].+, ".+",( .+)? (17|18|19|20)\d\d( \(\w+\))?'  # authors, "title", place year
+
+
 @pytest.mark.parametrize("row", METHODS, ids=lambda m: m.key)
 def test_registry_row_is_complete(row):
     assert row.family in FAMILIES
-    for field in ("key", "name", "title", "kind", "sees", "equation", "cite", "section", "target"):
+    for field in ("key", "name", "title", "kind", "sees", "equation", "section", "target"):
         assert getattr(row, field).strip(), f"{row.key} has no {field}"
+    assert re.fullmatch(REFERENCE, row.cite) or row.name == "Euclidean"
     if row.family == "deep":
         pytest.importorskip("torch")
     assert row.load().__doc__, f"{row.name} has no docstring"
     assert all(reason.strip() for reason in row.xfails.values()), "an exception needs a reason"
+
+
+@pytest.mark.parametrize("row", METHODS, ids=lambda m: m.key)
+def test_registry_row_repeats_nothing(row):
+    """What the class says is not written a second time; variants and factories say what the class cannot."""
+    if row.family == "deep":
+        pytest.importorskip("torch")
+    method = row.load()
+    assert bool(row.variant) or not (row.own_title or row.own_equation or row.reference)
+    assert bool(row.own_sees) == (row.kind != "estimator")
+    assert bool(row.builds) == (row.kind == "estimator" and not isinstance(method, type))
+    said = " ".join(inspect.getdoc(method).split())
+    for own, shown in ((row.own_title, row.title), (row.own_equation, row.equation)):
+        assert (" ".join(shown.split()) in said) == (not own), f"{shown!r} in the docstring of {row.target}"
+
+
+def small_sides():
+    """Each kind of supervision, of four samples."""
+    y = np.array([0, 0, 1, 1])
+    return {
+        "labels": Labels(y),
+        "pairs": Pairs([0, 0], [1, 2], [True, False], n=4),
+        "chunklets": Chunklets(y, negative_links="all"),
+        "triplets": Triplets([0], [1], [2], n_samples=4),
+        "quadruplets": Quadruplets([0], [1], [2], [3], n_samples=4),
+        "candidates": Candidates(np.eye(2, dtype=bool)[y]),
+    }
+
+
+@pytest.mark.parametrize("row", all_methods(kind="estimator"), ids=lambda m: m.name)
+def test_the_table_says_what_supervision_the_learner_takes(row):
+    from isometry.select.candidates import _can_use
+
+    if row.family == "deep":
+        pytest.importorskip("torch")
+    learner, told = row.make(), set(row.sees.split(", "))
+    taken = {kind for kind, side in small_sides().items() if told != {"none"} and _can_use(learner, side)}
+    assert told - {"none"} <= taken
+    assert taken - told <= {"chunklets", "triplets", "quadruplets"}  # those are cut into pairs, which says less
+    assert ("none" in told) == (not get_tags(learner).target_tags.required)
+
+
+@pytest.mark.parametrize("row", all_methods(kind="loss"), ids=lambda m: m.name)
+def test_the_table_says_which_tuples_a_loss_takes(row):
+    torch = pytest.importorskip("torch")
+    from isometry.deep import Siamese
+
+    told = set(row.sees.split(", "))
+    loss, (a, b, c) = row.example(), torch.randn(3, 4, 4)
+    assert "views" not in told or hasattr(loss, "views")
+    if not told & {"pairs", "triplets"}:
+        with pytest.raises((TypeError, ValueError), match=r"nothing would be trained|has no form for pairs"):
+            Siamese(loss)
+        return
+    batch = (a, b, torch.tensor([1, 0, 1, 0])) if "pairs" in told else (a, b, c)
+    assert Siamese(loss)(torch.nn.Identity(), batch).isfinite()
 
 
 def test_registry_keys_and_names_are_unique():
@@ -125,15 +203,31 @@ def test_registry_keys_and_names_are_unique():
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "deep"])
-def test_every_exported_class_has_a_row(family):
-    import importlib
-
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_package_exports_the_methods_of_its_family(family):
+    if family == "deep":
+        pytest.importorskip("torch")
     package = importlib.import_module(f"isometry.{family}")
-    targets = {row.target.split(":")[1] for row in METHODS if row.target.startswith(f"isometry.{family}.")}
-    assert targets <= set(package.__all__)
+    methods = {row.target.split(":")[1]: row.load() for row in all_methods(family=family)}
+    others = [name for names in getattr(package, "_OTHERS", {}).values() for name in names]
+    assert package.__all__ == dir(package) == sorted({*methods, *others})
     for name in package.__all__:
-        assert getattr(isometry, name) is getattr(package, name)
+        found = getattr(package, name)
+        assert methods.get(name, found) is found
+        assert not inspect.ismodule(found)
+        if family != "deep":
+            assert getattr(isometry, name) is found
+    with pytest.raises(AttributeError, match="NoSuchMethod"):
+        package.NoSuchMethod  # noqa: B018
+
+
+def test_everything_is_what_the_package_says():
+    names = ast.literal_eval(run("import isometry\nfrom isometry import *\ndel isometry\nprint(dir())"))
+    found = {name for name in names if not name.startswith("__")}
+    assert found == set(isometry.__all__)
+    assert {"LMNN", "KDCA", "Kernelized", "Pairs", "PairVerifier", "RandomPairs", "compare", "load"} <= found
+    assert not found & {"Any", "importlib", "annotations", "eval", "io"}
+    assert isometry.PairVerifier is isometry.select.PairVerifier
 
 
 def test_dir_lists_what_getattr_finds():
@@ -152,3 +246,60 @@ def test_no_method_leaves_a_hook_of_its_base_open(method):
     ours = [(name, f) for name, f in made if f.__module__.startswith("isometry")]
     assert any(name == "fit" for name, _ in ours)
     assert not [name for name, f in ours if f.__code__.co_names == ("NotImplementedError",)]
+
+
+# (class, method) → why a concrete learner has its own form of a public method that its base has already
+ALLOWED = {
+    ("DeepMetric", "fit"): "takes held_out, folder and callbacks as well",
+}
+
+
+def has_a_body(method) -> bool:
+    function = getattr(method, "fget", None) or getattr(method, "__func__", method)
+    return inspect.isfunction(function) and function.__code__.co_names != ("NotImplementedError",)
+
+
+@pytest.mark.parametrize("method", all_methods(kind="estimator"), ids=lambda m: m.name)
+def test_no_learner_overrides_a_public_method_that_has_a_body(method):
+    if method.family == "deep":
+        pytest.importorskip("torch")
+    ours = [c for c in type(method.make()).__mro__ if c.__module__.startswith("isometry")]
+    concrete = [(k, c) for k, c in enumerate(ours) if not c.__doc__.startswith("Abstract")]
+    overrides = {
+        (c.__name__, name)
+        for k, c in concrete
+        for name, value in vars(c).items()
+        if not name.startswith("_") and has_a_body(value)
+        if any(has_a_body(vars(base).get(name)) for base in ours[k + 1 :])
+    }
+    assert overrides == {(c, name) for c, name in ALLOWED if c in [d.__name__ for _, d in concrete]}
+
+
+# what the abstract learners ask of a method, or offer to it, under a private name
+HOOKS = {
+    "_sees": "kinds of supervision it takes",
+    "_needs": "kinds of pairs that must not be missing",
+    "_unlabelled": "what becomes of samples without a label",
+    "_fit": "learns from samples",
+    "_fit_moments": "learns from class moments",
+    "_pooled": "whether the sum of the class scatters is enough",
+    "_transform": "maps samples, where the map is not linear",
+    "_store": "keeps the map",
+}
+
+
+def test_an_author_meets_few_private_names():
+    bases = [MetricLearner, LinearMetric, MomentsMetric, KernelMetric]
+    private = {name for base in bases for name in vars(base) if name.startswith("_") and not name.startswith("__")}
+    used = set()
+    for family in ("spectral", "geometric", "probabilistic", "kernel"):
+        for path in set((ROOT / family).glob("*.py")) - {ROOT / "geometric" / "matrices.py"}:  # an abstract learner
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                    used.add(node.attr)
+                elif isinstance(node, ast.FunctionDef):
+                    used.add(node.name)
+                elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    used.add(node.targets[0].id)
+    assert private & used - {"_n_features_out"} == set(HOOKS)  # that one is of scikit-learn
+    assert len(HOOKS) <= 8

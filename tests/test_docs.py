@@ -1,4 +1,4 @@
-"""The generated pages are up to date, and the README's Python runs."""
+"""The generated files are up to date, the README's Python runs, and CONTRIBUTING shows code that is there."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
         exec(compile(block, page, "exec"), names)
 
 
+def test_contributing_shows_code_that_is_there():
+    blocks = code_blocks("CONTRIBUTING.md")
+    assert len(blocks) == 4  # a closed form, an objective, a loss, a row
+    for block in blocks:
+        path, *lines = map(str.strip, block.splitlines())
+        source = map(str.strip, (ROOT / path.removeprefix("# ")).read_text().splitlines())
+        missing = [line for line in lines if line and line not in source]  # ``in`` goes on where it stopped: in order
+        assert not missing, f"{path} has no line {missing[0]!r}"
+
+
 def test_the_readme_gives_the_range_of_the_triplet_loss():
     table = (ROOT / "docs/results/deep_speed.md").read_text()
     readme = " ".join((ROOT / "README.md").read_text().split())
@@ -56,6 +66,6 @@ def test_reasons_on_the_accuracy_page_are_those_of_the_method_table():
 def test_citations_name_title_and_place():
     cites = {m.key: m.cite for m in all_methods()}
     assert cites["M07"] == cites["M20"]
-    assert cites["M07"].endswith("contextual constraints for image retrieval, CVPR")
+    assert cites["M07"].endswith('contextual constraints for image retrieval", CVPR 2006')
     for key in ("M12", "M12h"):
         assert cites[key].startswith("P. A. Poorheravi") and "Computational Vision and Imaging Systems" in cites[key]

@@ -199,7 +199,7 @@ def test_wrong_chunks_are_named(data):
     X, y = data
     with pytest.raises(ValueError, match=r"X has 3 features, but GMML is expecting 4"):
         GMML().partial_fit(X, y).partial_fit(X[:, :3], y)
-    with pytest.raises(ValueError, match="X has 5 samples but y speaks of 4"):
+    with pytest.raises(ValueError, match="y has 4 entries but X has 5 rows"):
         GMML().partial_fit(X[:5], y[:4])
     with pytest.raises(ValueError, match="requires y"):
         RCA().partial_fit(X)
@@ -400,7 +400,7 @@ def test_dask_errors(data, da):
     dX = da.from_array(X, chunks=(30, 4))
     with pytest.raises(ValueError, match="GMML needs at least 2 classes"):
         GMML().fit(dX, np.zeros(90))
-    with pytest.raises(ValueError, match="X has 90 samples but y speaks of 80"):
+    with pytest.raises(ValueError, match="X has 90 rows but y has 80 entries"):
         GMML().fit(dX, da.from_array(y[:80], chunks=30))
     with pytest.raises(ValueError, match="expects a table"):
         GMML().fit(da.from_array(X.ravel(), chunks=30), y)

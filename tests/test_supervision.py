@@ -29,7 +29,7 @@ from isometry import (
     RandomPairs,
     Triplets,
 )
-from isometry.sampling import signed_edges
+from isometry.sampling import ALL_PAIRS_UP_TO, choose_pairs, resolve_sampler, signed_edges
 from isometry.supervision import as_supervision
 from tests.conftest import make_blobs
 
@@ -159,7 +159,7 @@ def test_impossible_conversion_says_what_is_needed(blobs):
     X, _ = blobs
     with pytest.raises(TypeError, match="LMNN learns from labels or triplets; it cannot use pairs"):
         LMNN().fit(X, Pairs([0], [1], [True], n=len(X)))
-    with pytest.raises(ValueError, match="45 samples but y speaks of 3"):
+    with pytest.raises(ValueError, match="y has 3 entries but X has 45 rows"):
         GMML().fit(X, Pairs([0], [1], [True], n=3))
     assert as_supervision(None) is None
 
@@ -225,6 +225,29 @@ def test_random_pairs_are_uniform_over_pairs_or_over_classes():
     )
     assert abs(share(RandomPairs(20)) - 45 / 825) < 0.02
     assert abs(share(RandomPairs(20, balanced=True)) - 0.5) < 0.06
+
+
+def test_auto_takes_all_pairs_up_to_a_limit_and_a_sample_beyond():
+    most = 2000  # the largest n with n (n − 1) / 2 ≤ two million
+    assert most * (most - 1) / 2 <= ALL_PAIRS_UP_TO < (most + 1) * most / 2
+    assert isinstance(resolve_sampler("auto", most), AllPairs)
+    assert repr(resolve_sampler("auto", most + 1)) == "RandomPairs()"
+    assert isinstance(resolve_sampler("auto", 5, all_up_to=10), AllPairs)
+    assert isinstance(resolve_sampler("auto", 6, all_up_to=10), RandomPairs)
+    own = NeighborPairs(2)
+    assert resolve_sampler(own, 10**6) is own
+    X, y = make_blobs(n=20)
+    labels, rng = Labels(y), np.random.RandomState(0)
+    assert choose_pairs(labels, "auto", X, rng) is labels
+    listed = choose_pairs(labels, "auto", X, rng, all_up_to=0)  # more pairs are asked for than there are
+    assert edges(listed.similar) == edges(labels.similar) and edges(listed.dissimilar) == edges(labels.dissimilar)
+    with pytest.raises(TypeError, match="must be 'auto' or a sampler"):
+        resolve_sampler("all", 10)
+
+
+def test_pairs_of_labels_are_counted_without_being_listed():
+    labels = Labels(np.array([0, 0, 0, 1, 1, 2, -1, -1]), unlabelled=-1)
+    assert labels.pair_counts == (len(labels.similar.i), len(labels.dissimilar.i)) == (4, 11)
 
 
 def test_neighbor_samplers():

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from isometry.cli.inputs import Usage
-from isometry.cli.outputs import explain, say
+from isometry.cli.outputs import UsageError, explain, print_to_stderr
 
 
 class Group(TyperGroup):
@@ -19,19 +18,19 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+            warnings.showwarning = lambda message, *_, **__: print_to_stderr(f"warning: {message}")
             try:
                 return super().invoke(ctx)
             except KeyboardInterrupt as stop:
-                say(str(stop) or "interrupted")
+                print_to_stderr(str(stop) or "interrupted")
                 raise typer.Exit(130) from None
             except Exception as error:
                 if hasattr(error, "exit_code") or isinstance(error, (typer.Abort, BrokenPipeError)):
-                    raise  # typer's business
+                    raise  # typer handles it
                 if ctx.params.get("debug"):
                     raise
-                say(f"error: {explain(error)}")
-                raise typer.Exit(2 if isinstance(error, Usage) else 1) from None
+                print_to_stderr(f"error: {explain(error)}")
+                raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
 
 
 app = typer.Typer(

@@ -10,27 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.inputs import (
     EMBEDDED,
-    Decimal,
-    Delimiter,
-    Drop,
-    Key,
-    Seed,
-    Single,
-    Target,
-    Usage,
-    check_apart,
-    check_outputs,
+    as_frame,
+    check_distinct,
+    check_writable,
     draw_sample,
-    frame,
     is_stdout,
     load_embedded,
     read_file,
-    usage,
 )
-from isometry.cli.outputs import explain, interval_text, make_table, plain, printer, say
+from isometry.cli.outputs import (
+    UsageError,
+    explain,
+    interval_text,
+    make_table,
+    plain,
+    print_to_stderr,
+    printer,
+    usage_errors,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from isometry.select import Comparison
 
 MARKS = {"better": "[green]better[/]", "worse": "[red]worse[/]", "unclear": "[dim]unclear[/]"}
-WIDE = 100  # columns of a terminal that has room for a fourth digit
+WIDE = 100  # columns of a terminal; from here on scores have a fourth digit
 
 
 @app.command()
@@ -47,7 +48,7 @@ def compare(
         Path | None,
         typer.Argument(help="csv, tsv, parquet or npz file; or wine, iris, breast_cancer, digits (default: wine)"),
     ] = None,
-    target: Target = None,
+    target: options.Target = None,
     methods: Annotated[str, typer.Option(help="names separated by commas, or all, fast, or a family")] = "all",
     protocol: Annotated[str, typer.Option(help="closed: new points of known classes; open: of new classes")] = "closed",
     scoring: Annotated[str | None, typer.Option(help="knn, recall@1, map@r, r_precision or pair_auc")] = None,
@@ -59,48 +60,47 @@ def compare(
     ] = False,
     scaler: Annotated[str, typer.Option(help="standard, minmax, robust, normalize or none")] = "standard",
     jobs: Annotated[int, typer.Option(help="processes; -1 for all cores")] = 1,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     sample: Annotated[int | None, typer.Option(help="compare on this many rows, drawn evenly from the classes")] = None,
-    drop: Drop = None,
-    key: Key = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    float32: Single = False,
+    drop: options.Drop = None,
+    key: options.Key = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    float32: options.Float32 = False,
     report: Annotated[Path | None, typer.Option(help="folder or .html file for the report page")] = None,
     save: Annotated[Path | None, typer.Option(help="file for the best metric, fitted on all rows")] = None,
 ) -> None:
     """Say, with intervals, whether a learned metric beats Euclidean distance on held-out data."""
     from isometry.select import compare as run
 
-    if file is not None and target is None and file.is_file() and file.suffix.lower() != ".npz":
-        raise Usage(f"a comparison needs labels: name their column in {file} with --target")
-    embedded = file is None or (str(file) in EMBEDDED and not file.exists())
-    table = (
-        load_embedded(str(file or "wine"), target)
-        if embedded
-        else read_file(cast(Path, file), target, drop, key, float32, delimiter=delimiter, decimal=decimal)
-    )
-    if table.y is None:
-        raise Usage(f"a comparison needs labels: {file} holds no array y; name it with --target")
+    table_file = None if file is None or (str(file) in EMBEDDED and not file.exists()) else file
+    if table_file is None:
+        table = load_embedded(str(file or "wine"), target)
+    else:
+        needs = "a comparison"
+        table = read_file(table_file, target, drop, key, delimiter, decimal, float32=float32, labels_for=needs)
     if sample is not None:
         table = draw_sample(table, sample, seed)
-    check_apart({"--save": save}, {"the table": None if embedded else file})
-    check_outputs(save)
+    check_distinct({"--save": save}, {"the table": table_file})
+    check_writable(save)
     if report is not None:
-        from isometry.report.html import write_report
+        from isometry.report import write_report
         from isometry.report.page import report_file
 
         if is_stdout(report):
-            raise Usage("a report cannot be written to standard output: give a folder or the name of an .html file")
-        with usage(OSError):
+            raise UsageError(
+                "a report cannot be written to standard output: give a folder or the name of an .html file"
+            )
+        with usage_errors(OSError):
             report = report_file(report)
-        check_apart({"--save": save, "--report": report}, {"the table": None if embedded else file})
-        check_outputs(report)
-    X, console = frame(table), printer()
+        check_distinct({"--save": save, "--report": report}, {"the table": table_file})
+        check_writable(report)
+    console = printer()
+    X = as_frame(table)
     console.print(
         f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
     )
-    with usage(ValueError, TypeError):
+    with usage_errors(ValueError, TypeError):
         outcome = run(
             X,
             table.y,
@@ -119,20 +119,20 @@ def compare(
         )
     problems: list[Exception] = []
     saved = ""
-    with kept(problems):  # first, since it cannot be had again
+    with collect_errors(problems):  # first, since it cannot be had again
         saved = _save(outcome, save)
     console.print(comparison_table(outcome, console.width))
     failed = [f"{r.name} failed: {r.failures[0]}" for r in outcome.results if r.score is None and r.failures]
     for note in failed + outcome.notes:
         console.print(f"note: {plain(note)}", style="dim")
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
-    with kept(problems):
+    with collect_errors(problems):
         if report is not None:
             console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y))}")
     if saved:
         console.print(f"saved {plain(saved)}, fitted on all rows: {plain(save)}")
     for problem in problems[1:]:
-        say(f"error: {explain(problem)}")
+        print_to_stderr(f"error: {explain(problem)}")
     if problems:
         raise problems[0]
     if outcome.interrupted:
@@ -146,7 +146,7 @@ def _save(outcome: Comparison, path: Path | None) -> str:
     if path is None:
         return ""
     if outcome.best_estimator is None:
-        say("warning: nothing was saved, since no metric was fitted on all rows")
+        print_to_stderr("warning: nothing was saved, since no metric was fitted on all rows")
         return ""
     from isometry.io import save
 
@@ -155,8 +155,8 @@ def _save(outcome: Comparison, path: Path | None) -> str:
 
 
 @contextlib.contextmanager
-def kept(problems: list[Exception]) -> Iterator[None]:
-    """Keep an error for later, so that what comes after is not lost with it."""
+def collect_errors(problems: list[Exception]) -> Iterator[None]:
+    """Keep an error for later, so that the rest of the command still runs."""
     try:
         yield
     except Exception as error:

@@ -8,43 +8,26 @@ from typing import Annotated
 
 import typer
 
+from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import (
-    Decimal,
-    Delimiter,
-    Drop,
-    File,
-    Key,
-    Seed,
-    Single,
-    Target,
-    Usage,
-    check_apart,
-    check_outputs,
-    configured,
-    find_method,
-    frame,
-    is_stdout,
-    read_file,
-    usage,
-)
-from isometry.cli.outputs import plain, printer, say
+from isometry.cli.inputs import as_frame, check_distinct, check_writable, configure, find_method, is_stdout, read_file
+from isometry.cli.outputs import UsageError, plain, print_to_stderr, printer, usage_errors
 
 
 @app.command()
 def fit(
     method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M11", show_default=False)],
-    file: File,
+    file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
-    target: Target = None,
+    target: options.Target = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="parameter as name=value; may be repeated")] = None,
     no_scale: Annotated[bool, typer.Option("--no-scale", help="leave the features as they are")] = False,
-    seed: Seed = 0,
-    drop: Drop = None,
-    key: Key = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    float32: Single = False,
+    seed: options.Seed = 0,
+    drop: options.Drop = None,
+    key: options.Key = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    float32: options.Float32 = False,
 ) -> None:
     """Fit one metric on a whole table and save it, together with the scaling of the features."""
     from sklearn.pipeline import make_pipeline
@@ -52,15 +35,15 @@ def fit(
 
     from isometry.io import save
 
-    check_apart({"--out": out}, {"the table": file})
+    check_distinct({"--out": out}, {"the table": file})
     row = find_method(method)
     if row.kind != "estimator":
-        raise Usage(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
-    learner = configured(row, set_ or [], seed)
-    table = read_file(file, target, drop, key, float32, delimiter=delimiter, decimal=decimal)
-    check_outputs(out)
+        raise UsageError(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
+    learner = configure(row, set_ or [], seed)
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32)
+    check_writable(out)
     model = learner if no_scale else make_pipeline(StandardScaler(), learner)
-    X = frame(table)
+    X = as_frame(table)
     model.fit(X, table.y)
     save(model, out)
     console = printer()
@@ -75,42 +58,34 @@ def fit(
 @app.command()
 def transform(
     model: Annotated[Path, typer.Argument(help="file written by fit or compare --save", show_default=False)],
-    file: File,
+    file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="csv, tsv, parquet, npy or npz file to write; - prints csv")],
     target: Annotated[str | None, typer.Option("--target", "-y", help="column to carry along unchanged")] = None,
-    drop: Drop = None,
-    key: Key = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    float32: Single = False,
+    drop: options.Drop = None,
+    key: options.Key = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    float32: options.Float32 = False,
 ) -> None:
     """Map rows into the space where the learned distance is Euclidean."""
     from isometry.io import load, write_table
 
-    check_apart({"--out": out}, {"the table": file, "the model": model})
-    with usage(FileNotFoundError, IsADirectoryError, ValueError):
+    check_distinct({"--out": out}, {"the table": file, "the model": model})
+    with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
         metric = load(model)
     known = getattr(metric, "feature_names_in_", None)
-    table = read_file(
-        file,
-        target,
-        drop,
-        key,
-        float32,
-        features=None if known is None else list(known),
-        delimiter=delimiter,
-        decimal=decimal,
-    )
+    features = None if known is None else list(known)
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features)
     if not is_stdout(out):
-        check_outputs(out, table=True)
+        check_writable(out, table=True)
     if table.X.shape[1] != metric.n_features_in_:
-        raise Usage(
+        raise UsageError(
             f"{model} was fitted on {metric.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"
         )
-    Z = metric.transform(frame(table) if known is not None else table.X)
+    Z = metric.transform(as_frame(table) if known is not None else table.X)
     write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")
     done = f"{len(Z)} rows, {Z.shape[1]} dimensions"
     if is_stdout(out):
-        say(done)
+        print_to_stderr(done)
     else:
         printer().print(f"{done}: {plain(out)}")

@@ -1,50 +1,29 @@
-"""What commands are given: files, embedded data sets, methods and their settings; places to write to."""
+"""What commands are given, checked: files, embedded data sets, methods and their settings, paths to write to."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from isometry.cli.outputs import explain
+from isometry.cli.outputs import UsageError, usage_errors
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from isometry.io import Table
     from isometry.registry import Method
 
 STDOUT = "-"
-EMBEDDED = {"wine": "cultivar", "iris": "species", "breast_cancer": "diagnosis", "digits": "digit"}  # and labels
-
-File = Annotated[Path, typer.Argument(help="csv, tsv, parquet, npy or npz file", show_default=False)]
-Target = Annotated[str | None, typer.Option("--target", "-y", help="column of labels; in npz the array `y` by default")]
-Drop = Annotated[str | None, typer.Option(help="columns to leave out, separated by commas")]
-Key = Annotated[str | None, typer.Option(help="array of features in an npz file, `X` by default")]
-Delimiter = Annotated[str | None, typer.Option(help="sign between cells of a text table, e.g. ; or tab")]
-Decimal = Annotated[str | None, typer.Option(help="sign before the fraction of numbers in a text table: . or ,")]
-Seed = Annotated[int, typer.Option(help="seed of everything random")]
-Single = Annotated[bool, typer.Option("--float32", help="work in 32 bits: half the memory, for large embeddings")]
-
-
-class Usage(Exception):
-    """The command cannot be carried out as it was given."""
-
-
-@contextlib.contextmanager
-def usage(*kinds: type[Exception]) -> Iterator[None]:
-    """Errors of these kinds, raised inside, are the caller's."""
-    try:
-        yield
-    except kinds as error:
-        raise Usage(explain(error)) from error
+# data sets of scikit-learn, and what their labels are
+EMBEDDED = {"wine": "cultivar", "iris": "species", "breast_cancer": "diagnosis", "digits": "digit"}
+PARAMETER_TYPES = {"int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
 
 
 def find_method(name: str) -> Method:
     from isometry.registry import get
 
-    with usage(KeyError):
+    with usage_errors(KeyError):
         return get(name)
 
 
@@ -53,28 +32,31 @@ def read_file(
     target: str | None,
     drop: str | None,
     key: str | None,
-    float32: bool,
-    features: list[str] | None = None,
+    delimiter: str | None,
+    decimal: str | None,
     *,
-    delimiter: str | None = None,
-    decimal: str | None = None,
+    float32: bool = False,
+    features: list[str] | None = None,
+    labels_for: str | None = None,
 ) -> Table:
+    """The table of a file; ``labels_for`` says what needs labels, if something does."""
     import csv
 
     from isometry.io import TableError, read_table
 
+    no_labels = UsageError(f"{labels_for} needs labels: name their column in {file} with --target")
+    if labels_for and target is None and file.is_file() and file.suffix.lower() != ".npz":
+        raise no_labels
     names = next(csv.reader([drop], skipinitialspace=True)) if drop else []  # a name with a comma may be quoted
-    with usage(FileNotFoundError, IsADirectoryError, TableError):
-        return read_table(
-            file,
-            target,
-            drop=[c.strip() for c in names],
-            features=features,
-            key=key,
-            dtype="float32" if float32 else "float64",
-            delimiter=delimiter,
-            decimal=decimal,
+    columns = [c.strip() for c in names]
+    dtype = "float32" if float32 else "float64"
+    with usage_errors(FileNotFoundError, IsADirectoryError, TableError):
+        table = read_table(
+            file, target, drop=columns, features=features, key=key, dtype=dtype, delimiter=delimiter, decimal=decimal
         )
+    if labels_for and table.y is None:
+        raise no_labels
+    return table
 
 
 def load_embedded(name: str, target: str | None) -> Table:
@@ -84,7 +66,7 @@ def load_embedded(name: str, target: str | None) -> Table:
     from isometry.io import Table
 
     if target is not None:
-        raise Usage(f"--target names a column of a file, but {name} is embedded and knows its labels")
+        raise UsageError(f"--target names a column of a file, but {name} is embedded and knows its labels")
     data = getattr(datasets, f"load_{name}")()
     return Table(data.data, data.target_names[data.target], list(data.feature_names), EMBEDDED[name], name)
 
@@ -98,7 +80,7 @@ def draw_sample(table: Table, n: int, seed: int) -> Table:
     y = np.asarray(table.y)
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     if not len(classes) <= n <= len(y):
-        raise Usage(
+        raise UsageError(
             f"--sample {n} must be between the number of classes, {len(classes)}, and the number of rows, {len(y)}"
         )
     if n == len(y):
@@ -107,22 +89,22 @@ def draw_sample(table: Table, n: int, seed: int) -> Table:
     wanted = np.maximum(np.floor(share), 1).astype(int)
     while wanted.sum() != n:  # at most once for each class
         step = 1 if wanted.sum() < n else -1
-        room = wanted < counts if step > 0 else wanted > 1
-        wanted[np.argmax(np.where(room, step * (share - wanted), -np.inf))] += step
+        can_change = wanted < counts if step > 0 else wanted > 1
+        wanted[np.argmax(np.where(can_change, step * (share - wanted), -np.inf))] += step
     rng = np.random.default_rng(seed)
     rows = np.concatenate([rng.permutation(np.flatnonzero(codes == c))[:m] for c, m in enumerate(wanted)])
     rows = rng.permutation(rows)
     return replace(table, X=table.X[rows], y=y[rows], name=f"{table.name}, {n} of {len(y)} rows")
 
 
-def frame(table: Table) -> Any:
+def as_frame(table: Table) -> pd.DataFrame:
     """A DataFrame, so that the fitted metric knows the names of its features."""
-    import pandas as pd
+    import pandas
 
-    return pd.DataFrame(table.X, columns=table.feature_names)
+    return pandas.DataFrame(table.X, columns=table.feature_names)
 
 
-def configured(row: Method, settings: list[str], seed: int) -> Any:
+def configure(row: Method, settings: list[str], seed: int) -> Any:
     """The learner with ``name=value`` settings; values are Python literals, anything else is text."""
     learner = row.make()
     known = learner.get_params()
@@ -130,15 +112,12 @@ def configured(row: Method, settings: list[str], seed: int) -> Any:
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or name not in known:
-            raise Usage(f"--set {setting}: expected name=value with a parameter of {row.name}: {', '.join(known)}")
-        params[name] = literal(text)
+            raise UsageError(f"--set {setting}: expected name=value with a parameter of {row.name}: {', '.join(known)}")
+        params[name] = parse_value(text)
         check_setting(learner, setting, name, params[name])
     if "random_state" in known and known["random_state"] is None:
         params.setdefault("random_state", seed)
     return learner.set_params(**params)
-
-
-KINDS = {"int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
 
 
 def check_setting(learner: Any, setting: str, name: str, value: Any) -> None:
@@ -147,16 +126,16 @@ def check_setting(learner: Any, setting: str, name: str, value: Any) -> None:
 
     declared = inspect.signature(type(learner)).parameters.get(name)
     kinds = str(getattr(declared, "annotation", "")).replace("Seed", "int | None").split(" | ")
-    if not set(kinds) <= KINDS.keys():
+    if not set(kinds) <= PARAMETER_TYPES.keys():
         return
     given = "None" if value is None else type(value).__name__
     if given not in kinds and not (given == "int" and "float" in kinds):
         example = name + "=" + str(getattr(learner, name))
-        expected = " or ".join(KINDS[k] for k in kinds)
-        raise Usage(f"--set {setting}: {name} of {type(learner).__name__} must be {expected}, such as {example}")
+        expected = " or ".join(PARAMETER_TYPES[k] for k in kinds)
+        raise UsageError(f"--set {setting}: {name} of {type(learner).__name__} must be {expected}, such as {example}")
 
 
-def literal(text: str) -> Any:
+def parse_value(text: str) -> Any:
     import ast
 
     try:
@@ -165,23 +144,23 @@ def literal(text: str) -> Any:
         return text
 
 
-def check_outputs(path: Path | None, *, table: bool = False) -> None:
-    """Refuse a place that cannot be written before hours are spent on what should go there."""
-    from isometry.io.atomic import replacing
+def check_writable(path: Path | None, *, table: bool = False) -> None:
+    """Refuse a path that cannot be written before hours are spent on what should go there."""
+    from isometry.io.atomic import atomic_write
     from isometry.io.tables import TableError, table_format
 
     if path is None:
         return
     if str(path) == STDOUT:
-        raise Usage("this cannot be written to standard output: give the name of a file")
-    with usage(OSError, TableError), contextlib.suppress(_Rehearsed):
+        raise UsageError("this cannot be written to standard output: give the name of a file")
+    with usage_errors(OSError, TableError), contextlib.suppress(_DryRun):
         if table:
             table_format(path)
-        with replacing(path):
-            raise _Rehearsed
+        with atomic_write(path):
+            raise _DryRun
 
 
-def check_apart(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
+def check_distinct(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
     """Refuse an output that is an input or another output, under whatever name: one of the two would be lost."""
     from isometry.core.files import same_file
 
@@ -190,15 +169,15 @@ def check_apart(outputs: dict[str, Path | None], inputs: dict[str, Path | None])
     for k, (option, path) in enumerate(written):
         for what, other in read:
             if same_file(path, other):
-                raise Usage(f"{option} {path} is {what} itself ({other}), which would be lost: give another name")
+                raise UsageError(f"{option} {path} is {what} itself ({other}), which would be lost: give another name")
         for what, other in written[:k]:
             if same_file(path, other):
-                raise Usage(f"{option} and {what} are one file ({path}): give two names")
+                raise UsageError(f"{option} and {what} are one file ({path}): give two names")
 
 
 def is_stdout(path: Path) -> bool:
     return str(path) in (STDOUT, "/dev/stdout")
 
 
-class _Rehearsed(Exception):
-    """Ends a rehearsal of writing a file, so that nothing is replaced."""
+class _DryRun(Exception):
+    """Ends a trial of writing a file, so that nothing is replaced."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isometry.cli.app import app
-from isometry.cli.inputs import Usage, find_method, usage
-from isometry.cli.outputs import make_table, plain, printer
+from isometry.cli.inputs import find_method
+from isometry.cli.outputs import UsageError, make_table, plain, printer, usage_errors
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -31,11 +31,11 @@ def list_methods(
     """Show the methods there are."""
     from isometry.registry import METHODS, all_methods
 
-    with usage(ValueError):
+    with usage_errors(ValueError):
         rows = all_methods(family=family, sees=sees)
     if not rows:
         kinds = sorted({s for m in METHODS for s in m.sees.replace(",", " ").split()})
-        raise Usage(f"no method sees {sees!r} in this family; kinds of supervision are {', '.join(kinds)}")
+        raise UsageError(f"no method sees {sees!r} in this family; kinds of supervision are {', '.join(kinds)}")
     table = make_table("key", "name", "family", "sees", "title")
     for m in rows:
         table.add_row(*map(plain, (m.key, m.name, m.family, m.sees, m.title)))
@@ -55,7 +55,7 @@ def info(method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M
         console.print(f"{m.family} {m.kind}; learns from {plain(m.sees)}; survey: {plain(m.section)}", style="dim")
         for head, text in (
             ("Problem", m.equation),
-            ("Reference", m.cite),
+            ("Reference", m.cite or "none"),
             ("Departs from the survey", m.deviates or "nowhere"),
         ):
             console.print(f"\n[bold]{head}[/]\n{plain(text)}")

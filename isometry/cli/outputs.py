@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import unicodedata
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,31 +16,46 @@ if TYPE_CHECKING:
     from isometry.eval import Interval
 
 EXTRAS = {"torch": "deep", "accelerate": "deep", "onnx": "export", "faiss": "index", "dask": "dask"}
-OBEYED = {"Cc", "Cs", "Zl", "Zp"}  # Unicode categories: control, surrogate, separators of lines and paragraphs
-TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}  # marks of the direction of writing
-UNBOUNDED = 10_000  # columns: a pipe has no edge at which lines must break
+CONTROL_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}  # of Unicode: control, surrogate, separators of lines and paragraphs
+BIDIRECTIONAL_MARKS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+PIPE_WIDTH = 10_000  # columns: output to a file or another program is never wrapped
 
 
 def printer() -> Console:
-    """Prints to stdout: in colour and to the width of a terminal, plain and unbroken into a pipe."""
-    width = None if sys.stdout.isatty() else UNBOUNDED
+    """Prints to stdout: in colour and wrapped to the width of a terminal, else plain and not wrapped."""
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(width=width, highlight=False, soft_wrap=False, emoji=False)
 
 
-def say(text: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True, emoji=False).print(harmless(text), markup=False)
+def print_to_stderr(text: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True, emoji=False).print(escape_control(text), markup=False)
 
 
-def harmless(text: str) -> str:
-    """Text without what a terminal obeys or cannot show: such characters appear as escapes, ``\\x1b``.
+def escape_control(text: str) -> str:
+    """Text in which characters that would control the terminal, or cannot be shown, appear as escapes: ``\\x1b``.
 
-    These are control characters, marks that change the direction of writing, and halves of characters.
+    These are control characters, marks that change the direction of writing, and halves of surrogate pairs.
     """
-    return "".join(c.encode("unicode_escape").decode("ascii") if _is_obeyed(c) else c for c in text)
+    return "".join(c.encode("unicode_escape").decode("ascii") if _is_control(c) else c for c in text)
 
 
-def _is_obeyed(c: str) -> bool:
-    return c not in "\n\t" and (unicodedata.category(c) in OBEYED or unicodedata.bidirectional(c) in TURNING)
+def _is_control(c: str) -> bool:
+    if c in "\n\t":
+        return False
+    return unicodedata.category(c) in CONTROL_CATEGORIES or unicodedata.bidirectional(c) in BIDIRECTIONAL_MARKS
+
+
+class UsageError(Exception):
+    """The command cannot be carried out as it was given."""
+
+
+@contextlib.contextmanager
+def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Errors of these kinds inside the block become usage errors."""
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(explain(error)) from error
 
 
 def explain(error: BaseException) -> str:
@@ -49,14 +66,14 @@ def explain(error: BaseException) -> str:
 
 
 def plain(value: Any) -> str:
-    """Text on one line, harmless, in which brackets are brackets, not markup."""
+    """Text on one line for rich, in which nothing is markup and nothing controls the terminal."""
     from rich.markup import escape
 
-    return escape(harmless(" ".join(str(value).split())))
+    return escape(escape_control(" ".join(str(value).split())))
 
 
 def make_table(*heads: str, right: tuple[str, ...] = (), whole: tuple[str, ...] = ("key", "name")) -> RichTable:
-    """A table whose ``right`` and ``whole`` columns are never broken; the others fold where the terminal is narrow."""
+    """A table whose ``right`` and ``whole`` columns are never wrapped; the others are where the terminal is narrow."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
 

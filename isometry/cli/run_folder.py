@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from isometry.cli.inputs import Usage
-from isometry.io.atomic import replacing
+from isometry.cli.outputs import UsageError
+from isometry.io.atomic import atomic_write
 
 SETTINGS = "settings.json"
 
@@ -22,8 +22,11 @@ class RunFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self.checkpoints, self.model = path / "checkpoints", path / "model.safetensors"
-        self.history, self.scores, self.report = path / "history.csv", path / "scores.json", path / "report.html"
+        self.checkpoints = path / "checkpoints"
+        self.model = path / "model.safetensors"
+        self.history = path / "history.csv"
+        self.scores = path / "scores.json"
+        self.report = path / "report.html"
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -38,18 +41,19 @@ class RunFolder:
     def check(self, settings: dict[str, Any], fresh: bool) -> None:
         """Refuse a folder that cannot be written, holds something else, or a run with other settings."""
         if self.path.exists() and not self.path.is_dir():
-            raise Usage(f"--out {self.path} is a file; give the name of a folder")
+            raise UsageError(f"--out {self.path} is a file; give the name of a folder")
         if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / SETTINGS).is_file():
-            raise Usage(f"{self.path} is not empty and holds no training run: give another --out")
+            raise UsageError(f"{self.path} is not empty and holds no training run: give another --out")
         if fresh or not self.begun:
             return
-        before, settings = self._read_settings(), json.loads(json.dumps(settings))  # tuples are lists in the file
+        before = self._read_settings()
+        settings = json.loads(json.dumps(settings))  # tuples are lists in the file
         changed = [k for k in sorted(before.keys() | settings.keys()) if before.get(k) != settings.get(k)]
         if changed:
-            told = ", ".join(f"{k} was {before.get(k)}, here it is {settings.get(k)}" for k in changed)
-            raise Usage(
-                f"{self.path} holds a run with other settings ({told}): give another --out, or --fresh to train anew "
-                "and lose it"
+            changes = ", ".join(f"{k} was {before.get(k)}, here it is {settings.get(k)}" for k in changed)
+            raise UsageError(
+                f"{self.path} holds a run with other settings ({changes}): give another --out, or --fresh to train "
+                "anew and lose it"
             )
 
     def _read_settings(self) -> dict[str, Any]:
@@ -57,9 +61,9 @@ class RunFolder:
         try:
             settings = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
-            raise Usage(damaged) from error
+            raise UsageError(damaged) from error
         if not isinstance(settings, dict):
-            raise Usage(damaged)
+            raise UsageError(damaged)
         return settings
 
     def begin(self, settings: dict[str, Any], fresh: bool) -> None:
@@ -73,7 +77,7 @@ class RunFolder:
 
     def write_history(self, history: dict[str, list[float]]) -> None:
         """One line an epoch; empty where something was not measured."""
-        with replacing(self.history) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        with atomic_write(self.history) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["epoch", *history])
             for epoch, row in enumerate(zip(*history.values()), start=1):
@@ -85,7 +89,7 @@ class RunFolder:
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
 
 

@@ -10,40 +10,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import (
-    Decimal,
-    Delimiter,
-    Drop,
-    File,
-    Key,
-    Seed,
-    Target,
-    Usage,
-    check_apart,
-    draw_sample,
-    frame,
-    read_file,
-    usage,
-)
-from isometry.cli.outputs import interval_text, make_table, plain, printer
+from isometry.cli.inputs import as_frame, check_distinct, draw_sample, read_file
+from isometry.cli.outputs import UsageError, interval_text, make_table, plain, printer, usage_errors
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
     from rich.table import Table as RichTable
 
     from isometry.cli.run_folder import RunFolder
     from isometry.deep import DeepMetric, Trainer
     from isometry.io import Table
-    from isometry.report.heldout import HeldOutScore
+    from isometry.select.network import MapScore
 
 BACKBONES = ("auto", "linear", "mlp", "conv")
 
 
 @app.command()
 def train(
-    file: File,
+    file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for checkpoints, model, history and report")],
-    target: Target = None,
+    target: options.Target = None,
     loss: Annotated[str, typer.Option(help="name of a loss; see `isometry list --family deep`")] = "Triplet",
     miner: Annotated[str | None, typer.Option(help="name of a miner, e.g. BatchSemiHard; by default all pairs")] = None,
     backbone: Annotated[str, typer.Option(help="auto (conv for images, else mlp), linear, mlp or conv")] = "auto",
@@ -67,11 +56,11 @@ def train(
     ] = None,
     precision: Annotated[str, typer.Option(help="no, bf16 or fp16: of the network's arithmetic")] = "no",
     sample: Annotated[int | None, typer.Option(help="use this many rows, drawn evenly from the classes")] = None,
-    seed: Seed = 0,
-    drop: Drop = None,
-    key: Key = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
+    seed: options.Seed = 0,
+    drop: options.Drop = None,
+    key: options.Key = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="go on where a run in this folder stopped, or train anew")
     ] = True,
@@ -82,20 +71,16 @@ def train(
     """
     from isometry.cli.run_folder import RunFolder
 
-    check_apart({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
-    if target is None and file.is_file() and file.suffix.lower() != ".npz":
-        raise Usage(f"training needs labels: name their column in {file} with --target")
-    table = read_file(file, target, drop, key, float32=True, delimiter=delimiter, decimal=decimal)
-    if table.y is None:
-        raise Usage(f"training needs labels: name their column in {file} with --target")
+    check_distinct({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=True, labels_for="training")
     if sample is not None:
         table = draw_sample(table, sample, seed)
     if backbone not in BACKBONES:
-        raise Usage(f"--backbone {backbone} is unknown: expected {', '.join(BACKBONES)}")
+        raise UsageError(f"--backbone {backbone} is unknown: expected {', '.join(BACKBONES)}")
     if not 0 <= validation < 1:
-        raise Usage(f"--validation {validation:g} is the share held out: choose it between 0 and 1, e.g. 0.2")
+        raise UsageError(f"--validation {validation:g} is the share held out: choose it between 0 and 1, e.g. 0.2")
     if patience is not None and not validation:
-        raise Usage("--patience waits for a better MAP@R on held-out samples: give --validation, e.g. 0.2")
+        raise UsageError("--patience waits for a better MAP@R on held-out samples: give --validation, e.g. 0.2")
     shape = find_image_shape(file, image_shape, table)
     P, K = parse_sizes("--batch", batch, (2,))
     settings = {
@@ -119,33 +104,38 @@ def train(
 
 
 def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> None:
-    import numpy as np
+    import numpy
 
     from isometry.cli.run_folder import RunFolder, fingerprint
     from isometry.deep.batches import hold_out
     from isometry.io import save
 
-    X, y = frame(table), np.asarray(table.y)
-    kept, held = np.arange(len(y)), np.arange(0)
+    X, y = as_frame(table), numpy.asarray(table.y)
+    kept, held = numpy.arange(len(y)), numpy.arange(0)
     if settings["validation"]:
-        with usage(ValueError):
+        with usage_errors(ValueError):
             kept, held = hold_out(y, settings["validation"], settings["protocol"], settings["seed"])
     settings = {"data": table.name, "rows": len(X), "fingerprint": fingerprint(table.X, y), **settings}
-    folder, console = RunFolder(out), printer()
+    console = printer()
+    folder = RunFolder(out)
     folder.check(settings, fresh)
     learner = make_learner(settings)
     going_on = folder.begun and not fresh
-    with usage(OSError):
+    with usage_errors(OSError):
         folder.begin(settings, fresh)
     shown = f"{len(kept)} rows of {len(set(y[kept]))} classes, {len(held)} rows of {len(set(y[held]))} held out"
     doing = "going on" if going_on else "starting"
     console.print(f"{plain(table.name)}: {shown}; {doing} in {plain(out)}", style="dim")
-    _note_small_classes(y[kept], settings["batch"][1], console)
+    K = settings["batch"][1]
+    small = sum(count < K for count in Counter(y[kept].tolist()).values())
+    if small:
+        note = f"{small} classes have fewer than {K} samples, the number of each class in a batch: theirs are repeated"
+        console.print(f"note: {note}", style="dim")
     _fit(learner, X, y, kept, held, folder)
     if learner.n_iter_ == 0:
         raise RuntimeError("no epoch was finished, so there is no model to keep; see the warning for what to change")
     save(learner.set_params(verbose=False), folder.model)
-    history: Any = learner.history_  # a table here, where other methods have a list
+    history: Any = learner.history_  # a dict of columns here, where other methods have a list
     folder.write_history(history)
     console.print(f"{learner.n_iter_} epochs: {plain(learner.stop_reason_)}")
     console.print(f"model: {plain(folder.model)}")
@@ -182,11 +172,13 @@ def make_learner(settings: dict[str, Any]) -> DeepMetric:
     )
 
 
-def _fit(learner: DeepMetric, X: Any, y: Any, kept: Any, held: Any, folder: RunFolder) -> None:
+def _fit(
+    learner: DeepMetric, X: pd.DataFrame, y: np.ndarray, kept: np.ndarray, held: np.ndarray, folder: RunFolder
+) -> None:
     held_out = (X.iloc[held], y[held]) if len(held) else None
     callbacks = () if learner.verbose else (_print_epoch,)
     try:
-        with usage(ValueError):
+        with usage_errors(ValueError):
             learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
     except KeyboardInterrupt as stop:
         done = str(stop).partition(";")[0] or "stopped"
@@ -200,39 +192,29 @@ def _print_epoch(trainer: Trainer) -> None:
     print(f"epoch {trainer.run.epoch} of {trainer.max_epochs}: {shown}", flush=True)
 
 
-def _note_small_classes(y: Any, K: int, console: Any) -> None:
-    small = sum(count < K for count in Counter(y.tolist()).values())
-    if small:
-        console.print(
-            f"note: {small} classes have fewer than {K} samples, the number of each class in a batch: theirs come "
-            "several times",
-            style="dim",
-        )
-
-
 def _report(
-    table: Table, settings: dict[str, Any], learner: DeepMetric, kept: Any, held: Any, folder: RunFolder
+    table: Table, settings: dict[str, Any], learner: DeepMetric, kept: np.ndarray, held: np.ndarray, folder: RunFolder
 ) -> None:
-    import numpy as np
+    import numpy
 
-    from isometry.report.heldout import score_held_out
-    from isometry.report.training import TrainingReport, write_training_report
+    from isometry.report.training_page import TrainingReport, write_training_report
+    from isometry.select.network import compare_network
 
-    console, scene = printer(), None
-    X, y = table.X, np.asarray(table.y)
+    console = printer()
+    found = None
+    X, y = table.X, numpy.asarray(table.y)
     if len(held):
-        shape = settings["image_shape"]
-        scene = score_held_out(learner, (X[kept], y[kept]), (X[held], y[held]), shape, settings["seed"])
-        folder.write_scores([s.as_dict() for s in scene.scores])
-        console.print(score_table(scene.scores))
-        console.print(f"intervals are over the held-out {scene.unit}", style="dim")
-        console.print(f"\n[bold]{plain(scene.verdict)}[/]")
+        found = compare_network(learner, (X[kept], y[kept]), (X[held], y[held]), settings["image_shape"])
+        folder.write_scores([s.as_dict() for s in found.scores])
+        console.print(score_table(found.scores))
+        console.print(f"intervals are over the held-out {found.unit}", style="dim")
+        console.print(f"\n[bold]{plain(found.verdict)}[/]")
     history: Any = learner.history_
-    report = TrainingReport(table.name, settings, history, learner.stop_reason_, learner.converged_, scene)
+    report = TrainingReport(table.name, settings, history, learner.stop_reason_, learner.converged_, found)
     console.print(f"report: {plain(write_training_report(report, folder.report))}")
 
 
-def score_table(scores: list[HeldOutScore]) -> RichTable:
+def score_table(scores: list[MapScore]) -> RichTable:
     heads = ("", "map@r, 95 % interval", "recall@1, 95 % interval", "network − this")
     table = make_table(*heads, right=heads[1:], whole=("",))
     for s in scores:
@@ -245,12 +227,12 @@ def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, 
     """(c, h, w) from the option or from an array ``image_shape`` in the file; None if the rows are no images."""
     import math
 
-    import numpy as np
+    import numpy
 
     if given is not None:
         shape = parse_sizes("--image-shape", given, (2, 3))
     elif file.suffix.lower() == ".npz":
-        with np.load(file, allow_pickle=False) as arrays:
+        with numpy.load(file, allow_pickle=False) as arrays:
             shape = stored_shape(file, arrays["image_shape"]) if "image_shape" in arrays else ()
     else:
         shape = ()
@@ -258,18 +240,18 @@ def find_image_shape(file: Path, given: str | None, table: Table) -> tuple[int, 
         return None
     shape = (1, *shape)[-3:]
     if math.prod(shape) != table.X.shape[1]:
-        raise Usage(
+        raise UsageError(
             f"images of shape {'x'.join(map(str, shape))} have {math.prod(shape)} pixels, but {file} has "
             f"{table.X.shape[1]} features: see --image-shape and --drop"
         )
     return shape
 
 
-def stored_shape(file: Path, shape: Any) -> tuple[int, ...]:
+def stored_shape(file: Path, shape: np.ndarray) -> tuple[int, ...]:
     """The array ``image_shape`` of a file as two or three sizes."""
     sizes = shape.tolist()
     if shape.dtype.kind not in "iu" or shape.shape not in ((2,), (3,)) or min(sizes) < 1:
-        raise Usage(
+        raise UsageError(
             f"image_shape in {file} is {sizes}: expected two or three sizes, such as [28, 28] or [3, 32, 32]; "
             "--image-shape overrules it"
         )
@@ -279,5 +261,5 @@ def stored_shape(file: Path, shape: Any) -> tuple[int, ...]:
 def parse_sizes(option: str, text: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
     """``8x8`` as (8, 8)."""
     if not re.fullmatch(r"[1-9]\d*([x×][1-9]\d*)*", text) or len(re.split("[x×]", text)) not in lengths:
-        raise Usage(f"{option} {text}: expected {' or '.join(map(str, lengths))} numbers, such as 8x8")
+        raise UsageError(f"{option} {text}: expected {' or '.join(map(str, lengths))} numbers, such as 8x8")
     return tuple(int(v) for v in re.split("[x×]", text))

@@ -20,15 +20,6 @@ NOISE = 1e-3  # of the mean value of an iteration: smaller changes cannot be tol
 BATCHES = 100  # that make an iteration
 
 
-class Solver(Protocol):
-    """What `Lbfgs` and `Batches` have in common."""
-
-    max_iter: int
-    tol: float
-
-    def minimize(self, objective: Any, L: np.ndarray) -> Solution: ...
-
-
 @dataclass
 class Lbfgs:
     """L-BFGS on the objective as a whole."""
@@ -146,3 +137,11 @@ class Batches:
                 return Solution(L, history[-1], it, reason, True, history)
         value = history[-1] if history else np.inf
         return Solution(L, value, self.max_iter, f"max_iter={self.max_iter} reached", False, history)
+
+
+Solver = Lbfgs | Batches
+
+
+def whole_or_batches(size: int | None, rng: np.random.RandomState, max_iter: int, tol: float) -> Solver:
+    """Batches of this size; None: no batches."""
+    return Lbfgs(max_iter, tol) if size is None else Batches(size, rng, max_iter, tol)

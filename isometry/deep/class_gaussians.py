@@ -229,7 +229,7 @@ class BayesianUpdating(Draws, LossModule, ABC):
 
 
 class BUT(BayesianUpdating):
-    """Bayesian updating triplet loss.
+    """Bayesian updating triplet loss: positives and negatives are drawn from Gaussians of the classes.
 
         mean_ij [‖z_i − s⁺_ij‖² − ‖z_i − s⁻_ij‖² + m]_+,     s⁺_ij ∼ N(μ_{y_i}, Σ_{y_i}),   s⁻_ij ∼ N(μ_j, Σ_j), j ≠ y_i
 
@@ -241,6 +241,11 @@ class BUT(BayesianUpdating):
         m.
     **more
         See ``BayesianUpdating``.
+
+    References
+    ----------
+    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
+    triplet networks using Bayesian updating theorem", ICPR 2021.
     """
 
     def __init__(self, num_classes: int, embedding_size: int, margin: float = 0.25, **more: Any):
@@ -252,7 +257,7 @@ class BUT(BayesianUpdating):
 
 
 class BUNCA(BayesianUpdating):
-    """Bayesian updating NCA loss.
+    """Bayesian updating NCA loss: positives and negatives are drawn from Gaussians of the classes.
 
         −mean_ij log( e^{−‖z_i − s⁺_ij‖²} / (e^{−‖z_i − s⁺_ij‖²} + Σ_l e^{−‖z_i − s⁻_il‖²}) )
 
@@ -265,6 +270,11 @@ class BUNCA(BayesianUpdating):
         embedding grows without end.
     **more
         See ``BayesianUpdating``.
+
+    References
+    ----------
+    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
+    triplet networks using Bayesian updating theorem", ICPR 2021.
     """
 
     def __init__(self, num_classes: int, embedding_size: int, denominator: str = "all", **more: Any):

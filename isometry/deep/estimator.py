@@ -38,7 +38,9 @@ RECONSTRUCTIONS = (Reconstruction, AdversarialReconstruction, VariationalReconst
 
 
 class DeepMetric(MetricLearner):
-    """A network trained by a metric-learning loss, or without labels as an autoencoder: d(u, v) = ‖f(u) − f(v)‖.
+    """A network trained by a metric-learning loss, or without labels as an autoencoder.
+
+        min_θ L(f_θ(X), y),     d(u, v) = ‖f_θ(u) − f_θ(v)‖
 
         DeepMetric(loss="ProxyNCA").fit(X, y).transform(X_new)
         DeepMetric(loss="Reconstruction", loss_params={"noise": "masking"}).fit(X).transform(X_new)
@@ -97,6 +99,11 @@ class DeepMetric(MetricLearner):
         Loss and other quantities by epoch.
     n_iter_, stop_reason_, converged_ : int, str, bool
         Epochs done, why they were the last, and whether that was no failure.
+
+    References
+    ----------
+    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+    survey", arXiv 2022.
     """
 
     _sees = (Labels,)

@@ -68,18 +68,28 @@ class Draws:
 
 
 class BatchAll(Miner):
-    """Every positive with every negative."""
+    """All triplets of a batch: every positive with every negative.
+
+        (a, p, n),     p ∈ pos(a),  n ∈ neg(a)
+
+    References
+    ----------
+    S. Ding, L. Lin, G. Wang, H. Chao, "Deep feature learning with relative distance comparison for person
+    re-identification", Pattern Recognition 2015.
+    """
 
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
         return pos, neg
 
 
 class BatchHard(TripleMiner):
-    """The farthest positive and the nearest negative of each anchor.
+    """Hardest positive and hardest negative: the farthest positive and the nearest negative of each anchor.
+
+        p(a) = argmax_{p ∈ pos(a)} d_ap,     n(a) = argmin_{n ∈ neg(a)} d_an
 
     References
     ----------
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", 2017.
+    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
     """
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
@@ -87,7 +97,7 @@ class BatchHard(TripleMiner):
 
 
 class BatchSemiHard(TripleMiner):
-    """For each positive pair the nearest negative that is farther than the positive.
+    """Hardest of the semi-hard negatives: for each positive pair the nearest negative farther than the positive.
 
         n(a, p) = argmin { d_an : d_an > d_ap }
 
@@ -98,7 +108,8 @@ class BatchSemiHard(TripleMiner):
 
     References
     ----------
-    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition", CVPR 2015.
+    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
+    2015.
     """
 
     def __init__(self, fallback: str = "skip"):
@@ -117,7 +128,9 @@ class BatchSemiHard(TripleMiner):
 
 
 class EasyPositive(TripleMiner):
-    """The nearest positive of each anchor, with all, the nearest, or the nearest semi-hard negative.
+    """Easiest positive: the nearest of each anchor, with all, the nearest, or the nearest semi-hard negative.
+
+        p(a) = argmin_{p ∈ pos(a)} d_ap,     n ∈ neg(a)
 
     Parameters
     ----------
@@ -162,7 +175,9 @@ class EasyPositive(TripleMiner):
 
 
 class Extreme(Draws, TripleMiner):
-    """Nearest (easy) or farthest (hard) positive with farthest (easy) or nearest (hard) negative of each anchor.
+    """Triplets of extreme distances: easy (near) or hard (far) positive, easy (far) or hard (near) negative.
+
+        p(a) = argmin or argmax_{p ∈ pos(a)} d_ap,     n(a) = argmax or argmin_{n ∈ neg(a)} d_an
 
     Parameters
     ----------
@@ -173,8 +188,8 @@ class Extreme(Draws, TripleMiner):
 
     References
     ----------
-    M. Sikaroudi et al., "Offline versus online triplet mining based on extreme distances of histopathology patches",
-    ISVC 2020.
+    M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
+    based on extreme distances of histopathology patches", ISVC 2020.
     """
 
     STRATEGIES = ("EPEN", "EPHN", "HPEN", "HPHN")
@@ -195,7 +210,15 @@ class Extreme(Draws, TripleMiner):
 
 
 class RandomTriplets(Draws, TripleMiner):
-    """``t_per_anchor`` triplets an anchor, positive and negative drawn uniformly and independently."""
+    """Random triplets of a batch: ``t_per_anchor`` for each anchor.
+
+        p uniform in pos(a),     n uniform in neg(a),     independent
+
+    References
+    ----------
+    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
+    triplet networks using Bayesian updating theorem", ICPR 2021.
+    """
 
     def __init__(self, t_per_anchor: int = 1, random_state: int | None = None):
         super().__init__()
@@ -208,7 +231,7 @@ class RandomTriplets(Draws, TripleMiner):
 
 
 class DistanceWeighted(Draws, TripleMiner):
-    """For each positive pair one negative, drawn evenly over distances instead of over points.
+    """Distance-weighted sampling: for each positive pair one negative, drawn evenly over distances, not over points.
 
         P(n | a) ∝ 1 / q(d_an),   q(d) ∝ d^{p−2} (1 − d²/4)^{(p−3)/2}
 

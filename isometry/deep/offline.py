@@ -109,7 +109,9 @@ def _at_most(count: int | None, triples: Triples, generator: torch.Generator) ->
 
 
 class OfflineTripletSampler(TupleSampler):
-    """Triplets mined from the whole data set, the same for ``refresh_epochs`` epochs; feed a ``TripletDataset``.
+    """Triplets mined from the whole data set: the same for some epochs, to feed a ``TripletDataset``.
+
+        every R epochs: embed all samples, then take the miner's positives and negatives of each anchor
 
         sampler = OfflineTripletSampler(y, lambda: embed(model, samples), Extreme("HPHN"))
         for xa, xp, xn in DataLoader(TripletDataset(samples), 64, sampler=sampler): ...
@@ -131,8 +133,8 @@ class OfflineTripletSampler(TupleSampler):
 
     References
     ----------
-    M. Sikaroudi et al., "Offline versus online triplet mining based on extreme distances of histopathology patches",
-    ISVC 2020.
+    M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
+    based on extreme distances of histopathology patches", ISVC 2020.
     """
 
     def __init__(

@@ -93,7 +93,9 @@ class EpochSampler(Sampler, ABC):
 
 
 class PKBatchSampler(EpochSampler):
-    """Batches of exactly P classes with K samples each: pass it as ``batch_sampler``.
+    """Batches of P classes with K samples each: pass it as ``batch_sampler``.
+
+        P different classes, K different samples of each; no sample again before all others of its class
 
     Classes come in shuffled passes, each class once a pass; so do the samples of a class. The passes run on through the
     epochs: no sample comes again before all others of its class have come. A batch holds P different classes and, of a
@@ -119,6 +121,10 @@ class PKBatchSampler(EpochSampler):
         from each are left out, with a warning.
     categories_per_batch : int
         Of how many categories a batch takes its P classes, as many of each.
+
+    References
+    ----------
+    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
     """
 
     def __init__(
@@ -245,7 +251,9 @@ class Episode(NamedTuple):
 
 
 class EpisodeSampler(EpochSampler):
-    """Episodes for few-shot learning: pass it as ``batch_sampler``, and its ``collate`` as ``collate_fn``.
+    """Episodes of c ways and k shots: pass it as ``batch_sampler``, and its ``collate`` as ``collate_fn``.
+
+        c classes;     of each k_s support and k_q query samples, all different
 
     An episode draws ``n_way`` classes and of each ``k_shot`` support and ``k_query`` query samples, all different. The
     indices of the support come first, each part class by class. Processes get different episodes.
@@ -258,6 +266,11 @@ class EpisodeSampler(EpochSampler):
         Classes, support and query samples of each.
     episodes : int
         Episodes of a process in an epoch.
+
+    References
+    ----------
+    O. Vinyals, C. Blundell, T. Lillicrap, K. Kavukcuoglu, D. Wierstra, "Matching networks for one shot learning", NIPS
+    2016.
     """
 
     def __init__(

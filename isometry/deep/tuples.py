@@ -42,9 +42,11 @@ class TupleSampler(EpochSampler):
 
 
 class TripletSampler(TupleSampler):
-    """Random triplets (anchor, positive, negative) of a data set; feed a ``TripletDataset``.
+    """Random triplets of a data set: (anchor, positive, negative), to feed a ``TripletDataset``.
 
-    Each sample of a class with two or more is an anchor; its positive is uniform among the others of the class.
+        p uniform in class(a) ∖ {a};     n uniform over the points of other classes, or over the other classes first
+
+    Each sample of a class with two or more is an anchor.
 
     Parameters
     ----------
@@ -54,6 +56,11 @@ class TripletSampler(TupleSampler):
         Triplets of each anchor in an epoch.
     negative : {"points", "classes"}
         Uniform over the samples of all other classes, or over the other classes and then over the samples of one.
+
+    References
+    ----------
+    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+    survey", arXiv 2022.
     """
 
     def __init__(
@@ -83,7 +90,9 @@ class TripletSampler(TupleSampler):
 
 
 class PairSampler(TupleSampler):
-    """Random pairs (i, j, similar) of a data set; feed a ``PairDataset``.
+    """Random pairs of a data set: (i, j, similar), to feed a ``PairDataset``.
+
+        similar with a given share;     j uniform within the class of i, or outside of it
 
     Parameters
     ----------
@@ -93,6 +102,11 @@ class PairSampler(TupleSampler):
         Share of similar pairs.
     n_pairs : int, optional
         Pairs in an epoch; by default one for each sample.
+
+    References
+    ----------
+    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+    survey", arXiv 2022.
     """
 
     def __init__(
@@ -195,6 +209,8 @@ class PairDataset(Dataset):
 class ViewsDataset(Dataset):
     """Positives by augmentation: independent random views of one sample, and its index, which serves as label.
 
+        x_i ↦ (t₁(x_i), t₂(x_i), …, i),     t independent random augmentations
+
     ``for x1, x2, i in DataLoader(ViewsDataset(xs, augment), 64, shuffle=True): loss.views(model(x1), model(x2))``.
     All other samples are negatives, those of the same unknown class too.
 
@@ -206,6 +222,11 @@ class ViewsDataset(Dataset):
         A sample to a random variant of it.
     n_views : int
         Views of each sample.
+
+    References
+    ----------
+    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+    survey", arXiv 2022.
     """
 
     def __init__(self, samples: Any, augment: Callable[[Any], Any], n_views: int = 2):

@@ -1,19 +1,12 @@
 """Evaluation of embeddings under Euclidean distance: classification, retrieval, verification, clustering, intervals."""
 
 from isometry.eval.clustering import ari, cluster_scores, nmi
-from isometry.eval.few_shot import FewShot, few_shot
+from isometry.eval.episodes import FewShot, few_shot
 from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval, paired_interval
 from isometry.eval.knn import balanced_accuracy, knn_hits, knn_predict, loo_hits
 from isometry.eval.neighbors import nearest
-from isometry.eval.retrieval import Retrieval, retrieval
-from isometry.eval.scorers import (
-    SCORERS,
-    get_scorer,
-    knn_scorer,
-    map_at_r_scorer,
-    pair_auc_scorer,
-    recall_scorer,
-)
+from isometry.eval.retrieval_scores import Retrieval, retrieval
+from isometry.eval.scorers import SCORERS, get_scorer, knn_scorer, map_at_r_scorer, pair_auc_scorer, recall_scorer
 from isometry.eval.verification import Roc, pair_auc, roc
 
 __all__ = [

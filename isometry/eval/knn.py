@@ -19,7 +19,7 @@ def knn_predict(Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, k: int = 
     labels = as_labels(y_train)
     Z_train, codes, _ = labelled(Z_train, labels.codes, "Z_train")
     index, _ = nearest(Z_test, k, gallery=Z_train)  # (m, k)
-    return labels.classes[_vote(codes[index])]
+    return np.asarray(labels.classes[_vote(codes[index])])
 
 
 def knn_hits(Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, y_test: Any, k: int = 1) -> np.ndarray:
@@ -28,14 +28,14 @@ def knn_hits(Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, y_test: Any,
     Z_train, train, _ = labelled(Z_train, train, "Z_train")
     Z_test, test, _ = labelled(Z_test, test, "Z_test")
     index, _ = nearest(Z_test, k, gallery=Z_train)
-    return _vote(train[index]) == test
+    return np.asarray(_vote(train[index]) == test)
 
 
 def loo_hits(Z: np.ndarray, y: Any, k: int = 1) -> np.ndarray:
     """Whether each labelled row is classified right by the k nearest of the others: (n,) bool, leave-one-out."""
     Z, codes, _ = labelled(Z, encode(y)[0])
     index, _ = nearest(Z, k)
-    return _vote(codes[index]) == codes
+    return np.asarray(_vote(codes[index]) == codes)
 
 
 def balanced_accuracy(hits: np.ndarray, y: Any) -> float:
@@ -52,4 +52,4 @@ def _vote(codes: np.ndarray) -> np.ndarray:
     votes = np.zeros(codes.shape, dtype=np.intp)
     for c in codes.T:
         votes += codes == c[:, None]
-    return codes[np.arange(len(codes)), votes.argmax(axis=1)]
+    return np.asarray(codes[np.arange(len(codes)), votes.argmax(axis=1)])

@@ -20,11 +20,11 @@ def as_labels(y: Any) -> Labels:
 
 def encode(*ys: Any) -> list[np.ndarray]:
     """Integer codes of the labels in each of ``ys``, equal where the labels are equal; −1 for unlabelled rows."""
-    table: dict[Any, int] = {}
+    code_of: dict[Any, int] = {}
     codes = []
     for labels in map(as_labels, ys):
-        join = [table.setdefault(c, len(table)) for c in labels.classes.tolist()]
-        codes.append(np.array(join + [-1])[labels.codes])  # the last place answers to code −1
+        joint = [code_of.setdefault(c, len(code_of)) for c in labels.classes.tolist()]
+        codes.append(np.array(joint + [-1])[labels.codes])  # code −1 reads the last entry and stays −1
     return codes
 
 

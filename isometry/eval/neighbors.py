@@ -13,9 +13,8 @@ from isometry.core.distance import pair_sqdist, row_blocks
 MAX_FOLD = 32  # a folded column stands for at most this many gallery items
 COLUMNS_PER_NEIGHBOR = 4  # with 4k folded columns about 1.1 k candidates pass the filter
 CANDIDATE_BYTES = 64  # index, distance and order of a candidate
-RESERVE = (
-    16  # a block fills 1/16 of working_memory, and all of it in the worst case: all points equal, no item filtered
-)
+# a block takes 1/16 of working_memory, and all of it in the worst case: equal points, none of which is filtered out
+RESERVE = 16
 
 
 def nearest(Z: np.ndarray, k: int, gallery: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +99,7 @@ class _Bounds:
     ``l = (1 − α)|g|² − 2 z·g`` from below and by ``l + 2α|g|² + 2α|z|²`` from above.
 
     The gallery is folded into w layers of h columns, item j at layer j // h and column j % h, so that the best item of
-    each column is found quickly; places beyond n hold items farther than any other.
+    each column is found quickly; entries beyond n hold items farther than any other.
     """
 
     center: np.ndarray  # (p,)
@@ -150,12 +149,12 @@ def _first_k(i: np.ndarray, j: np.ndarray, d: np.ndarray, b: int, k: int) -> tup
     """The k first by distance d, then index j, of the candidates (i, j) of b queries; i ascends, k or more of each."""
     start = np.searchsorted(i, np.arange(b + 1))  # (b + 1,)
     most = np.diff(start).max()
-    place = np.arange(len(i)) - start[i]
+    column = np.arange(len(i)) - start[i]
     D, J = np.full((b, most), np.inf, dtype=d.dtype), np.zeros((b, most), dtype=np.intp)
-    D[i, place], J[i, place] = d, j
+    D[i, column], J[i, column] = d, j
     order = np.argsort(D, axis=1)  # not stable, for speed
     D, J = np.take_along_axis(D, order, axis=1), np.take_along_axis(J, order, axis=1)
-    tied = (np.diff(D[:, : k + 1], axis=1) == 0).any(axis=1)  # one beyond k: a tie may cross the edge
+    tied = (np.diff(D[:, : k + 1], axis=1) == 0).any(axis=1)  # the item after the k-th may tie with it
     J[tied] = _sort_within_ties(D[tied], J[tied])
     return J[:, :k], D[:, :k]
 
@@ -165,11 +164,11 @@ def _sort_within_ties(D: np.ndarray, J: np.ndarray) -> np.ndarray:
     run = np.zeros_like(J)
     np.cumsum(D[:, 1:] > D[:, :-1], axis=1, out=run[:, 1:])
     run *= J.max(initial=0) + 1
-    return np.sort(J + run, axis=1) - run
+    return np.asarray(np.sort(J + run, axis=1) - run)
 
 
 def _as_embeddings(Z: np.ndarray, name: str) -> np.ndarray:
-    Z = check_array(Z, dtype=[np.float64, np.float32], input_name=name)
+    Z = np.asarray(check_array(Z, dtype=[np.float64, np.float32], input_name=name))
     largest = np.sqrt(np.finfo(Z.dtype).max / Z.shape[1]) / 8  # every bound is below 16 p largest² = max / 4
     if max(Z.max(), -Z.min()) > largest:
         raise ValueError(f"{name} has entries beyond ±{largest:.1e}, whose squares overflow {Z.dtype}: rescale it.")
@@ -177,5 +176,5 @@ def _as_embeddings(Z: np.ndarray, name: str) -> np.ndarray:
 
 
 def _far(dtype: np.dtype) -> float:
-    """Beyond every bound (see ``_as_embeddings``), yet safe to add to."""
-    return np.finfo(dtype).max / 2
+    """Larger than every bound (see ``_as_embeddings``), and small enough that adding a bound does not overflow."""
+    return float(np.finfo(dtype).max / 2)

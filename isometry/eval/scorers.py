@@ -15,7 +15,7 @@ from sklearn.utils import check_array, check_random_state
 from isometry.core.distance import pair_sqdist
 from isometry.eval.knn import loo_hits
 from isometry.eval.labels import encode, labelled
-from isometry.eval.retrieval import retrieval
+from isometry.eval.retrieval_scores import retrieval
 from isometry.eval.verification import pair_auc
 from isometry.supervision import Labels, Supervision
 
@@ -50,7 +50,8 @@ def pair_auc_scorer(max_pairs: int = 100_000, random_state: int = 0) -> Scorer:
 def _embed(estimator: Any, X: Any) -> np.ndarray:
     if not hasattr(estimator, "transform"):
         raise TypeError(f"{type(estimator).__name__} has no transform: give an estimator that maps X to embeddings.")
-    return check_array(estimator.transform(X), dtype=[np.float64, np.float32], input_name="the transformed X")
+    Z = estimator.transform(X)
+    return np.asarray(check_array(Z, dtype=[np.float64, np.float32], input_name="the transformed X"))
 
 
 def _score_knn(estimator: Any, X: Any, y: Any, *, k: int) -> float:
@@ -81,9 +82,9 @@ def _edge_pairs(y: Supervision) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
 def _label_pairs(codes: np.ndarray, max_pairs: int, random_state: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All pairs (i, j, similar), or ``max_pairs`` of them drawn with replacement, half similar and half dissimilar.
 
-    Let the rows stand in a ring, sorted by class. The similar partners of a row are the n_c − 1 places that follow it
-    in the ring of its own class, the dissimilar ones the n − n_c places that follow its class. Drawing a row in
-    proportion to that number, then one of these places, makes all pairs of a kind equally likely.
+    Of the rows sorted by class, a row has n_c − 1 similar partners, the others of its class, and n − n_c dissimilar
+    ones; both are counted from the row on, and from the first again after the last. Drawing a row in proportion to the
+    number of its partners, then one of these, makes all pairs of a kind equally likely.
     """
     n, sizes = len(codes), np.bincount(codes)
     if n * (n - 1) // 2 <= max_pairs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.metrics import auc, roc_auc_score, roc_curve
+from sklearn.metrics import auc, roc_curve
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,29 @@ def roc(distance: np.ndarray, similar: np.ndarray, weight: np.ndarray | None = N
 def pair_auc(distance: np.ndarray, similar: np.ndarray, weight: np.ndarray | None = None) -> float:
     """P(d_similar < d_dissimilar) + ½ P(d_similar = d_dissimilar): 1 is perfect, ½ is chance."""
     distance, similar, weight = _check_pairs(distance, similar, weight)
-    return float(roc_auc_score(similar, -distance, sample_weight=weight))
+    return auc_and_residuals(distance, weight * np.stack([similar, ~similar]))[0]
 
 
-def _check_pairs(distance, similar, weight):
+def auc_and_residuals(distance: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
+    """The pair AUC A, and what each pair adds to it (m,): residuals r that sum to 0 and whose spread is that of A.
+
+    ``weight`` (2, m) holds the weights of the pairs as similar and as dissimilar ones. With s, t running over similar
+    and dissimilar pairs, and [·] counting ties as one half (DeLong et al. 1988)::
+
+        A = mean_{s,t} [d_s < d_t],    r_s = (mean_t [d_s < d_t] − A) / n_s,    r_t = (mean_s [d_s < d_t] − A) / n_t
+    """
+    level = np.unique(distance, return_inverse=True)[1]  # (m,) rank of the distance
+    total = weight.sum(axis=1, keepdims=True)  # (2, 1) divided by last: sums of whole weights are exact
+    mass = np.stack([np.bincount(level, weights=row) for row in weight])  # (2, levels)
+    nearer = (np.cumsum(mass, axis=1) - mass / 2)[:, level]  # (2, m) weight of each kind that is nearer than the pair
+    A = float(weight[1] @ nearer[0] / total.prod())
+    w, nearer = weight / total, nearer / total
+    return A, w[0] * (1 - nearer[1] - A) + w[1] * (nearer[0] - A)
+
+
+def _check_pairs(
+    distance: np.ndarray, similar: np.ndarray, weight: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     distance, similar = np.asarray(distance), np.asarray(similar)
     if distance.ndim != 1 or distance.shape != similar.shape:
         raise ValueError(f"distance {distance.shape} and similar {similar.shape} must be two vectors of one length.")

@@ -17,14 +17,15 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class AML(LinearMetric):
-    """GMML that must also hold on adversarial pairs: each pair moved so as to confuse the metric, at a price.
+    """Adversarial metric learning: GMML that must also hold on adversarial pairs, moved so as to confuse the metric.
 
-    min_{W ≻ 0} ℓ(W; X, t) + α ℓ(W; Π*, t),  ℓ(W; P, t) = mean_{t=1} δᵀWδ + mean_{t=−1} δᵀW⁻¹δ,
+    min_{W ≻ 0} ℓ(W; X, t) + α ℓ(W; Π*, t),  ℓ(W; P, t) = mean_{t=1} δᵀWδ + mean_{t=−1} δᵀW⁻¹δ
+    Π* = argmin_Π ℓ(W; Π, −t) + β Σ (|x − π|_W² + |x' − π'|_W²)
 
-    Π* = argmin_Π ℓ(W; Π, −t) + β Σ (|x − π|_W² + |x' − π'|_W²), where δ is the difference of a pair. Π* has a closed
-    form: midpoints stay, differences become r(W)δ with r(l) = βl²/(2 + βl²) for similar and βδ/(2 + β) for dissimilar
-    pairs. What is left is a problem in the two mean scatters: they take one pass over the samples, or over listed
-    pairs, and then every step costs O(d³), however many pairs there are.
+    where δ is the difference of a pair, and β the price of moving its points. Π* has a closed form: midpoints stay,
+    differences become r(W)δ with r(l) = βl²/(2 + βl²) for similar and βδ/(2 + β) for dissimilar pairs. What is left is
+    a problem in the two mean scatters: they take one pass over the samples, or over listed pairs, and then every step
+    costs O(d³), however many pairs there are.
 
     Parameters
     ----------

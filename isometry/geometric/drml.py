@@ -21,12 +21,13 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class DRML(LinearMetric):
-    """A subspace V and a metric Λ within it, learned together: W = VΛVᵀ, VᵀV = I, Λ ≻ 0.
+    """Joint dimensionality reduction and metric learning: a subspace V and a metric Λ within it, learned together.
 
     min_{V,Λ} mean_S log(1 + e^{d²}) + mean_D log(1 + e^{−d²}) + reg (tr ΛΛ₀⁻¹ − log det ΛΛ₀⁻¹ − p)
+    d² = (x_i − x_j)ᵀ VΛVᵀ (x_i − x_j),  VᵀV = I,  Λ ≻ 0
 
-    over similar and dissimilar pairs, d² = d_W²(x_i, x_j). Every map of full rank is L = OΛ^{1/2}Vᵀ with a rotation O:
-    the search runs over L without constraints, and ``components_`` is Λ^{1/2}Vᵀ with Λ diagonal. Convex in W if p = d.
+    over similar and dissimilar pairs. Every map of full rank is L = OΛ^{1/2}Vᵀ with a rotation O: the search runs over
+    L without constraints, and ``components_`` is Λ^{1/2}Vᵀ with Λ diagonal. Convex in W = VΛVᵀ if p = d.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class GMML(MomentsMetric):
-    """The point at fraction t of the geodesic from the inverse similar scatter to the dissimilar scatter.
+    """Geometric mean metric learning: a point on the geodesic from the inverse similar to the dissimilar scatter.
 
     W = (S + λW₀⁻¹)⁻¹ ♯_t (D + λW₀),  which for t = 1/2 minimises  tr(WS) + tr(W⁻¹D) + λ D_sym(W, W₀)
 

@@ -14,7 +14,7 @@ from isometry.parameters import KW_ONLY, parameters
 
 @parameters
 class GrassmannGMML(MatrixMetric):
-    """GMML where each sample is a subspace, given by a basis (d, k).
+    """Geometric mean metric learning of subspaces: each sample is a subspace, given by a basis (d, k).
 
     d²(i, j) = tr(W (P_i − P_j)²),  P_i = X_i (X_iᵀVX_i)⁻¹X_iᵀ,  W = (S + λI)⁻¹ ♯_t (D + λI),
 

@@ -16,7 +16,7 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class LayeredGMML(MetricLearner):
-    """A network whose layers are GMML's maps, fitted one after another in closed form, with a gentle tanh between them.
+    """Layered geometric metric learning: layers are maps of GMML, fitted one after another, with a tanh between them.
 
     x_l = σ(U_lᵀ x_{l−1}),  U_l = W_l^{ρ/2},  W_l = (S + λI)⁻¹ ♯_t (D + λI),
 

@@ -25,9 +25,9 @@ OBJECTIVES: dict[str, tuple[Callable, Callable]] = {
 
 @parameters
 class LowRankGMML(LinearMetric):
-    """A p-dimensional subspace and the geometric mean metric within it: W = U B Uᵀ, UᵀU = I.
+    """Low-rank geometric mean metric learning: a p-dimensional subspace and the geometric mean metric within it.
 
-    min_U Σ_i φ(log m_i),  m = eig(S̃D̃),  S̃ = UᵀSU,  D̃ = UᵀDU,  then  B = S̃⁻¹ ♯_t D̃,
+    min_U Σ_i φ(log m_i),  m = eig(S̃D̃),  S̃ = UᵀSU,  D̃ = UᵀDU,  UᵀU = I;  then  W = UBUᵀ,  B = S̃⁻¹ ♯_t D̃
 
     with S, D the mean scatters of similar and dissimilar pairs. φ(s) = s²/4 is what the weighted distances of B to S̃⁻¹
     and to D̃ leave at their best B ("geodesic"), φ(s) = 2e^{s/2} what tr(BS̃) + tr(B⁻¹D̃) leaves ("trace").

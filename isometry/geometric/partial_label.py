@@ -23,7 +23,7 @@ from isometry.supervision import Candidates
 
 @parameters
 class PartialLabelGMML(LinearMetric):
-    """GMML where each sample has a set of candidate labels, one of which is right.
+    """Geometric mean metric learning from candidate labels: each sample has several, one of which is right.
 
     W = S⁻¹ ♯_t D,  S = Σ_i (Σ_{j∈N_i⁺} w_ij z_ij z_ijᵀ / Σ_j w_ij + λ r_i r_iᵀ),  D = Σ_i Σ_{j∈N_i⁻} z_ij z_ijᵀ,
 

@@ -15,7 +15,7 @@ from isometry.parameters import KW_ONLY, check_choices, parameters
 
 @parameters
 class SPDGMML(MatrixMetric):
-    """GMML where each sample is a symmetric positive definite matrix, such as a covariance, compared by its logarithm.
+    """Geometric mean metric learning of SPD matrices: samples such as covariances, compared by their logarithms.
 
     d²(i, j) = tr(W (T_i − T_j)²),  T_i = log X_i,  W = (S + λW₀⁻¹)⁻¹ ♯_t (D + λW₀),
 

@@ -13,8 +13,8 @@ from isometry.core.files import taking_place
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
-    """A temporary file beside ``path`` that takes its place if the block succeeds; if not, the old file stays.
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside ``path`` that replaces it if the block succeeds; if not, the old file stays.
 
     The temporary name ends like the real one, for writers that look at the extension.
     """
@@ -22,7 +22,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         raise IsADirectoryError(f"cannot write {path}: it is a folder; give the name of a file in it")
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"cannot write {path}: it is a pipe or device, which a file would replace; give another name")
-    path = Path(os.path.realpath(path))  # a symbolic link stays one: its target is replaced
+    path = Path(os.path.realpath(path))  # if it is a symbolic link, its target is replaced and the link stays
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first")
     try:
@@ -37,7 +37,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def _mode(path: Path) -> int:
-    """The permissions of the file that is replaced, or those of any new file: mkstemp's own are for secrets."""
+    """The permissions of the file that is replaced, or those of a new file: mkstemp lets only the owner read."""
     if path.exists():
         return stat.S_IMODE(path.stat().st_mode)
     mask = os.umask(0)

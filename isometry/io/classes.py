@@ -66,15 +66,15 @@ RENAMED_ATTRIBUTES: dict[str, dict[str, str]] = {"isometry.StreamMoments": {"_me
 
 
 @cache
-def _table(kind: str) -> dict[str, str]:
+def _modules(kind: str) -> dict[str, str]:
     """Public name → module, for "estimator", "plain" or "named"."""
     if kind != "estimator":
         return PLAIN if kind == "plain" else NAMED_TUPLES
-    table = dict(ESTIMATORS)
+    modules = dict(ESTIMATORS)
     for row in all_methods(kind="estimator"):
         module, _, name = row.target.partition(":")
-        table[f"{PACKAGE}.deep.{name}" if row.family == "deep" else f"{PACKAGE}.{name}"] = module
-    return table | {f"{module}.{name}": module for module, names in SKLEARN.items() for name in names}
+        modules[f"{PACKAGE}.deep.{name}" if row.family == "deep" else f"{PACKAGE}.{name}"] = module
+    return modules | {f"{module}.{name}": module for module, names in SKLEARN.items() for name in names}
 
 
 def find_class(name: str, kind: str, *, by_path: bool = False) -> type | None:
@@ -86,7 +86,7 @@ def find_class(name: str, kind: str, *, by_path: bool = False) -> type | None:
     if by_path:
         name = _name_of_path(name)
     name = RENAMED.get(name, name)
-    module = _table(kind).get(name)
+    module = _modules(kind).get(name)
     if module is None:
         return None
     found = getattr(importlib.import_module(module), name.rpartition(".")[2])
@@ -102,7 +102,7 @@ def _name_of_path(path: str) -> str:
 
 def name_of(cls: type, kind: str) -> str | None:
     """The public name of a class that may be stored, None for any other."""
-    for name in _table(kind):
+    for name in _modules(kind):
         if name.rpartition(".")[2] == cls.__name__ and find_class(name, kind) is cls:
             return name
     return None

@@ -6,15 +6,18 @@ import importlib
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-SHOWN = 8  # names listed in an error message
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_NAMES = 8  # listed in an error message
 DATE = r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T].*)?\s*"
 COMMA_NUMBER = r"\s*[+-]?\d*(,\d+)?([eE][+-]?\d+)?\s*"
-LARGEST = 2**63 - 1  # of int64
-EXACT = 2**53  # below it float64 holds every whole number
+MAX_INT64 = 2**63 - 1
+MAX_EXACT_FLOAT = 2**53  # up to here float64 holds every whole number
 OTHER_LABELS = "Write the labels as text, such as c17, or choose another column"
 
 
@@ -22,7 +25,7 @@ class TableError(ValueError):
     """A table that cannot be used as it is; the message says why and what to do."""
 
 
-def import_module(module: str) -> Any:
+def import_optional(module: str) -> Any:
     """A library that tables need, or an error that says how to install it."""
     try:
         return importlib.import_module(module)
@@ -37,13 +40,13 @@ def refuse_repeats(name: str, columns: list[str]) -> None:
         raise TableError(f"{name} has several columns called {listing(twice)}: rename them")
 
 
-def expand_vectors(frame):
+def expand_vectors(frame: pd.DataFrame) -> pd.DataFrame:
     """Columns whose cells are vectors as several columns: ``v`` becomes ``v[0]``, ``v[1]``, …"""
     objects = [c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if kind == np.dtype(object)]
     vectors = [c for c in objects if isinstance(frame[c].iloc[0], (list, np.ndarray))]
     if not vectors:
         return frame
-    pd, parts = import_module("pandas"), []
+    parts = []
     for c in frame.columns:
         if c not in vectors:
             parts.append(frame[[c]])
@@ -52,11 +55,12 @@ def expand_vectors(frame):
         if len(lengths) != 1:
             raise TableError(f"column {c} holds vectors of different lengths ({listing(sorted(lengths))})")
         V = np.stack([np.asarray(v) for v in frame[c]])
-        parts.append(pd.DataFrame(V, columns=[f"{c}[{k}]" for k in range(V.shape[1])], index=frame.index))
-    return pd.concat(parts, axis=1)
+        names = [f"{c}[{k}]" for k in range(V.shape[1])]
+        parts.append(import_optional("pandas").DataFrame(V, columns=names, index=frame.index))
+    return import_optional("pandas").concat(parts, axis=1)
 
 
-def as_numbers(frame, name: str, dtype: np.dtype) -> np.ndarray:
+def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype) -> np.ndarray:
     """The columns as one array (n, d) of finite numbers."""
     _refuse_other_kinds(frame, name)
     X = np.empty(frame.shape, dtype=dtype)
@@ -77,16 +81,16 @@ def as_numbers(frame, name: str, dtype: np.dtype) -> np.ndarray:
     return X
 
 
-def _refuse_other_kinds(frame, name: str) -> None:
+def _refuse_other_kinds(frame: pd.DataFrame, name: str) -> None:
     """An error if there are columns of text, dates, categories or complex numbers; it says which and what to do."""
-    types = import_module("pandas").api.types
+    types = import_optional("pandas").api.types
     numeric = {k: types.is_numeric_dtype(k) and not types.is_complex_dtype(k) for k in set(frame.dtypes)}
     others = [c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if not numeric[kind]]
     if not others:
         return
-    shown = [f"{c} ({_kind(frame[c])})" for c in others[:SHOWN]] + others[SHOWN:]
+    shown = [f"{c} ({_kind(frame[c])})" for c in others[:MAX_NAMES]] + others[MAX_NAMES:]
     hint = ""
-    if with_decimal_commas(frame[others[:SHOWN]], None):
+    if with_decimal_commas(frame[others[:MAX_NAMES]], None):
         hint = ". If 1,5 means one and a half, give the decimal sign: --decimal , (decimal=',')"
     raise TableError(
         f"{name} has {len(others)} feature columns that are not numbers: {listing(shown)}. Leave them out with "
@@ -94,26 +98,26 @@ def _refuse_other_kinds(frame, name: str) -> None:
     )
 
 
-def _kind(column) -> str:
+def _kind(column: pd.Series) -> str:
     """What a column holds, with an example, for a message."""
-    pd = import_module("pandas")
-    if pd.api.types.is_datetime64_any_dtype(column):
+    pandas = import_optional("pandas")
+    if pandas.api.types.is_datetime64_any_dtype(column):
         return "dates"
-    if pd.api.types.is_complex_dtype(column):
+    if pandas.api.types.is_complex_dtype(column):
         return "complex numbers"
     cells = column.dropna()
-    words = cells[pd.to_numeric(cells.astype(str), errors="coerce").isna()].astype(str)
-    if isinstance(column.dtype, pd.CategoricalDtype):
+    words = cells[pandas.to_numeric(cells.astype(str), errors="coerce").isna()].astype(str)
+    if isinstance(column.dtype, pandas.CategoricalDtype):
         kind = "categories"
     else:
         kind = "dates" if len(words) and words.str.fullmatch(DATE).all() else "text"
     return f"{kind}, such as {words.iloc[0]!r}" if len(words) else kind
 
 
-def with_decimal_commas(frame, target: str | None) -> bool:
+def with_decimal_commas(frame: pd.DataFrame, target: str | None) -> bool:
     """Whether a column of text holds numbers such as 1,5 and nothing else."""
     for c, kind in frame.dtypes.items():
-        if c == target or import_module("pandas").api.types.is_numeric_dtype(kind):
+        if c == target or import_optional("pandas").api.types.is_numeric_dtype(kind):
             continue
         cells = frame[c].dropna().astype(str)
         if cells.str.fullmatch(COMMA_NUMBER).all() and cells.str.contains(",").any():
@@ -123,19 +127,19 @@ def with_decimal_commas(frame, target: str | None) -> bool:
 
 def how_to_drop(columns: Sequence[str]) -> str:
     """How to leave out these columns, on the command line and in Python."""
-    some = list(columns[:SHOWN])
-    rest = " …" if len(columns) > SHOWN else ""
+    some = list(columns[:MAX_NAMES])
+    rest = " …" if len(columns) > MAX_NAMES else ""
     quoted = ",".join(f'"{c}"' if "," in c else c for c in some)
     return f"--drop {shlex.quote(quoted)}{rest} (in Python drop={some}{rest})"
 
 
 def listing(names: Sequence[Any]) -> str:
     """The first names, and how many more there are."""
-    shown = ", ".join(map(str, names[:SHOWN]))
-    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    shown = ", ".join(map(str, names[:MAX_NAMES]))
+    return shown + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
-def _by_width(frame) -> dict[Any, list[int]]:
+def _by_width(frame: pd.DataFrame) -> dict[Any, list[int]]:
     """Column numbers by the narrow float type they have; None for all other types."""
     groups: dict[Any, list[int]] = {}
     for k, kind in enumerate(frame.dtypes):
@@ -146,41 +150,48 @@ def _by_width(frame) -> dict[Any, list[int]]:
 
 def _widen(X: np.ndarray) -> np.ndarray:
     """Narrow floats as the float64 of their shortest decimal, the number that a csv file of them holds."""
-    pa = import_module("pyarrow")
+    pa = import_optional("pyarrow")
     text = pa.array(X.astype("U").ravel()) if X.dtype == np.float16 else pa.array(X.ravel()).cast(pa.string())
-    return text.cast(pa.float64()).to_numpy(zero_copy_only=False).reshape(X.shape)
+    return np.asarray(text.cast(pa.float64())).reshape(X.shape)
 
 
-def as_labels(y: Any, target: str) -> np.ndarray:
+def label_array(y: Any, target: str) -> np.ndarray:
     """Labels as int64, bool or text."""
-    pd = import_module("pandas")
-    column = pd.Series(np.asarray(y) if not hasattr(y, "isna") else y).reset_index(drop=True)
+    pandas = import_optional("pandas")
+    types = pandas.api.types
+    column = pandas.Series(np.asarray(y) if not hasattr(y, "isna") else y).reset_index(drop=True)
     missing = column.isna()
     if missing.any():
         raise TableError(
             f"the target column {target} has {int(missing.sum())} missing labels, the first in row "
             f"{int(missing.argmax())}: fill them or leave out these rows"
         )
-    if pd.api.types.is_bool_dtype(column):
-        return column.to_numpy(dtype=bool)
-    if pd.api.types.is_numeric_dtype(column) and not isinstance(column.dtype, pd.CategoricalDtype):
-        values = column.to_numpy(dtype=np.float64) if pd.api.types.is_float_dtype(column) else column.to_numpy()
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise TableError(f"the target column {target} holds infinite numbers: labels name classes. {OTHER_LABELS}")
-        if values.dtype.kind == "f" and np.abs(values).max(initial=0) >= EXACT:
-            raise TableError(
-                f"the target column {target} holds numbers as large as {np.abs(values).max():g}, of which floating "
-                f"point cannot tell neighbours apart: classes may have become one. {OTHER_LABELS}"
-            )
-        if values.dtype.kind == "f" and not np.array_equal(values, np.rint(values)):
-            raise TableError(
-                f"the target column {target} holds fractions ({len(np.unique(values))} distinct values, e.g. "
-                f"{values[values != np.rint(values)][0]:g}): labels name classes. Bin it, or choose another column"
-            )
-        if values.dtype.kind == "u" and values.max(initial=0) > LARGEST:
-            return values.astype(str)
-        return values.astype(np.int64)
-    return _text_or_numbers(column.to_numpy(dtype=object))
+    if types.is_bool_dtype(column):
+        return np.asarray(column, dtype=bool)
+    if not types.is_numeric_dtype(column) or isinstance(column.dtype, pandas.CategoricalDtype):
+        return _text_or_numbers(column.to_numpy(dtype=object))
+    values = np.asarray(column.to_numpy(dtype=np.float64) if types.is_float_dtype(column) else column.to_numpy())
+    if values.dtype.kind == "f":
+        _refuse_unsafe_labels(values, target)
+    if values.dtype.kind == "u" and values.max(initial=0) > MAX_INT64:
+        return values.astype(str)
+    return values.astype(np.int64)
+
+
+def _refuse_unsafe_labels(values: np.ndarray, target: str) -> None:
+    """An error if floats are no whole numbers, or so large that rounding may have made two classes one."""
+    if not np.isfinite(values).all():
+        raise TableError(f"the target column {target} holds infinite numbers: labels name classes. {OTHER_LABELS}")
+    if np.abs(values).max(initial=0) >= MAX_EXACT_FLOAT:
+        raise TableError(
+            f"the target column {target} holds numbers as large as {np.abs(values).max():g}, of which floating "
+            f"point cannot tell neighbours apart: classes may have become one. {OTHER_LABELS}"
+        )
+    if not np.array_equal(values, np.rint(values)):
+        raise TableError(
+            f"the target column {target} holds fractions ({len(np.unique(values))} distinct values, e.g. "
+            f"{values[values != np.rint(values)][0]:g}): labels name classes. Bin it, or choose another column"
+        )
 
 
 def _text_or_numbers(values: np.ndarray) -> np.ndarray:
@@ -188,6 +199,6 @@ def _text_or_numbers(values: np.ndarray) -> np.ndarray:
         return values.astype(bool)
     text = [str(v) for v in values]
     short = all(len(v) <= 20 and v.removeprefix("-").isdecimal() for v in text)
-    if short and all(str(int(v)) == v and abs(int(v)) <= LARGEST for v in text):  # as csv would read them
+    if short and all(str(int(v)) == v and abs(int(v)) <= MAX_INT64 for v in text):  # as csv would read them
         return np.array([int(v) for v in text], dtype=np.int64)
     return np.array(text, dtype=str)

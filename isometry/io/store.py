@@ -1,8 +1,8 @@
 """Fitted estimators in one safetensors file: arrays as tensors, all else as JSON beside them. Nothing is pickled.
 
 The file's metadata holds a tree of tagged values: ``{"$array": "3"}`` points at tensor 3, ``{"$object":
-"isometry.LMNN", …}`` opens an estimator. Reading builds only the classes listed in ``io/classes.py``, so a file from a
-stranger can hold wrong numbers but runs no code.
+"isometry.LMNN", …}`` opens an estimator. Reading builds only the classes listed in ``io/classes.py``, so an untrusted
+file can hold wrong numbers but runs no code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from isometry.io.atomic import replacing
+from isometry.io.atomic import atomic_write
 from isometry.io.classes import PACKAGE, find_class, name_of, sklearn_names, today_attribute, today_parameters
 from isometry.io.tensors import ContainerError, read_tensors, write_tensors
 
@@ -31,9 +31,9 @@ __all__ = ["StoreError", "load", "save"]
 FORMAT = 2  # 1: classes by their modules, text arrays as JSON
 NOT_KEPT = ("_metadata_request",)  # routing of fit arguments: of no use to a fitted estimator
 TENSOR_KINDS = "biuf"
-EXPANSION = 4  # times the size of a file is the most that its arrays may take in memory
-LAST_CHARACTER = 0x10FFFF
-TWISTER = 624  # words of the state of numpy's RandomState
+MAX_EXPANSION = 4  # arrays may take this many times the size of the file in memory
+LAST_CHARACTER = 0x10FFFF  # of Unicode
+STATE_WORDS = 624  # in the state of numpy's RandomState
 DESCRIPTORS = (property, classmethod, staticmethod)
 Tree = Any  # what JSON can hold
 
@@ -43,10 +43,10 @@ class StoreError(ValueError):
 
 
 class _NoFile(StoreError, FileNotFoundError):
-    """The error of a missing file, under both of its names."""
+    """A missing file: both a `StoreError` and a `FileNotFoundError`."""
 
 
-def save(estimator: Any, path: str | os.PathLike) -> None:
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator, or a whole pipeline of them, to one file; `load` gives it back bit for bit.
 
     The same estimator gives the same bytes. The ``memory`` of a pipeline, a folder of this computer, is not written.
@@ -66,11 +66,11 @@ def save(estimator: Any, path: str | os.PathLike) -> None:
         "estimator": tree,
         "sha256": _digest(tree, writer.tensors),
     }
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         write_tensors(temporary, writer.tensors, metadata)
 
 
-def load(path: str | os.PathLike) -> Any:
+def load(path: str | os.PathLike[str]) -> Any:
     """Read back what `save` wrote, of this version or an earlier one.
 
     `StoreError` if there is no such file, or it is damaged, foreign, or from a newer version; whatever the file holds,
@@ -95,8 +95,8 @@ def load(path: str | os.PathLike) -> Any:
     tree = metadata.get("estimator", "")
     if metadata.get("sha256") != _digest(tree, tensors):
         raise StoreError(f"{path} is damaged: its contents do not match its checksum. Save the estimator again")
-    room = EXPANSION * size - sum(a.nbytes for a in tensors.values())
-    reader = _Reader(tensors, old=version == "1", room=room)
+    memory_left = MAX_EXPANSION * size - sum(a.nbytes for a in tensors.values())
+    reader = _Reader(tensors, old=version == "1", memory_left=memory_left)
     try:
         return reader.read(json.loads(tree))
     except StoreError as error:
@@ -104,7 +104,7 @@ def load(path: str | os.PathLike) -> Any:
     except ImportError as error:
         extra = ': pip install "isometry[deep]"' if error.name == "torch" else ""
         raise StoreError(f"{path} needs {error.name}, which cannot be imported ({error}){extra}") from error
-    except Exception as error:  # whatever else a made-up tree can lead to
+    except Exception as error:  # a forged tree can fail in any way
         raise StoreError(
             f"{path} does not describe an estimator this version knows ({type(error).__name__}: {error}); it was "
             f"written with {made_by}, this is {json.dumps(_versions())}"
@@ -136,7 +136,7 @@ class _Writer:
         self.tensors: dict[str, np.ndarray] = {}
 
     def encode(self, value: Any, where: str) -> Tree:
-        """``value`` as JSON; ``where`` is its place in the estimator, for the error message."""
+        """``value`` as JSON; ``where`` names it in error messages."""
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
@@ -209,11 +209,13 @@ class _Reader:
     ----------
     tensors : the arrays of the file
     old : the file is of version 0.1, which names classes by their modules
-    room : bytes that arrays may take beside these
+    memory_left : bytes that arrays may take beside these
     """
 
-    def __init__(self, tensors: dict[str, np.ndarray], *, old: bool, room: int):
-        self.tensors, self.old, self.room = dict(tensors), old, room
+    def __init__(self, tensors: dict[str, np.ndarray], *, old: bool, memory_left: int):
+        self.tensors = dict(tensors)
+        self.old = old
+        self.memory_left = memory_left
 
     def read(self, tree: Tree) -> Any:
         """The estimator of a whole file."""
@@ -255,9 +257,9 @@ class _Reader:
         dtype = tree["dtype"]
         if not isinstance(items, list) or not re.fullmatch(r"\|O|[<>]U\d{1,9}", dtype):
             raise StoreError(f"it holds an array of the unknown type {dtype!r}")
-        if len(items) * np.dtype(dtype).itemsize > self.room:
+        if len(items) * np.dtype(dtype).itemsize > self.memory_left:
             dtype = "|O"  # one long text makes all cells wide: here they stay the strings they are
-        self._take(len(items) * np.dtype(dtype).itemsize)
+        self._take_memory(len(items) * np.dtype(dtype).itemsize)
         a = np.empty(len(items), dtype=dtype)
         for k, v in enumerate(items):
             a[k] = self.decode(v)
@@ -268,32 +270,36 @@ class _Reader:
         if not isinstance(parts, np.ndarray) or parts.dtype not in (np.float64, np.float32) or parts.shape[-1:] != (2,):
             raise StoreError("an array of complex numbers has no real and imaginary parts")
         if not parts.flags.c_contiguous:
-            self._take(parts.nbytes)
+            self._take_memory(parts.nbytes)
         return np.ascontiguousarray(parts).view(np.complex128 if parts.dtype == np.float64 else np.complex64)[..., 0]
 
-    def _take(self, bytes_: int) -> None:
-        """Ask for memory."""
-        self.room -= bytes_
-        if self.room < 0:
+    def _take_memory(self, n_bytes: int) -> None:
+        self.memory_left -= n_bytes
+        if self.memory_left < 0:
             raise StoreError("its arrays would take more memory than those of a file of its size can")
 
     def _scalar(self, part: Tree, tree: dict[str, Tree]) -> Any:
         a = self.decode(part)
         if not isinstance(a, np.ndarray) or a.ndim:
-            raise StoreError("it holds an array in the place of a number")
+            raise StoreError("it holds an array instead of a number")
         return a[()]
 
     def _float(self, text: Tree, tree: dict[str, Tree]) -> float:
         if text not in ("nan", "inf", "-inf"):
-            raise StoreError(f"it holds {text!r} in the place of a number")
+            raise StoreError(f"it holds {text!r} instead of a number")
         return float(text)
 
     def _random_state(self, parts: Tree, tree: dict[str, Tree]) -> np.random.RandomState:
         kind, keys, position, has_gauss, gauss = self.decode(parts)
         # numpy does not check the position, and would read beyond its words
-        if kind != "MT19937" or not isinstance(keys, np.ndarray) or keys.shape != (TWISTER,) or keys.dtype != np.uint32:
+        if (
+            kind != "MT19937"
+            or not isinstance(keys, np.ndarray)
+            or keys.shape != (STATE_WORDS,)
+            or keys.dtype != np.uint32
+        ):
             raise StoreError("the state of a random generator has not the form of numpy's RandomState")
-        if type(position) is not int or not 0 <= position <= TWISTER or has_gauss not in (0, 1):
+        if type(position) is not int or not 0 <= position <= STATE_WORDS or has_gauss not in (0, 1):
             raise StoreError("the state of a random generator makes no sense")
         rng = np.random.RandomState(0)
         rng.set_state((kind, keys, position, int(has_gauss), float(gauss)))

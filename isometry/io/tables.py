@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from isometry.io.atomic import replacing
+from isometry.io.atomic import atomic_write
 from isometry.io.columns import (
     TableError,
-    as_labels,
     as_numbers,
     expand_vectors,
     how_to_drop,
-    import_module,
+    import_optional,
+    label_array,
     listing,
     refuse_repeats,
 )
@@ -61,7 +61,7 @@ class Table:
 
 
 def read_table(
-    path: str | os.PathLike | pd.DataFrame,
+    path: str | os.PathLike[str] | pd.DataFrame,
     target: str | None = None,
     *,
     drop: str | Sequence[str] | None = None,
@@ -109,7 +109,7 @@ def read_table(
 
 
 def write_table(
-    path: str | os.PathLike | TextIO,
+    path: str | os.PathLike[str] | TextIO,
     Z: np.ndarray,
     columns: Sequence[str] | None = None,
     *,
@@ -137,24 +137,23 @@ def write_table(
     suffix = table_format(Path(path))[1]
     if suffix == ".npy" and y is not None:
         raise ValueError("an npy file holds one array and no labels: write npz, csv or parquet instead")
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         if suffix == ".npy":
             np.save(temporary, Z)
         elif suffix == ".npz":
             arrays: dict[str, Any] = {"X": Z, NAMES: np.array(columns, dtype=str)}
-            np.savez(temporary, **arrays if y is None else {**arrays, "y": as_labels(y, target)})
+            np.savez(temporary, **arrays if y is None else {**arrays, "y": label_array(y, target)})
         else:
             _write_frame(temporary, suffix, Z, columns, y, target)
     return Path(path)
 
 
 def _write_frame(path: Path | TextIO, suffix: str, Z: np.ndarray, columns: list[str], y: Any, target: str) -> None:
-    pd = import_module("pandas")
-    frame = pd.DataFrame(Z, columns=columns)
+    frame = import_optional("pandas").DataFrame(Z, columns=columns)
     if y is not None:
-        frame[target] = as_labels(y, target)
+        frame[target] = label_array(y, target)
     if suffix in PARQUET:
-        import_module("pyarrow")
+        import_optional("pyarrow")
         frame.to_parquet(path, index=False)
     else:
         frame.to_csv(path, sep=SEPARATORS[suffix], index=False)
@@ -184,10 +183,9 @@ def _check_file(path: Path) -> None:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    pd = import_module("pandas")
-    pa = import_module("pyarrow")
+    pa = import_optional("pyarrow")
     try:
-        return pd.read_parquet(path)
+        return import_optional("pandas").read_parquet(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise TableError(f"{path} cannot be read as parquet: {error}") from error
 
@@ -226,7 +224,7 @@ def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.Dat
 
 def _read_member(path: Path, arrays: Any, name: str) -> np.ndarray:
     try:
-        return arrays[name]
+        return np.asarray(arrays[name])
     except ARRAY_ERRORS as error:
         raise TableError(_why_unreadable(f"{path}: the array {name!r}", error)) from error
 
@@ -242,9 +240,9 @@ def _why_unreadable(what: str, error: Exception) -> str:
 
 
 def _feature_key(path: Path, arrays: dict[str, np.ndarray], key: str | None) -> str:
-    tables = [k for k, a in arrays.items() if a.ndim == 2]
+    matrices = [k for k, a in arrays.items() if a.ndim == 2]
     if key is None:
-        key = "X" if "X" in arrays or len(tables) != 1 else tables[0]
+        key = "X" if "X" in arrays or len(matrices) != 1 else matrices[0]
     if key not in arrays:
         raise TableError(_unknown(key, list(arrays), f"{path} has no array", "key"))
     return key
@@ -254,7 +252,7 @@ def _frame_of(path: Path, X: np.ndarray, names: np.ndarray | None) -> pd.DataFra
     columns = [f"x{k}" for k in range(X.shape[1])] if names is None else [str(v) for v in names]
     if len(columns) != X.shape[1]:
         raise TableError(f"{path}: X has {X.shape[1]} columns but there are {len(columns)} feature names")
-    return import_module("pandas").DataFrame(X, columns=columns)
+    return import_optional("pandas").DataFrame(X, columns=columns)
 
 
 def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
@@ -264,10 +262,12 @@ def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.nd
         raise TableError(
             f"{path}: labels run from {y.min()} to {y.max()} but there are {len(classes)} names in `classes`"
         )
-    return classes[y]
+    return np.asarray(classes[y])
 
 
-def _make_table(frame, name: str, target, drop: list[str], features: list[str] | None, dtype: np.dtype) -> Table:
+def _make_table(
+    frame: pd.DataFrame, name: str, target: str | None, drop: list[str], features: list[str] | None, dtype: np.dtype
+) -> Table:
     frame = frame.rename(columns=str)
     columns = list(frame.columns)
     refuse_repeats(name, columns)
@@ -278,7 +278,7 @@ def _make_table(frame, name: str, target, drop: list[str], features: list[str] |
         for c in wanted:
             if c not in known:
                 raise TableError(_unknown(c, columns, f"{name} has no column", what))
-    y = None if target is None else as_labels(frame[target], target)
+    y = None if target is None else label_array(frame[target], target)
     rest = [c for c in features or columns if c != target and c not in dropped]
     chosen = rest if features else _without_index(frame, rest)
     if not chosen:
@@ -287,7 +287,7 @@ def _make_table(frame, name: str, target, drop: list[str], features: list[str] |
     return Table(as_numbers(numbers, name, dtype), y, list(numbers.columns), target, name)
 
 
-def _without_index(frame, columns: list[str]) -> list[str]:
+def _without_index(frame: pd.DataFrame, columns: list[str]) -> list[str]:
     """The columns without the row numbers that DataFrame.to_csv writes: in sorted data they give the class away."""
     unnamed = [c for c in columns if re.fullmatch(r"Unnamed: \d+(\.\d+)?", c)]
     if unnamed and unnamed[0] == frame.columns[0] and _counts_rows(frame[unnamed[0]]):
@@ -303,7 +303,7 @@ def _without_index(frame, columns: list[str]) -> list[str]:
     return columns
 
 
-def _counts_rows(column) -> bool:
+def _counts_rows(column: pd.Series) -> bool:
     return any(np.array_equal(column, np.arange(start, start + len(column))) for start in (0, 1))
 
 

@@ -7,31 +7,21 @@ is checked against the size of the file before memory is asked for.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import stat
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 __all__ = ["ContainerError", "read_tensors", "write_tensors"]
 
-DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U64": np.uint64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-}
+DTYPES: dict[str, type[np.generic]] = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BOOL": np.bool_}
+DTYPES |= {"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8}
+DTYPES |= {"U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8}
 NAMES = {np.dtype(kind): name for name, kind in DTYPES.items()}
 METADATA = "__metadata__"
 MAX_DIMENSIONS = 32
@@ -41,10 +31,12 @@ class ContainerError(ValueError):
     """A file that is no safetensors file, or a damaged one."""
 
 
-def write_tensors(path: str | os.PathLike, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
     """Write arrays and texts; the same contents give the same bytes."""
     header: dict[str, Any] = {METADATA: dict(sorted(metadata.items()))}
-    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # wide ones first: all lie aligned
+    order = sorted(
+        tensors, key=lambda name: (-tensors[name].itemsize, name)
+    )  # wide types first, so that all arrays are aligned
     end = 0
     for name in order:
         a = tensors[name]
@@ -58,7 +50,7 @@ def write_tensors(path: str | os.PathLike, tensors: Mapping[str, np.ndarray], me
             file.write(tensors[name].astype(tensors[name].dtype.newbyteorder("<"), order="C", copy=False).tobytes())
 
 
-def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray], int]:
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, np.ndarray], int]:
     """Texts, arrays and the size of the file in bytes; `ContainerError` or `OSError` if it cannot be read."""
     with _open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -70,8 +62,8 @@ def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.
         return metadata, {name: _read_array(file, dtype, shape) for name, dtype, shape in layout}, size
 
 
-def _open_regular(path: str | os.PathLike) -> BinaryIO:
-    """The file, if it is one: a pipe without a writer would let us wait for ever, a device never end."""
+def _open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """The file, if it is one: opening a pipe would block until someone writes to it, and a device may never end."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(path, flags)
     mode = os.fstat(handle).st_mode
@@ -81,7 +73,7 @@ def _open_regular(path: str | os.PathLike) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
-def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
+def _read_header(file: io.BufferedReader, size: int) -> tuple[dict[str, Any], int]:
     """The header, and where the arrays begin."""
     if size < 8:
         raise ContainerError(f"it has {size} bytes")
@@ -98,15 +90,15 @@ def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A name that comes twice would mean one thing to us and another to other readers."""
+    """An error if a name comes twice: readers differ in which of the two entries they take."""
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ContainerError("its header holds a name twice")
     return table
 
 
-def _check_layout(header: dict[str, Any], room: int) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
-    """Name, type and shape of the arrays in the order of their bytes, which fill the room exactly."""
+def _check_layout(header: dict[str, Any], n_bytes: int) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
+    """Name, type and shape of the arrays in the order of their bytes, which are ``n_bytes`` without a gap."""
     layout = sorted((_offsets(name, entry), name) for name, entry in header.items())
     end, checked = 0, []
     for (start, stop), name in layout:
@@ -116,18 +108,18 @@ def _check_layout(header: dict[str, Any], room: int) -> list[tuple[str, np.dtype
             raise ContainerError(f"the bytes of its array {name!r} are not where and as many as they should be")
         end = stop
         checked.append((name, dtype, shape))
-    if end != room:
-        raise ContainerError(f"its arrays should have {end} bytes, and there are {room}")
+    if end != n_bytes:
+        raise ContainerError(f"its arrays should have {end} bytes, and there are {n_bytes}")
     return checked
 
 
 def _offsets(name: str, entry: Any) -> tuple[int, int]:
     """Where the bytes of an array begin and end, once its entry has the form it should have."""
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ContainerError(f"the entry of its array {name!r} lacks type, shape or place")
+        raise ContainerError(f"the entry of its array {name!r} lacks type, shape or offsets")
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not (_are_counts(shape) and len(shape) <= MAX_DIMENSIONS and _are_counts(offsets) and len(offsets) == 2):
-        raise ContainerError(f"shape or place of its array {name!r} make no sense")
+        raise ContainerError(f"its array {name!r} has an impossible shape or impossible offsets")
     if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPES:
         raise ContainerError(f"its array {name!r} has an unknown type")
     return offsets[0], offsets[1]
@@ -138,11 +130,11 @@ def _are_counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
 
 
-def _read_array(file: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _read_array(file: io.BufferedReader, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     a = np.empty(shape, dtype=dtype.newbyteorder("<"))
     if a.size:
         raw = a.reshape(-1).view(np.uint8)
-        if file.readinto(raw.data) != raw.size:  # type: ignore[attr-defined]
+        if file.readinto(raw.data) != raw.size:
             raise ContainerError("it became shorter while it was read")
         if dtype == np.bool_ and raw.max() > 1:
             raise ContainerError("an array of truth values holds something else")

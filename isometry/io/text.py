@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from isometry.io.columns import TableError, import_module, refuse_repeats, with_decimal_commas
+from isometry.io.columns import TableError, import_optional, refuse_repeats, with_decimal_commas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,12 +24,12 @@ def read_text(
     path: Path, separator: str, target: str | None, delimiter: str | None, decimal: str | None
 ) -> pd.DataFrame:
     """The cells under the names of the header; `read_table` tells what the arguments mean."""
-    pd = import_module("pandas")
+    pandas = import_optional("pandas")
     options: dict[str, Any] = {"sep": _delimiter(delimiter or separator), "decimal": _decimal(decimal or ".")}
-    if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):  # later versions always read the nearest number
+    if tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1):  # later versions always read the nearest number
         options["float_precision"] = "round_trip"
     with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # cells would be lost
+        warnings.simplefilter("error", pandas.errors.ParserWarning)  # cells would be lost
         try:
             names = _header(path, options["sep"])
             if delimiter is None and len(names) == 1:
@@ -40,13 +40,13 @@ def read_text(
             if decimal is None and options["sep"] == ";" and with_decimal_commas(frame, target):
                 options["decimal"] = ","
                 frame = _read_cells(path, target, options)
-        except pd.errors.ParserWarning as error:
+        except pandas.errors.ParserWarning as error:
             raise TableError(
                 f"{path}: rows have more cells than the header has names ({len(names)}), so that it is not known which "
                 "name belongs to which cell. Give every column a name, also one of row numbers, or say what separates "
                 "the cells: --delimiter"
             ) from error
-        except TEXT_ERRORS + (pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+        except TEXT_ERRORS + (pandas.errors.EmptyDataError, pandas.errors.ParserError) as error:
             raise TableError(f"{path} cannot be read as a text table: {error}") from error
     if options["decimal"] == "," and decimal is None:
         warnings.warn(
@@ -80,17 +80,16 @@ def _header(path: Path, separator: str) -> list[str]:
 
 
 def _open_text(path: Path) -> IO[str]:
-    options: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "newline": ""}
     suffix = path.suffix.lower()
-    if suffix not in COMPRESSED:
-        return open(path, **options)
-    return import_module(COMPRESSED[suffix]).open(path, **options)
+    open_file = import_optional(COMPRESSED[suffix]).open if suffix in COMPRESSED else open
+    file: IO[str] = open_file(path, mode="rt", encoding="utf-8-sig", newline="")
+    return file
 
 
 def _read_cells(path: Path, target: str | None, options: dict[str, Any]) -> pd.DataFrame:
     options = {**options, "keep_default_na": False, "index_col": False}
-    frame = import_module("pandas").read_csv(path, na_values=sorted(MISSING), **options)
+    frame = import_optional("pandas").read_csv(path, na_values=sorted(MISSING), **options)
     if target in frame.columns and frame[target].isna().any():
         # "NA" and "None" are gaps among numbers but may well be names of classes
-        frame[target] = import_module("pandas").read_csv(path, na_values=[""], usecols=[target], **options)[target]
+        frame[target] = import_optional("pandas").read_csv(path, na_values=[""], usecols=[target], **options)[target]
     return frame

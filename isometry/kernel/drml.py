@@ -25,7 +25,7 @@ def KernelDRML(
     verbose: bool = False,
     **options: Any,
 ) -> Kernelized:
-    """A subspace of feature space and a metric within it, learned together: kernel version of `DRML`.
+    """Kernel dimensionality reduction and metric learning: `DRML` in feature space.
 
     min_{T,Λ} mean_S log(1 + e^{d²}) + mean_D log(1 + e^{−d²}) + reg D(Λ, Λ₀),  d² = |Λ^{1/2}Tᵀ(k_i − k_j)|²,  TᵀKT = I
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from isometry.core.objective import Objective, Penalty
+from isometry.core.solve import Solution
 from isometry.kernelized import Kernelized
 from isometry.parameters import one_of, parameters
 from isometry.probabilistic import FastNCA
@@ -30,7 +31,7 @@ def KernelFastNCA(
     verbose: bool = False,
     **options: Any,
 ) -> Kernelized:
-    """`KernelNCA` among the nearest neighbours only: kernel version of `FastNCA`.
+    """Kernel fast neighbourhood component analysis: `FastNCA` in feature space.
 
     max_T (1/n) Σ_i p_i − reg tr(TᵀKT),  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|Tᵀ(k_i − k_j)|²) on H_i ∪ M_i
 
@@ -70,7 +71,7 @@ class CoefficientFastNCA(FastNCA):
 
     spectrum: np.ndarray | None = None  # e (r,), which `Kernelized` gives
 
-    def _fit(self, X: np.ndarray, side: Labels) -> None:
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         if self.spectrum is None:
             raise ValueError("penalty='coef' looks at the coefficients of a kernel: use KernelFastNCA(penalty='coef')")
         if X.shape[1] > len(X):
@@ -78,7 +79,7 @@ class CoefficientFastNCA(FastNCA):
                 f"penalty='coef' needs the labelled samples, {len(X)}, to span the feature space, which has "
                 f"{X.shape[1]} dimensions: leave out samples without a label, or lower max_rank"
             )
-        super()._fit(X, side)
+        return super()._fit(X, side)
 
     def _penalty(self, accuracy: Objective) -> Penalty:
         e = np.asarray(self.spectrum)

@@ -20,7 +20,7 @@ def KernelFisherML(
     gamma: float | None = None,
     **options: Any,
 ) -> Kernelized:
-    """Similar pairs near, dissimilar pairs far, on average, in feature space: kernel relative of `FisherML`.
+    """Kernel metric related to Fisher discriminant analysis: `FisherML` in feature space.
 
     min_T tr(Tᵀ(Σ_S − Σ_D)T)  subject to  TᵀKT = I, or TᵀΣ_ST = I
 

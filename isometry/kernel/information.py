@@ -19,7 +19,7 @@ def KernelIGML(
     max_rank: float | None = 0.25,
     **options: Any,
 ) -> Kernelized:
-    """The metric of feature space whose kernel is nearest to the kernel of the labels: kernel version of `IGML`.
+    """Kernel information geometry metric learning: `IGML` in feature space.
 
     min_{R ≻ 0} tr(K_L⁻¹KRK) − log det R,  K_L = YYᵀ + λI,  over R = TTᵀ in the leading components of the kernel
 

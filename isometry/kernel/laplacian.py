@@ -29,7 +29,7 @@ COINCIDE = 1e-6  # a neighbour this much nearer than the last one is the sample 
 
 @parameters
 class LaplacianKernelML(MetricLearner):
-    """Positions of the samples themselves: similar ones near, neighbours near, dissimilar ones at least √c apart.
+    """Kernel matrix with Laplacian regularisation: similar samples and neighbours near, dissimilar ones √c apart.
 
     min_{K ⪰ 0} tr(E_S K) + (λ/n) tr(LK)  subject to  K_ii + K_jj − 2K_ij ≥ c for dissimilar pairs,  1ᵀK1 = 0
 

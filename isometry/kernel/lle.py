@@ -11,7 +11,7 @@ from isometry.core.kernels import KernelMap
 from isometry.core.linalg import RANK_TOL, fix_signs, ridge
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
-from isometry.kernelized import KernelMetric
+from isometry.kernelized import KernelMetric, kernel_coordinates
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.spectral.trace_ratio import ratio_directions
@@ -22,7 +22,7 @@ CHOICES = {"geometry": ("input", "kernel"), "constraint": ("rkhs", "coef"), "bas
 
 @parameters
 class KernelLLE(KernelMetric):
-    """Dissimilar images far, similar images near, and every image still the same combination of its neighbours.
+    """Kernel trace ratio regularised by locally linear embedding: `LLERegularizedML` in feature space.
 
     max_T tr(TᵀK L_b KT) / tr(TᵀK (L_w + λE) KT)  subject to  TᵀKT = I_p,  E = (I − S)ᵀ(I − S)/n
 
@@ -90,7 +90,7 @@ class KernelLLE(KernelMetric):
         p = None if isinstance(self.n_components, str) else self.n_components
         if p is not None and p < 1:
             raise ValueError(f"n_components={p} must be 'auto' or at least 1")
-        phi = self._coordinates(X, variance=self.variance, max_rank=self.max_rank)
+        phi = kernel_coordinates(self, X, variance=self.variance, max_rank=self.max_rank)
         F = phi(X)  # (n, r)
         base = F if self.geometry == "kernel" or phi.landmarks is None else X - X.mean(axis=0)
         A = self._directions(phi, F, side)  # (r, q)

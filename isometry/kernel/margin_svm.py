@@ -26,7 +26,7 @@ def KernelMarginSVM(
     verbose: bool = False,
     **options: Any,
 ) -> Kernelized:
-    """Dissimilar images farther apart than they were, by a margin that is maximised: kernel version of `MarginSVM`.
+    """Kernel metric by the margin of a support vector machine: `MarginSVM` in feature space.
 
     max_a Σ_D a zᵀz − ½|[Σ_D a zzᵀ − C_S M_S]₊|_F²  subject to  0 ≤ a ≤ C_D/|D|,  Σ_D a ≥ C_D ν,  z = φ(x_i) − φ(x_j)
 

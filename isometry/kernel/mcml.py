@@ -21,7 +21,7 @@ def KernelMCML(
     verbose: bool = False,
     **options: Any,
 ) -> Kernelized:
-    """Collapse every class to a point of feature space: kernel version of `MCML`.
+    """Kernel maximally collapsing metric learning: `MCML` in feature space.
 
     min_{R ⪰ 0} (1/n) Σ_i KL(p⁰_i ‖ p_i) + reg tr(RK),  p_ij ∝ exp(−(k_i − k_j)ᵀR(k_i − k_j)),  k_i = k(X, x_i)
 

@@ -22,7 +22,7 @@ def KernelNCA(
     verbose: bool = False,
     **options: Any,
 ) -> Kernelized:
-    """Expected leave-one-out accuracy of a stochastic neighbour in feature space: kernel version of `NCA`.
+    """Kernel neighbourhood component analysis: `NCA` in feature space.
 
     max_T (1/n) Σ_i p_i − reg tr(TᵀKT),  p_i = Σ_{j: y_j = y_i} p_ij,  p_ij ∝ exp(−|Tᵀ(k_i − k_j)|²),  k_i = k(X, x_i)
 
@@ -36,8 +36,8 @@ def KernelNCA(
 
     References
     ----------
-    J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
     W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+    J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
     learner = NCA(n_components, objective=objective, reg=reg, init=init, **common)

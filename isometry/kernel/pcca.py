@@ -23,7 +23,7 @@ def KernelPCCA(
     verbose: bool = False,
     **options: Any,
 ) -> Kernelized:
-    """A low-dimensional map from a sparse list of pairs, in feature space: kernel version of `PCCA`.
+    """Kernel pairwise constrained component analysis: `PCCA` in feature space.
 
     min_A mean over pairs of (1/β) log(1 + exp(β t (|A(k_i − k_j)|² − b))) + reg tr(AKAᵀ),  k_i = k(X, x_i)
 

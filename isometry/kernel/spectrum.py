@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from isometry.kernelized import KernelMetric
+from isometry.kernelized import KernelMetric, kernel_coordinates
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.supervision import Labels, Pairs
@@ -14,7 +14,7 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class KernelSpectrum(KernelMetric):
-    """Keep the eigenvectors of a kernel and choose new eigenvalues, so that similar samples come near.
+    """Kernel spectrum adaptation: eigenvectors of a kernel are kept, eigenvalues chosen to bring similar samples near.
 
     K̃ = Σ_r β_r² a_r a_rᵀ,  min_β Σ_r f_r β_r²  subject to  Σ_r β_r = c,  f_r = mean_S (a_ri − a_rj)²
 
@@ -67,7 +67,7 @@ class KernelSpectrum(KernelMetric):
             raise ValueError(f"reg={self.reg} must not be negative and n_components={p} must be None or at least 1")
         if self.scale != "trace" and (isinstance(self.scale, str) or self.scale <= 0):
             raise ValueError(f"scale={self.scale!r} must be 'trace' or a positive number")
-        phi = self._coordinates(X, variance=self.variance if p is None else 1.0, max_rank=p)
+        phi = kernel_coordinates(self, X, variance=self.variance if p is None else 1.0, max_rank=p)
         l = phi.spectrum
         f = mean_pair_scatters(phi(X), side)[0].diagonal() / l  # (r,) coordinates are √l_r a_r
         f = f + self.reg * f.mean()

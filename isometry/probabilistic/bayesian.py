@@ -10,13 +10,12 @@ import scipy.linalg as sla
 import scipy.sparse as sp
 from scipy.special import log_expit
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
-from isometry.base import LinearMetric
+from isometry.base import OnlineMetric
 from isometry.core.basis import EigenBasis, eigenbasis, pair_features
 from isometry.core.distance import row_blocks
 from isometry.core.probability import isotonic_link, jaakkola_jordan, jaakkola_jordan_constant, pair_logistic
-from isometry.core.progress import progress, report
+from isometry.core.progress import report
 from isometry.core.solve import Solution, alternate
 from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
 from isometry.probabilistic.posterior import MetricPosterior
@@ -31,8 +30,8 @@ CHOICES = {
 
 
 @parameters
-class BayesianML(MetricPosterior, LinearMetric):
-    """A posterior over metrics: weights of principal directions and a threshold, from a logistic likelihood of pairs.
+class BayesianML(MetricPosterior, OnlineMetric):
+    """Bayesian metric learning: weights of principal directions and a threshold, by a logistic likelihood of pairs.
 
     P(t | θ) = σ(−t (γᵀw_ij − μ)),  θ = (μ, γ) ~ N(θ₀, I/δ),  w_ij = (Vᵀ(x_i − x_j))²,  t = +1 similar, −1 dissimilar
 
@@ -105,29 +104,22 @@ class BayesianML(MetricPosterior, LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
+    def _fit(self, X: np.ndarray, side: Labels | Pairs, update: bool = False) -> Solution:
         check_choices(self, **CHOICES)
         if not self.prior_precision > 0:
             raise ValueError(f"prior_precision={self.prior_precision} must be positive")
         if not self.memory >= 0:
             raise ValueError(f"memory={self.memory} must not be negative")
-        self.basis_ = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30)).map
-        mean = np.append(self.prior_threshold, np.full(len(self.basis_), self.prior_mean))
-        self._prior = Prior(mean, self.prior_precision * np.eye(len(mean)), np.zeros((len(mean), len(mean))))
-        self._seen, self._given_labels = None, False
-        return self._update(X, side, mean)
-
-    def partial_fit(self, X: Any, y: Any = None) -> BayesianML:
-        """Learn from further pairs, `Pairs` over the rows of X, or from labels of these rows."""
-        if not hasattr(self, "posterior_mean_"):
-            return self.fit(X, y)
+        if not update or not hasattr(self, "posterior_mean_"):
+            self.basis_ = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30)).map
+            mean = np.append(self.prior_threshold, np.full(len(self.basis_), self.prior_mean))
+            self._prior = Prior(mean, self.prior_precision * np.eye(len(mean)), np.zeros((len(mean), len(mean))))
+            self._seen, self._given_labels = None, False
+            return self._update(X, side, mean)
         if not hasattr(self, "_prior"):  # from a model file of version 0.1, which holds the posterior alone
             m, V = self.posterior_mean_, self.posterior_covariance_
             self._prior, self._seen, self._given_labels = Prior(m, sla.inv(V), np.zeros_like(V)), None, False
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        with progress(self.verbose, "BayesianML", self.max_iter):
-            self._record(self._update(X, self._supervise(y, len(X)), self.posterior_mean_))
-        return self
+        return self._update(X, side, self.posterior_mean_)
 
     def _update(self, X: np.ndarray, side: Any, start: np.ndarray) -> Solution:
         """The posterior of these pairs and of those seen before."""

@@ -34,7 +34,7 @@ CHOICES = {
 
 @parameters
 class BNCA(MetricPosterior, LinearMetric):
-    """A posterior over metrics from the likelihood that neighbours are drawn from one's own class.
+    """Bayesian neighbourhood component analysis: a posterior over metrics, from the classes of neighbours.
 
     P(y | λ) = Π_i Π_{j∈H_i} p_ij,  p_ij = softmax over the candidates C_i of −λᵀw_ij,  λ ~ N(m₀, I/δ)
 

@@ -25,10 +25,9 @@ SMOOTHING = 1e-12  # under the root of a distance, whose slope is infinite at 0
 
 @parameters
 class DMBK(MomentsMetric):
-    """A subspace in which the divergences between all classes, small ones too, are large and balanced.
+    """Distance metric by balancing KL divergences: those between all classes, small ones too, large and balanced.
 
     max_U mean_{i≠j} log e_ij + reg mean_D |Uᵀ(x − x')|  subject to  mean_S |Uᵀ(x − x')|² = 1
-
     e_ij = n_i n_j KL_ij / Σ_{k≠l} n_k n_l KL_kl,  KL_ij = KL(N(Uᵀμ_i, UᵀΣ_iU) ‖ N(Uᵀμ_j, UᵀΣ_jU)), U (d, p)
 
     over all ordered pairs of classes, and S, D the similar and the dissimilar pairs of samples.

@@ -15,7 +15,7 @@ from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.linalg import canonical
 from isometry.core.objective import Objective, Penalty, ridge_penalty
 from isometry.core.solve import Solution
-from isometry.core.solvers import Batches, Lbfgs, Solver
+from isometry.core.solvers import Solver, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.probabilistic.nca import penalty_weight, sum_loss
@@ -24,7 +24,7 @@ from isometry.supervision import Labels
 
 @parameters
 class FastNCA(LinearMetric):
-    """NCA among the nearest neighbours only: a stochastic neighbour is drawn from k hits and k misses.
+    """Fast neighbourhood component analysis: the stochastic neighbour is drawn from k hits and k misses.
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) on H_i ∪ M_i
 
@@ -73,9 +73,7 @@ class FastNCA(LinearMetric):
         objective = self._objective(frame.X, side, rng)
         p = min(check_components(self.n_components, X.shape[1]) or X.shape[1], frame.X.shape[1])
         L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
-        solver: Solver = Lbfgs(self.max_iter, self.tol)
-        if self.batch_size is not None:
-            solver = Batches(self.batch_size, rng, self.max_iter, self.tol)
+        solver = whole_or_batches(self.batch_size, rng, self.max_iter, self.tol)
         solution = self._follow_graph(solver, objective, solver.minimize(objective, L), side)
         self._store(frame.lift(canonical(solution.x)), X.dtype)
         return solution

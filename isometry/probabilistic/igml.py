@@ -14,12 +14,13 @@ from isometry.supervision import Labels
 
 @parameters
 class IGML(MomentsMetric):
-    """The metric whose kernel X W Xᵀ is nearest, as the covariance of a Gaussian, to the kernel of the labels.
+    """Information geometry metric learning: the metric whose kernel X W Xᵀ is nearest to the kernel of the labels.
 
     min_{W ≻ 0} tr(K_L⁻¹ X W Xᵀ) − log det W,  K_L = Y Yᵀ + λI, Y the one-hot labels
 
     W = (Xᵀ K_L⁻¹ X)⁻¹ = λ [S_w + Σ_k λn_k/(n_k + λ) μ_k μ_kᵀ]⁻¹, with S_w the scatter within classes and μ_k the class
-    means of centred X: class moments suffice, no n × n matrix appears.
+    means of centred X: class moments suffice, no n × n matrix appears. The two kernels are compared as covariances
+    of Gaussians.
 
     Parameters
     ----------

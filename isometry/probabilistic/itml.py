@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
-from isometry.base import LinearMetric
+from isometry.base import OnlineMetric
 from isometry.core.distance import pair_sqdist
 from isometry.core.frame import Frame
 from isometry.core.linalg import factor
 from isometry.core.priors import prior_matrix
-from isometry.core.progress import progress
 from isometry.core.solve import Solution
 from isometry.core.solvers import Batches
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.probabilistic.logdet import LogDetProblem, cyclic_projections, stream
 from isometry.sampling import Sampler, choose_pairs, signed_edges
-from isometry.supervision import Labels, Pairs, as_supervision
+from isometry.supervision import Labels, Pairs
 
 BOUNDS_FROM = 200_000  # pairs whose distances give the bounds
 
 
 @parameters
-class ITML(LinearMetric):
-    """The metric nearest to a prior, in the LogDet divergence, that keeps similar pairs near and dissimilar ones far.
+class ITML(OnlineMetric):
+    """Information-theoretic metric learning: the metric nearest to a prior that keeps similar pairs near, others far.
 
     min_{W ≻ 0} D(W, W₀) + γ Σ_c h(r_c),  h(r) = r − log r − 1 if the pair violates its bound, else 0,
 
-    with D(W, W₀) = tr(WW₀⁻¹) − log det(WW₀⁻¹) − d and r_c = d_W²(pair)/bound: at most u for similar pairs, at least l
-    for dissimilar ones. This is the published problem with its slacks eliminated. γ = ∞ makes the bounds hard. A pair
-    of weight w has the price γw; hard bounds cannot weigh pairs.
+    with the LogDet divergence D(W, W₀) = tr(WW₀⁻¹) − log det(WW₀⁻¹) − d and r_c = d_W²(pair)/bound: at most u for
+    similar pairs, at least l for dissimilar ones. This is the published problem with its slacks eliminated. γ = ∞ makes
+    the bounds hard. A pair of weight w has the price γw; hard bounds cannot weigh pairs.
 
     Parameters
     ----------
@@ -79,12 +75,15 @@ class ITML(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
+    def _fit(self, X: np.ndarray, side: Labels | Pairs, update: bool = False) -> Solution | None:
         self._check_parameters()
         rng = check_random_state(self.random_state)
+        if update:
+            return self._update(X, side, rng)
         B = sla.cholesky(prior_matrix(self.prior, X))  # W₀ = BᵀB
         Y = (X - X.mean(axis=0)) @ B.T.astype(X.dtype)  # distances under W₀ are Euclidean here, and the prior is I
         self.bounds_ = self._find_bounds(Y, rng)
+        self.threshold_ = float(np.sqrt(np.mean(self.bounds_)))
         if self.solver == "lbfgs":
             L, solution = self._solve(Y, side, self.pairs, rng)
         else:
@@ -94,14 +93,32 @@ class ITML(LinearMetric):
             options = {"max_iter": self.max_iter, "tol": self.tol}
             solution = cyclic_projections(Y, pairs, self.bounds_, self.gamma, **options)
             L = factor(solution.x)
-        self.threshold_ = float(np.sqrt(np.mean(self.bounds_)))
         self._store(L @ B, X.dtype)
+        return solution
+
+    def _update(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> Solution | None:
+        """Go on with the pairs of a new batch: `Pairs` over its rows, or labels (all its pairs)."""
+        if self.online == "projection" and isinstance(side, Pairs):
+            side.refuse_weights("ITML(online='projection') moves every pair to its bound")
+        if not hasattr(self, "components_"):
+            B = sla.cholesky(prior_matrix(self.prior, X))
+            self.bounds_ = self._find_bounds(X @ B.T.astype(X.dtype), rng)
+            self.threshold_ = float(np.sqrt(np.mean(self.bounds_)))
+            self._store(B, X.dtype)
+        L, solution = self.components_.astype(np.float64), None
+        if self.online == "slack":
+            step, solution = self._solve(X @ L.T.astype(X.dtype), side, "auto", check_random_state(self.random_state))
+            L = step @ L
+        else:
+            eta = None if self.online == "projection" else self.eta
+            L = sla.cholesky(stream(X, side.to(Pairs), L.T @ L, self.bounds_, eta))
+        self._store(L, X.dtype)
         return solution
 
     def _check_parameters(self) -> None:
         if not self.gamma > 0:
             raise ValueError(f"gamma={self.gamma} must be positive")
-        check_choices(self, solver=("lbfgs", "bregman"))
+        check_choices(self, solver=("lbfgs", "bregman"), online=("loss", "projection", "slack"))
         if self.batch_size is not None and self.solver != "lbfgs":
             raise ValueError("batch_size is for solver='lbfgs'; cyclic projections take one pair at a time anyway")
         if np.isinf(self.gamma) and self.solver != "bregman":
@@ -139,41 +156,3 @@ class ITML(LinearMetric):
             solution = Batches(self.batch_size, rng, self.max_iter).minimize(problem.objective, L)
             self.duality_gap_ = problem.gap(solution.x)
         return frame.extend(solution.x), solution
-
-    def partial_fit(self, X: Any, y: Any = None) -> ITML:
-        """Update the metric with the pairs of a new batch: `Pairs` over its rows, or labels (all its pairs)."""
-        first = not hasattr(self, "components_")
-        X = validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2, reset=first)
-        check_choices(self, online=("loss", "projection", "slack"))
-        side, rng = self._batch_side(y, len(X)), check_random_state(self.random_state)
-        if first:
-            B = sla.cholesky(prior_matrix(self.prior, X))
-            self.bounds_ = self._find_bounds(X @ B.T.astype(X.dtype), rng)
-            self.threshold_ = float(np.sqrt(np.mean(self.bounds_)))
-            self._store(B, X.dtype)
-        L = self.components_.astype(np.float64)
-        if self.online == "slack":
-            with progress(self.verbose, "ITML", self.max_iter):
-                step, solution = self._solve(
-                    X @ L.T.astype(X.dtype), side, "auto", check_random_state(self.random_state)
-                )
-            L = step @ L
-            self._record(solution)
-        else:
-            eta = None if self.online == "projection" else self.eta
-            L = sla.cholesky(stream(X, side.to(Pairs), L.T @ L, self.bounds_, eta))
-        self._store(L, X.dtype)
-        return self
-
-    def _batch_side(self, y: Any, n: int) -> Any:
-        """The supervision of a batch, which may hold pairs of one kind only."""
-        side: Any = as_supervision(y, n)
-        if side is None:
-            raise ValueError("ITML requires y to be passed, but the target y is None")
-        if not isinstance(side, Labels | Pairs):
-            side = side.to(Pairs)
-        if side is None:
-            raise TypeError("ITML learns from labels or pairs")
-        if self.online == "projection" and isinstance(side, Pairs):
-            side.refuse_weights("ITML(online='projection') moves every pair to its bound")
-        return side

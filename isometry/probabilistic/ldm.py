@@ -21,7 +21,7 @@ ALL_PAIRS_UP_TO, NEIGHBORS_BEYOND = 2000, 10  # samples; neighbours of each kind
 
 @parameters
 class LDM(LinearMetric):
-    """Weigh the principal directions so that a similar sample outweighs the dissimilar ones around each anchor.
+    """Local distance metric: directions weighted so that similar samples outweigh dissimilar ones around each anchor.
 
     max_{λ ≥ 0} (1/n) Σ_i log [Σ_{j∈S_i} exp(−λᵀw_ij) / Σ_{j∈S_i∪D_i} exp(−λᵀw_ij)] − reg Σ_l λ_l
 

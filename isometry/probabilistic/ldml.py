@@ -22,7 +22,7 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class LDML(LinearMetric):
-    """Logistic regression of "same or not" on the learned squared distance.
+    """Logistic discriminant metric learning: logistic regression of "same or not" on the learned squared distance.
 
     min_{W ⪰ 0, b} mean over pairs of log(1 + exp(t (d_W²(i, j) − b))) + reg tr(W),  t = +1 similar, −1 dissimilar
 

@@ -23,7 +23,7 @@ from isometry.supervision import Labels
 
 @parameters
 class MCML(LinearMetric):
-    """Collapse every class to a point: neighbour probabilities as near as can be to "uniform over one's own class".
+    """Maximally collapsing metric learning: neighbour probabilities as near as can be to uniform over one's own class.
 
     min_{W ⪰ 0} (1/n) Σ_i KL(p⁰_i ‖ p_i) + penalty,  p⁰_ij = 1/(n_{y_i} − 1) in one's own class, p_ij ∝ exp(−d_W²(i, j))
 

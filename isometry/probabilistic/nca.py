@@ -17,7 +17,7 @@ from isometry.core.objective import Objective, ridge_penalty
 from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
 from isometry.core.solve import Solution
-from isometry.core.solvers import Batches, Lbfgs, Solver
+from isometry.core.solvers import Solver, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
@@ -28,7 +28,7 @@ SHRINK = (0.17, 0.1, 0.055, 0.03)  # multiples of a solution from which the sear
 
 @parameters
 class NCA(LinearMetric):
-    """Maximise the expected leave-one-out accuracy of a stochastic nearest neighbour.
+    """Neighbourhood component analysis: the expected leave-one-out accuracy of a stochastic neighbour is maximised.
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j: y_j = y_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) for j ≠ i
 
@@ -71,9 +71,7 @@ class NCA(LinearMetric):
         objective = self._objective(frame.X, side, rng)
         p = min(check_components(self.n_components, X.shape[1]) or X.shape[1], frame.X.shape[1])
         L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
-        solver: Solver = Lbfgs(self.max_iter, self.tol)
-        if self.batch_size is not None:
-            solver = Batches(self.batch_size, rng, self.max_iter, self.tol)
+        solver = whole_or_batches(self.batch_size, rng, self.max_iter, self.tol)
         n_iter = 0
         if self.objective == "sum":  # flat where p_i is near 0: its logarithm is not, and leads to better optima
             likelihood = Objective(frame.X, objective.edges, log_loss(same_class(side), is_alone(side)))

@@ -11,7 +11,7 @@ from isometry.core.linalg import canonical
 from isometry.core.objective import Objective, ridge_penalty
 from isometry.core.probability import softplus
 from isometry.core.solve import Solution
-from isometry.core.solvers import Batches, Lbfgs, Solver
+from isometry.core.solvers import whole_or_batches
 from isometry.core.start import initial_map, mean_sqdist
 from isometry.parameters import KW_ONLY, Seed, check_components, parameters
 from isometry.sampling import Sampler, signed_edges
@@ -20,7 +20,7 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class PCCA(LinearMetric):
-    """A low-dimensional map from a sparse list of pairs, by a logistic loss on each.
+    """Pairwise constrained component analysis: a low-dimensional map from a sparse list of pairs, by a logistic loss.
 
     min_L mean over pairs of (1/β) log(1 + exp(β t (|L(x_i − x_j)|² − b))) + reg |L|²,  t = +1 similar, −1 dissimilar
 
@@ -62,9 +62,7 @@ class PCCA(LinearMetric):
         objective = self._objective(frame.X, side, rng)
         p = min(p, frame.X.shape[1])
         L = initial_map(frame, side, "identity", p, rng, unit=lambda Z: mean_sqdist(Z) / self.margin)
-        solver: Solver = Lbfgs(self.max_iter, self.tol)
-        if self.batch_size is not None:
-            solver = Batches(self.batch_size, rng, self.max_iter, self.tol)
+        solver = whole_or_batches(self.batch_size, rng, self.max_iter, self.tol)
         solution = solver.minimize(objective, L)
         self.threshold_ = float(self.margin) ** 0.5
         self._store(frame.lift(canonical(solution.x)), X.dtype)

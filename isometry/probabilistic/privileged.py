@@ -20,7 +20,7 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class PrivilegedML(LinearMetric):
-    """Learn with features that only the training samples have: their distance is the threshold for each pair.
+    """Metric learning with privileged information: features known in training only give each pair its threshold.
 
     min_{W₁, W₂ ⪰ 0, b ≥ 0} mean over pairs of log(1 + exp(t (d²_{W₁}(x_i, x_j) − d²_{W₂}(z_i, z_j) − b)))
                             + reg tr(W₁) + reg_privileged tr(W₂),  t = +1 similar, −1 dissimilar

@@ -13,7 +13,7 @@ from isometry.supervision import Chunklets
 
 @parameters
 class ProbabilisticRCA(MomentsMetric):
-    """Keep as much information about x as can be while chunklets stay tight.
+    """Relevant component analysis by maximal information: as much of x as can be kept while chunklets stay tight.
 
     max_L log det(L Σ_x Lᵀ)  subject to  (1/N) Σ_l Σ_{i∈l} |L(x_i − μ_l)|² ≤ m
 
@@ -34,8 +34,10 @@ class ProbabilisticRCA(MomentsMetric):
 
     References
     ----------
-    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning distance functions using equivalence relations",
-    ICML 2003; "Learning a Mahalanobis metric from equivalence constraints", JMLR 2005.
+    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning distance functions using equivalence relations", ICML
+    2003.
+    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning a Mahalanobis metric from equivalence constraints",
+    JMLR 2005.
     """
 
     _sees = (Chunklets,)

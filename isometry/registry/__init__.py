@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from isometry.registry.deep import ROWS as _deep
-from isometry.registry.geometric import ROWS as _geometric
-from isometry.registry.kernel import ROWS as _kernel
+from isometry.registry import geometric, kernel, losses, miners, networks, objectives, probabilistic, samplers, spectral
 from isometry.registry.method import FAMILIES, Method
-from isometry.registry.networks import ROWS as _networks
-from isometry.registry.probabilistic import ROWS as _probabilistic
-from isometry.registry.spectral import ROWS as _spectral
 
 __all__ = ["FAMILIES", "METHODS", "Method", "all_methods", "get"]
 
+_FILES = (spectral, geometric, kernel, probabilistic, losses, miners, networks, objectives, samplers)
 METHODS: tuple[Method, ...] = tuple(
-    row
-    for rows in (_spectral, _geometric, _kernel, _probabilistic, _deep + _networks)
-    for row in sorted(rows, key=lambda m: m.key)
+    sorted((row for file in _FILES for row in file.ROWS), key=lambda m: (FAMILIES.index(m.family), m.key))
 )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
+
+from isometry.registry import source
 
 FAMILIES = ("spectral", "geometric", "kernel", "probabilistic", "deep")
 
@@ -14,27 +16,58 @@ FAMILIES = ("spectral", "geometric", "kernel", "probabilistic", "deep")
 class Method:
     """What the library knows about one method of the survey; tests, CLI and docs read it from here.
 
-    ``target`` names the object as ``"module:attribute"`` so that listing methods imports none of them (nor torch).
+    A row holds what the class cannot know. What the class says itself (its docstring, the supervision it names) is read
+    from its source when it is asked for, so that listing methods imports none of them (nor torch).
     """
 
     key: str  # id in the method table: M06, P13, D21; unique
-    name: str  # what the user writes: RCA
-    title: str  # a line for humans
-    family: str  # one of FAMILIES
-    kind: str  # "estimator"; in the deep family also "loss", "miner", "network", "objective", "head", "sampler"
-    sees: str  # supervision: none, labels, pairs, chunklets, triplets, candidates, ... ; a comma joins alternatives
-    equation: str  # the problem it solves, in plain text or LaTeX-free maths
-    cite: str  # the reference
+    target: str  # the class or function: "isometry.spectral.rca:RCA"
     section: str  # title of the survey's section
-    deviates: str  # where the code departs from the survey's printed equations, and why; "" if nowhere
-    target: str  # "isometry.spectral.rca:RCA"
+    _: KW_ONLY
+    deviates: str = ""  # where the code departs from the survey's printed equations, and why; "" if nowhere
+    kind: str = "estimator"  # in the deep family also "loss", "miner", "network", "objective", "head", "sampler"
+    variant: str = ""  # "log" makes this row NCA[log]: the class with ``params``
     params: Mapping[str, Any] = field(default_factory=dict)  # constructor arguments that make the class this method
     test_params: Mapping[str, Any] = field(default_factory=dict)  # further arguments that keep tests quick
-    xfails: Mapping[str, str] = field(
-        default_factory=dict
-    )  # scikit-learn check or contract test -> the reason it cannot hold
-    traits: frozenset[str] = frozenset()  # claims the contract suite tests: see tests/test_contract.py
+    traits: tuple[str, ...] = ()  # claims the contract suite tests: see tests/test_contract.py
+    xfails: Mapping[str, str] = field(default_factory=dict)  # check that cannot hold -> the reason
     below_euclidean: str = ""  # why accuracy may fall below Euclidean by more than two points, if it may
+    reference: int = 0  # which of the class's References is the paper of this method
+    own_title: str = ""  # in place of what the class says, for variants that differ from it
+    own_equation: str = ""
+    own_sees: str = ""  # for what is no estimator: "labels", "labels, pairs", "none", ...
+    builds: str = ""  # for a function: the class of the learner that it makes, which says what supervision it takes
+
+    @property
+    def family(self) -> str:
+        """One of FAMILIES: the package of the class."""
+        return self.target.split(".")[1]
+
+    @property
+    def name(self) -> str:
+        """What the user writes: RCA, NCA[log]."""
+        return self.target.split(":")[1] + (f"[{self.variant}]" if self.variant else "")
+
+    @property
+    def title(self) -> str:
+        """The name in words."""
+        return self.own_title or source.title(self.target)
+
+    @property
+    def equation(self) -> str:
+        """The problem it solves, in plain text, of one line or several."""
+        return self.own_equation or source.equation(self.target)
+
+    @property
+    def cite(self) -> str:
+        """The reference; "" for the Euclidean distance, which has none."""
+        references = source.references(self.target)
+        return references[self.reference] if references else ""
+
+    @property
+    def sees(self) -> str:
+        """Kinds of supervision it takes: "labels, pairs", "none", ...; a comma joins alternatives."""
+        return self.own_sees or ", ".join(source.sees(self.builds or self.target))
 
     def load(self) -> Any:
         """The class or factory itself."""

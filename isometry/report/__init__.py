@@ -1,14 +1,6 @@
 """Pictures of metrics: matplotlib figures for notebooks and papers, and one HTML page for a whole comparison."""
 
+from isometry.report.comparison_page import write_report
 from isometry.report.figures import convergence, distance_histogram, embedding, forest, metric_heatmap, roc_curve
-from isometry.report.html import write_report
 
-__all__ = [
-    "convergence",
-    "distance_histogram",
-    "embedding",
-    "forest",
-    "metric_heatmap",
-    "roc_curve",
-    "write_report",
-]
+__all__ = ["convergence", "distance_histogram", "embedding", "forest", "metric_heatmap", "roc_curve", "write_report"]

@@ -1,4 +1,4 @@
-"""What the pages are made of: the frame, sections, plots, legends, and how numbers are written."""
+"""What the pages are made of: the template, sections, plots, tables, legends, and how numbers are written."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isometry.io.atomic import replacing
+from isometry.io.atomic import atomic_write
 from isometry.report import views
-from isometry.report.scene import Scene, View
 
 if TYPE_CHECKING:
     from isometry.eval import Interval
 
-LEGEND_CLASSES = 24
+Json = dict[str, Any]  # a part of a plotly figure
+LEGEND_CLASSES = 24  # with more classes there is no legend
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross")
 GLYPHS = ("●", "■", "▲", "◆", "✚")
 
 
 def write_page(
-    path: str | os.PathLike, *, title: str, name: str, facts: str, verdict: str, good: bool, sections: list[str]
+    path: str | os.PathLike[str], *, title: str, name: str, facts: str, verdict: str, good: bool, sections: list[str]
 ) -> Path:
-    """Fill the frame, write it where `report_file` says, all or nothing, and return the place."""
+    """Fill the page template, write it where `report_file` says, all or nothing, and return that path."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -44,12 +44,12 @@ def write_page(
         plotly=get_plotlyjs(),
     )
     path = report_file(path)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path
 
 
-def report_file(path: str | os.PathLike) -> Path:
+def report_file(path: str | os.PathLike[str]) -> Path:
     """Where a report at ``path`` goes: an ``.html`` file itself, else ``index.html`` in that folder, which is made."""
     path = Path(path)
     if path.suffix.lower() in (".html", ".htm"):
@@ -70,7 +70,7 @@ def paragraph(text: str, kind: str = "") -> str:
 
 
 def plot(
-    data: list[dict], layout: dict, height: int, label: str, *, width: int | None = None, squeeze: bool = False
+    data: list[Json], layout: Json, height: int, label: str, *, width: int | None = None, squeeze: bool = False
 ) -> str:
     """A figure as JSON for the script at the end of the page; ``label`` says what it shows to a screen reader.
 
@@ -97,20 +97,21 @@ def finite(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
-def points(view: View, scene: Scene) -> str:
-    turn, colour = np.divmod(scene.codes, len(views.PALETTE))
+def points(name: str, at: np.ndarray, codes: np.ndarray, classes: list[str]) -> str:
+    """Rows as points at (m, 2), with the colour and the shape of their class."""
+    shape, colour = np.divmod(codes, len(views.PALETTE))
     trace = {
         "type": "scatter",
         "mode": "markers",
-        "x": view.points[:, 0],
-        "y": view.points[:, 1],
-        "text": [escape(scene.classes[c]) for c in scene.codes],
+        "x": at[:, 0],
+        "y": at[:, 1],
+        "text": [escape(classes[c]) for c in codes],
         "hoverinfo": "text",
         "marker": {
-            "size": 6 if len(scene.codes) < 800 else 4,
+            "size": 6 if len(codes) < 800 else 4,
             "opacity": 0.8,
             "color": [views.PALETTE[k] for k in colour],
-            "symbol": [SYMBOLS[t % len(SYMBOLS)] for t in turn],
+            "symbol": [SYMBOLS[k % len(SYMBOLS)] for k in shape],
         },
     }
     bare = {"showticklabels": False, "zeroline": False}
@@ -120,19 +121,74 @@ def points(view: View, scene: Scene) -> str:
         "yaxis": {**bare, "scaleanchor": "x"},
         "margin": {"l": 5, "r": 5, "t": 5, "b": 5},
     }
-    return plot([trace], layout, 320, f"Held-out points under {view.name}")
+    return plot([trace], layout, 320, f"Held-out points under {name}")
+
+
+def interval_plot(rows: list[tuple[str, Interval, str]], xaxis: Json, label: str, *, signed: bool = False) -> str:
+    """Intervals by (name, interval, colour), one below the other."""
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [value.mean],
+            "y": [escape(name)],
+            "marker": {"color": colour, "size": 9},
+            "error_x": {
+                "type": "data",
+                "array": [value.high - value.mean],
+                "arrayminus": [value.mean - value.low],
+                "color": colour,
+                "thickness": 2,
+                "width": 4,
+            },
+            "hovertext": [f"{escape(name)}: {number(value.mean, signed=signed)} {span(value, signed=signed)}"],
+            "hoverinfo": "text",
+        }
+        for name, value, colour in rows
+    ]
+    layout = {
+        "showlegend": False,
+        "xaxis": xaxis,
+        "yaxis": {"autorange": "reversed", "automargin": True, "type": "category", "fixedrange": True},
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 45},
+    }
+    return plot(data, layout, 90 + 26 * len(rows), label)
+
+
+def table(heads: list[str], rows: list[str], kind: str = "") -> str:
+    """A table of rows that are HTML already; it scrolls where the window is narrow."""
+    head = "".join(f"<th>{escape(h)}</th>" for h in heads)
+    body = "\n".join(rows)
+    inside = f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody>"
+    return f'<div class="{f"scroll {kind}".strip()}" tabindex="0"><table>{inside}</table></div>'
+
+
+def figure(title: str, remark: str, plot: str) -> str:
+    remark = f" <span>{escape(remark)}</span>" if remark else ""
+    return f"<figure><figcaption>{escape(title)}{remark}</figcaption>{plot}</figure>"
+
+
+def grid(panels: list[str], kind: str = "") -> str:
+    return f'<div class="{f"grid {kind}".strip()}">{"".join(panels)}</div>'
+
+
+def colour_key(*entries: tuple[str, str, str]) -> str:
+    """A legend of (colour, sign, text)."""
+    items = (f'<li><b style="color:{colour}">{sign}</b> {escape(text)}</li>' for colour, sign, text in entries)
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def bullets(items: list[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
 
 
 def legend(classes: list[str]) -> str:
     if len(classes) > LEGEND_CLASSES:
         return paragraph(f"{len(classes)} classes: colours and shapes repeat; point at a dot for its class.", "small")
-    items = []
-    for c, name in enumerate(classes):
-        turn, colour = divmod(c, len(views.PALETTE))
-        items.append(
-            f'<li><b style="color:{views.PALETTE[colour]}">{GLYPHS[turn % len(GLYPHS)]}</b> {escape(name)}</li>'
-        )
-    return f'<ul class="legend">{"".join(items)}</ul>'
+    turns = [divmod(c, len(views.PALETTE)) for c in range(len(classes))]
+    return colour_key(
+        *((views.PALETTE[colour], GLYPHS[shape % len(GLYPHS)], name) for (shape, colour), name in zip(turns, classes))
+    )
 
 
 def made_with(settings: dict[str, Any]) -> str:
@@ -149,13 +205,13 @@ def short(name: str, most: int = 22) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
 
 
-def signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "−")
+def number(value: float, *, signed: bool = False) -> str:
+    text = f"{value:+.4f}" if signed else f"{value:.4f}"
+    return text.replace("-", "−").replace("inf", "∞")
 
 
 def span(interval: Interval, *, signed: bool = False) -> str:
-    ends = (f"{v:+.4f}" if signed else f"{v:.4f}" for v in (interval.low, interval.high))
-    return f"[{', '.join(ends)}]".replace("-", "−").replace("inf", "∞")
+    return f"[{number(interval.low, signed=signed)}, {number(interval.high, signed=signed)}]"
 
 
 def seconds(value: float) -> str:

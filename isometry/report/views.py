@@ -1,4 +1,4 @@
-"""The numbers behind the pictures, drawn by matplotlib in `figures` and by plotly in `html`."""
+"""The numbers behind the pictures, drawn by matplotlib in `figures` and by plotly in the pages."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ def planar(Z: np.ndarray) -> np.ndarray:
         return np.pad(Z, ((0, 0), (0, 2 - Z.shape[1])))
     centred = Z - Z.mean(axis=0)
     axes = svd(centred, full_matrices=False)[2][:2]  # (2, p)
-    axes = (
-        axes * np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])[:, None]
-    )  # the same picture each time
+    largest = axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)]
+    axes = axes * np.sign(largest)[:, None]  # svd leaves the sign open: this picture is the same each time
     P = centred @ axes.T
     return np.pad(P, ((0, 0), (0, 2 - P.shape[1])))  # one row alone has one direction
 
@@ -69,7 +68,7 @@ def remaining(history: Sequence[float] | np.ndarray) -> np.ndarray:
 def weight_matrix(metric: Any) -> np.ndarray:
     """W = LᵀL (d, d) of a fitted linear metric, or of the last step of a pipeline; or W itself, given as an array."""
     learner = metric[-1] if hasattr(metric, "steps") else metric
-    W: Any = metric if isinstance(metric, np.ndarray) else getattr(learner, "mahalanobis_", None)
+    W: np.ndarray | None = metric if isinstance(metric, np.ndarray) else getattr(learner, "mahalanobis_", None)
     if W is None:
         raise TypeError(f"{type(learner).__name__} is not linear: it has no matrix W over the features to draw")
     if W.ndim != 2 or W.shape[0] != W.shape[1]:

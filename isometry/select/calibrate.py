@@ -14,10 +14,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from isometry.core.distance import pair_sqdist
 from isometry.eval import Roc, pair_auc_scorer, roc
 from isometry.sampling import RandomPairs
-from isometry.select.folds import Protocol, Split, make_plan
-from isometry.supervision import Candidates, Labels, Pairs, Supervision, as_supervision
+from isometry.select.folds import Protocol, Split, can_hold_out_classes, make_plan
+from isometry.select.inputs import fit_target
+from isometry.supervision import Candidates, EdgeList, Labels, Pairs, Supervision, as_supervision
 
-WEAK_C = 1e3  # weak enough not to show, strong enough to keep a separable problem finite
+# of the logistic regression: a penalty so weak that it changes no digit that matters, yet keeps the coefficients finite
+# where distances separate similar from dissimilar pairs
+WEAK_C = 1e3
 
 
 class PairVerifier(BaseEstimator):
@@ -76,7 +79,7 @@ class PairVerifier(BaseEstimator):
         side = self._check(as_supervision(y, len(X)))
         rng = check_random_state(self.random_state)
         plan = make_plan(side, self._protocol(side), self.n_splits, 1, rng)
-        target = side.codes if isinstance(side, Labels) and side.labelled.all() else side
+        target = fit_target(side)
         parts = [self._measure(X, target, side, split, rng) for split in plan.splits]
         u, same, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
         self.prior_ = _similar_share(side) if self.prior is None else self.prior
@@ -100,7 +103,7 @@ class PairVerifier(BaseEstimator):
             X, pairs = T.reshape(-1, T.shape[2]), np.arange(2 * len(T)).reshape(-1, 2)
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         i, j = (pairs.i, pairs.j) if isinstance(pairs, Pairs) else _pair_columns(pairs, len(X))
-        return self._probability(_relative(self.metric_, self.scale_, X, i, j))
+        return self._probability(_relative_sqdist(self.metric_, self.scale_, X, i, j))
 
     def predict(self, X: Any, pairs: Any = None, threshold: float = 0.5) -> np.ndarray:
         """(m,) whether each pair is the same: its probability is at least ``threshold``."""
@@ -136,7 +139,7 @@ class PairVerifier(BaseEstimator):
     def _protocol(self, side: Supervision) -> Protocol:
         if self.protocol is not None:
             return self.protocol
-        return "open" if isinstance(side, Labels) and np.sum(side.counts > 1) >= 4 else "closed"
+        return "open" if isinstance(side, Labels) and can_hold_out_classes(side) else "closed"
 
     def _calibrator(self) -> LogisticRegression | IsotonicRegression:
         if self.method == "sigmoid":
@@ -145,15 +148,18 @@ class PairVerifier(BaseEstimator):
 
     def _probability(self, u: np.ndarray) -> np.ndarray:
         if self.method == "sigmoid":
-            return self.calibrator_.predict_proba(u[:, None])[:, 1]
-        return self.calibrator_.predict(u)
+            return np.asarray(self.calibrator_.predict_proba(u[:, None])[:, 1])
+        return np.asarray(self.calibrator_.predict(u))
 
-    def _measure(self, X, target, side, split: Split, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _measure(
+        self, X: np.ndarray, target: Any, side: Supervision, split: Split, rng: np.random.RandomState
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """u, same and weight of the pairs within a fold, by the metric learned on the rest."""
         metric, scale = _fit_metric(self.learner, X[split.train], target[split.train])
-        S, D = _edges(side[split.test], max(2, self.max_pairs // self.n_splits), rng)
+        X_test = X[split.test]
+        S, D = _held_out_pairs(X_test, side[split.test], max(2, self.max_pairs // self.n_splits), rng)
         i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
-        u = _relative(metric, scale, X[split.test], i, j)
+        u = _relative_sqdist(metric, scale, X_test, i, j)
         return u, np.repeat([True, False], [len(S.i), len(D.i)]), weight
 
 
@@ -168,29 +174,25 @@ def _fit_metric(learner: Any, X: np.ndarray, y: Any) -> tuple[Any, float]:
     return metric, scale
 
 
-def _relative(metric: Any, scale: float, X: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+def _relative_sqdist(metric: Any, scale: float, X: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     return pair_sqdist(np.asarray(metric.transform(X)), i, j) / scale
 
 
-def _edges(side: Supervision, max_pairs: int, rng: np.random.RandomState):
+def _held_out_pairs(
+    X: np.ndarray, side: Supervision, max_pairs: int, rng: np.random.RandomState
+) -> tuple[EdgeList, EdgeList]:
     """Similar and dissimilar pairs; of labels a sample, weighted so that it stands for all of them."""
     if not isinstance(side, Labels) or side.labelled.sum() ** 2 <= 2 * max_pairs:
         return side.similar, side.dissimilar
-    drawn = RandomPairs(max_pairs // 2).draw(None, side, rng)
-    n_similar, n_dissimilar = _pair_counts(side)
+    drawn = RandomPairs(max_pairs // 2).draw(X, side, rng)
+    n_similar, n_dissimilar = side.pair_counts
     S, D = drawn.similar, drawn.dissimilar
     return S._replace(weight=S.weight * n_similar / len(S.i)), D._replace(weight=D.weight * n_dissimilar / len(D.i))
 
 
-def _pair_counts(labels: Labels) -> tuple[float, float]:
-    n_c, n = labels.counts.astype(np.float64), float(labels.counts.sum())
-    similar = float(np.sum(n_c * (n_c - 1)) / 2)
-    return similar, n * (n - 1) / 2 - similar
-
-
 def _similar_share(side: Supervision) -> float:
     if isinstance(side, Labels):
-        similar, dissimilar = _pair_counts(side)
+        similar, dissimilar = side.pair_counts
     else:
         similar, dissimilar = side.similar.weight.sum(), side.dissimilar.weight.sum()
     return float(similar / (similar + dissimilar))
@@ -199,7 +201,7 @@ def _similar_share(side: Supervision) -> float:
 def _with_prior(weight: np.ndarray, same: np.ndarray, prior: float) -> np.ndarray:
     """Weights with mean 1 under which a share ``prior`` of the pairs is the same."""
     share = np.where(same, prior / weight[same].sum(), (1 - prior) / weight[~same].sum())
-    return len(weight) * share * weight
+    return np.asarray(len(weight) * share * weight)
 
 
 def _threshold_at_precision(curve: Roc, precision: float) -> float:
@@ -221,5 +223,5 @@ def _pair_columns(pairs: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
         raise ValueError(f"pairs must be an integer array (m, 2) of row numbers, got {pairs.dtype} of {pairs.shape}")
     if pairs.size and not (pairs.min() >= 0 and pairs.max() < n):
-        raise ValueError(f"pairs speak of rows {pairs.min()} to {pairs.max()}, but X has rows 0 to {n - 1}")
+        raise ValueError(f"pairs name rows {pairs.min()} to {pairs.max()}, but X has rows 0 to {n - 1}")
     return pairs[:, 0], pairs[:, 1]

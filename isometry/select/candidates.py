@@ -14,6 +14,7 @@ from isometry.spectral import Covariance, Euclidean
 from isometry.supervision import Supervision
 
 Learners = str | Any | Iterable[Any] | Mapping[str, Any]
+Grid = dict[str, list[Any]]  # values to try for each parameter
 GROUPS = ("all", "fast", *(f for f in FAMILIES if f != "deep"))
 _KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates"}
 
@@ -37,7 +38,7 @@ def resolve(learners: Learners, side: Supervision, seed: int) -> list[Candidate]
     chosen: dict[str, Any] = {}
     for (name, _), estimator in distinct.items():
         chosen[_free_name(name, chosen)] = _seeded(estimator, seed)
-    return [Candidate(name, e, _can_use(e, side) or _needs_y(e)) for name, e in chosen.items()]
+    return [Candidate(name, e, _can_use(e, side) or _requires_y(e)) for name, e in chosen.items()]
 
 
 def _expand(learners: Learners, side: Supervision) -> Iterator[tuple[str, Any]]:
@@ -58,7 +59,7 @@ def _by_name(name: str, side: Supervision) -> Iterator[tuple[str, Any]]:
     if name.strip().lower() in GROUPS:
         rows = (row for row in all_methods(kind="estimator") if _in_group(row, name.strip().lower()))
         made = ((row.name, row.make()) for row in rows)
-        yield from ((n, e) for n, e in made if _can_use(e, side) or not _needs_y(e))
+        yield from ((n, e) for n, e in made if _can_use(e, side) or not _requires_y(e))
         return
     try:
         row = get(name)
@@ -104,7 +105,7 @@ def _can_use(estimator: Any, side: Supervision) -> bool:
     return True
 
 
-def _needs_y(estimator: Any) -> bool:
+def _requires_y(estimator: Any) -> bool:
     return getattr(estimator, "_requires_y", True)
 
 
@@ -127,10 +128,10 @@ def _free_name(name: str, taken: Mapping[str, Any]) -> str:
     return next(n for n in (f"{name} #{i}" for i in range(2, len(taken) + 3)) if n not in taken)
 
 
-def default_grid(estimator: Any, n_features: int) -> dict[str, list[Any]]:
+def default_grid(estimator: Any, n_features: int) -> Grid:
     """A small grid: fewer dimensions where the learner can reduce them, and a tenth and ten times its ``reg``."""
     params = estimator.get_params(deep=False)
-    grid: dict[str, list[Any]] = {}
+    grid: Grid = {}
     if params.get("n_components", 0) is None:
         grid["n_components"] = [None, *sorted({max(1, n_features // 2), max(1, n_features // 4)} - {n_features})]
     reg = params.get("reg")
@@ -141,7 +142,7 @@ def default_grid(estimator: Any, n_features: int) -> dict[str, list[Any]]:
     return grid
 
 
-def tuning_grids(tune: Any, candidates: list[Candidate], n_features: int) -> dict[str, dict[str, list[Any]]]:
+def tuning_grids(tune: Any, candidates: list[Candidate], n_features: int) -> dict[str, Grid]:
     """Parameter grids by candidate name; candidates without one are not tuned."""
     if tune is None:
         return {}
@@ -153,7 +154,7 @@ def tuning_grids(tune: Any, candidates: list[Candidate], n_features: int) -> dic
     known = {c.name: c.estimator for c in candidates}
     for name, grid in tune.items():
         if name not in known:
-            raise ValueError(f"tune speaks of {name!r}, which is not among the candidates: {', '.join(known)}")
+            raise ValueError(f"tune names {name!r}, which is not among the candidates: {', '.join(known)}")
         unknown = sorted(set(grid) - set(known[name].get_params()))
         if unknown:
             raise ValueError(f"{name} has no parameter {', '.join(map(repr, unknown))}: tune cannot search it")

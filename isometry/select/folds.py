@@ -11,7 +11,7 @@ import numpy as np
 from isometry.supervision import Labels, Supervision
 
 Protocol = Literal["closed", "open"]
-Assignment = Callable[..., tuple[np.ndarray, list[str]]]  # (side, n_splits, rng) → (fold of each sample, notes)
+Folds = tuple[np.ndarray, list[str]]  # fold of each sample (n,), and notes for the reader
 MAX_COMPONENT_SHARE = 0.5  # a component with more of the samples than this has to be cut
 
 
@@ -45,26 +45,31 @@ def make_plan(side: Supervision, protocol: Protocol, n_splits: int, n_repeats: i
     """
     assign, groups = _assignment(side, protocol)
     drawn = [assign(side, n_splits, rng) for _ in range(n_repeats)]
-    splits = [split for repeat, (fold, _) in enumerate(drawn) for split in _cut(fold, repeat)]
-    notes = dict.fromkeys(note for _, said in drawn for note in said)
+    splits = [split for repeat, (fold, _) in enumerate(drawn) for split in _splits(fold, repeat)]
+    notes = dict.fromkeys(note for _, noted in drawn for note in noted)
     return Plan(splits, groups, list(notes))
 
 
-def _assignment(side: Supervision, protocol: Protocol) -> tuple[Assignment, np.ndarray | None]:
-    """How to deal samples to folds, and which samples depend on one another."""
+def _assignment(side: Supervision, protocol: Protocol) -> tuple[Callable[..., Folds], np.ndarray | None]:
+    """The function (side, n_splits, rng) → folds to use, and which samples depend on one another."""
     if isinstance(side, Labels):
         return (_open_folds, side.codes) if protocol == "open" else (_closed_folds, None)
     components = side.components()
-    return (_graph_folds, components) if _falls_apart(components) else (_sample_folds, None)
+    return (_component_folds, components) if _falls_apart(components) else (_sample_folds, None)
 
 
-def _cut(fold: np.ndarray, repeat: int) -> list[Split]:
+def can_hold_out_classes(labels: Labels) -> bool:
+    """Whether there are two classes to learn from and two to hold out, each with a sample to be found by another."""
+    return bool(np.sum(labels.counts > 1) >= 4)
+
+
+def _splits(fold: np.ndarray, repeat: int) -> list[Split]:
     """Rows of fold −1 are in every training part and never held out."""
     return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f), repeat) for f in range(fold.max() + 1)]
 
 
-def _closed_folds(labels: Labels, n_splits: int, rng: np.random.RandomState) -> tuple[np.ndarray, list[str]]:
-    """Members of each class are dealt to the folds in turn: a class of m ≤ k members is spread over m folds."""
+def _closed_folds(labels: Labels, n_splits: int, rng: np.random.RandomState) -> Folds:
+    """The samples of each class go to the folds in turn: a class of m ≤ k samples is spread over m folds."""
     rows, codes, notes = _holdable(labels)
     if len(np.unique(codes)) < 2:
         raise ValueError(
@@ -85,8 +90,8 @@ def _closed_folds(labels: Labels, n_splits: int, rng: np.random.RandomState) -> 
     return fold, notes
 
 
-def _open_folds(labels: Labels, n_splits: int, rng: np.random.RandomState) -> tuple[np.ndarray, list[str]]:
-    """Classes are dealt to the folds from the largest to the smallest, there and back, so that folds are balanced."""
+def _open_folds(labels: Labels, n_splits: int, rng: np.random.RandomState) -> Folds:
+    """Classes go to the folds from the largest to the smallest, in zigzag order, so that folds are balanced."""
     rows, codes, notes = _holdable(labels)
     classes, sizes = np.unique(codes, return_counts=True)
     k = min(n_splits, len(classes) // 2)
@@ -97,9 +102,9 @@ def _open_folds(labels: Labels, n_splits: int, rng: np.random.RandomState) -> tu
         )
     if k < n_splits:
         notes.append(f"{len(classes)} classes allow {k} class-disjoint folds of at least 2 classes, not {n_splits}")
-    scale = np.floor(np.log2(sizes))  # classes of about one size change places between repeats
+    scale = np.floor(np.log2(sizes))  # classes of about one size are shuffled between repeats
     fold_of = np.full(len(labels.classes), -1)
-    fold_of[classes[np.lexsort((rng.permutation(len(classes)), -scale))]] = _there_and_back(len(classes), k)
+    fold_of[classes[np.lexsort((rng.permutation(len(classes)), -scale))]] = _zigzag(len(classes), k)
     fold = np.full(len(labels), -1)
     fold[rows] = fold_of[codes]
     return fold, notes
@@ -114,10 +119,10 @@ def _holdable(labels: Labels) -> tuple[np.ndarray, np.ndarray, list[str]]:
     return rows, labels.codes[rows], notes
 
 
-def _there_and_back(n: int, k: int) -> np.ndarray:
-    """0, 1, …, k−1, k−1, …, 1, 0, 0, 1, … (n,): n ≥ 2k items leave at least two in each place."""
-    place = np.arange(n) % (2 * k)
-    return np.minimum(place, 2 * k - 1 - place)
+def _zigzag(n: int, k: int) -> np.ndarray:
+    """0, 1, …, k−1, k−1, …, 1, 0, 0, 1, … (n,): n ≥ 2k items give every fold at least two."""
+    step = np.arange(n) % (2 * k)
+    return np.minimum(step, 2 * k - 1 - step)
 
 
 def _falls_apart(components: np.ndarray) -> bool:
@@ -126,28 +131,28 @@ def _falls_apart(components: np.ndarray) -> bool:
     return len(joined) > 1 and joined.max() <= MAX_COMPONENT_SHARE * joined.sum()
 
 
-def _graph_folds(side: Supervision, n_splits: int, rng: np.random.RandomState) -> tuple[np.ndarray, list[str]]:
+def _component_folds(side: Supervision, n_splits: int, rng: np.random.RandomState) -> Folds:
     components = side.components()
     sizes = np.bincount(components)
     joined = np.flatnonzero(sizes > 1)
     order = joined[np.lexsort((rng.permutation(len(joined)), -np.floor(np.log2(sizes[joined]))))]
 
-    def deal(k):
+    def deal(k: int) -> np.ndarray:
         fold_of = np.full(len(sizes), -1)
-        fold_of[order] = _there_and_back(len(order), k)
-        return fold_of[components]
+        fold_of[order] = _zigzag(len(order), k)
+        return np.asarray(fold_of[components])
 
     return _first_scorable(side, n_splits, deal)
 
 
-def _sample_folds(side: Supervision, n_splits: int, rng: np.random.RandomState) -> tuple[np.ndarray, list[str]]:
-    sizes = np.bincount(side.components())
-    joined = np.flatnonzero(sizes[side.components()] > 1)
-    place = rng.permutation(len(joined))
+def _sample_folds(side: Supervision, n_splits: int, rng: np.random.RandomState) -> Folds:
+    components = side.components()
+    joined = np.flatnonzero(np.bincount(components)[components] > 1)
+    order = rng.permutation(len(joined))
 
-    def deal(k):
+    def deal(k: int) -> np.ndarray:
         fold = np.full(len(side), -1)
-        fold[joined] = place % k
+        fold[joined] = order % k
         return fold
 
     fold, notes = _first_scorable(side, n_splits, deal)
@@ -155,13 +160,12 @@ def _sample_folds(side: Supervision, n_splits: int, rng: np.random.RandomState) 
     return fold, [note, *notes]
 
 
-def _first_scorable(side: Supervision, n_splits: int, deal) -> tuple[np.ndarray, list[str]]:
+def _first_scorable(side: Supervision, n_splits: int, deal: Callable[[int], np.ndarray]) -> Folds:
     """The folds of ``deal(k)`` for the largest k ≤ n_splits that leaves both kinds of pairs in every fold."""
     for k in range(n_splits, 1, -1):
         fold = deal(k)
         if all(_has_both_kinds(side[np.flatnonzero(fold == f)]) for f in range(k)):
-            few = [f"there are enough {side.kind} for {k} folds, not {n_splits}"] if k < n_splits else []
-            return fold, few
+            return fold, [f"there are enough {side.kind} for {k} folds, not {n_splits}"] if k < n_splits else []
     raise ValueError(
         f"there are too few {side.kind} to hold some out: 2 folds, each with similar and dissimilar pairs, cannot be "
         "made. Give more of them, of both kinds"

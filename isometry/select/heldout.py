@@ -1,133 +1,129 @@
-"""How well held-out samples fare under a metric: one value per sample, whose mean is the score."""
+"""Maps fitted on one part of the rows, and what they make of the other part, which is held out."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 
-from isometry.core.distance import pair_sqdist
-from isometry.eval import knn_hits, loo_hits, retrieval
-from isometry.select.folds import Protocol
-from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Triplets
+from isometry.select.fits import build_pipeline, describe_error
+from isometry.select.result import BASELINE, Comparison, MethodResult
+from isometry.supervision import Labels, Supervision
 
-AUC_CHUNK = 1000  # labelled samples whose pairs are listed at a time
-_TITLES = {
-    "knn": "accuracy",
-    "ordering": "triplet accuracy",
-    "pair_auc": "AUC",
-    "map@r": "MAP@R",
-    "r_precision": "R-precision",
-}
-_RETRIEVAL = re.compile(r"(recall|precision)@([1-9]\d*)|map@r|r_precision")
+HELD_OUT = 0.3  # share of the rows, or of the classes in the open protocol
+N_BEST = 3  # learned metrics that are fitted beside Euclidean
+N_ITERATIVE = 4  # iterative metrics that are fitted for their convergence
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """Scores a fold: ``values(Z_train, y_train, Z_test, y_test)`` → (m,), NaN where a sample cannot be scored."""
+class HeldOutMap:
+    """A map fitted on the training part, and the held-out rows under it."""
 
-    scoring: str
-    n_neighbors: int = 3
-    protocol: Protocol = "closed"
-    grouped: bool = False  # whether intervals will treat components of the supervision as groups
-
-    @property
-    def title(self) -> str:
-        """The quantity in words."""
-        return _TITLES.get(self.scoring, self.scoring)
-
-    def values(self, Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, y_test: Any) -> np.ndarray:
-        """The value of each held-out row."""
-        if self.scoring == "knn":
-            k = self.n_neighbors
-            hits = loo_hits(Z_test, y_test, k) if self._open else knn_hits(Z_train, y_train, Z_test, y_test, k)
-            return hits.astype(np.float64)
-        if _RETRIEVAL.fullmatch(self.scoring):
-            return self._retrieved(Z_train, y_train, Z_test, y_test)
-        if self.scoring == "ordering":
-            return _ordering_values(Z_test, y_test, self.grouped)
-        if isinstance(y_test, Supervision) and not isinstance(y_test, Labels):
-            return _auc_values(Z_test, Pairs.from_edges(y_test.similar, y_test.dissimilar, len(y_test)), self.grouped)
-        return _label_auc_values(Z_test, np.asarray(y_test.codes if isinstance(y_test, Labels) else y_test))
-
-    @property
-    def _open(self) -> bool:
-        return self.protocol == "open"
-
-    def _retrieved(self, Z_train, y_train, Z_test, y_test):
-        match = _RETRIEVAL.fullmatch(self.scoring)
-        k = int(match[2] or 1)
-        among = {} if self._open else {"gallery": Z_train, "gallery_y": y_train}
-        found = retrieval(Z_test, y_test, ks=(k,), **among)
-        columns = {"recall": found.recall_at[k], "precision": found.precision_at[k]}
-        columns |= {"map@r": found.map_at_r, "r_precision": found.r_precision}
-        v = np.full(len(Z_test), np.nan)
-        v[found.queries] = columns[match[1] or self.scoring]
-        return v
+    name: str
+    model: Any  # fitted
+    Z: np.ndarray  # (m, p)
+    seconds: float  # that fitting and mapping took
 
 
-def choose_scoring(scoring: str | None, side: Supervision) -> str:
-    """The name of the score, or an error that says which scores the supervision allows."""
-    labels, ordered = isinstance(side, Labels), isinstance(side, (Triplets, Quadruplets))
-    if scoring is None:
-        return "knn" if labels else "ordering" if ordered else "pair_auc"
-    if scoring == "pair_auc" or (labels and (scoring == "knn" or _RETRIEVAL.fullmatch(scoring))):
-        return scoring
-    if ordered and scoring == "ordering":
-        return scoring
-    allowed = "'ordering' or 'pair_auc'" if ordered else "'pair_auc'"
-    if labels:
-        allowed = "'knn', 'recall@1', 'precision@1' (or another k), 'r_precision', 'map@r' or 'pair_auc'"
-    raise ValueError(f"scoring={scoring!r} does not suit {side.kind}: choose {allowed}")
+def map_held_out(
+    name: str, model: Any, X_held: np.ndarray, train: tuple[np.ndarray, np.ndarray] | None = None
+) -> HeldOutMap:
+    """Fit ``model`` on the training part (X, y), unless it is fitted already, and map the held-out rows.
 
-
-def _label_auc_values(Z: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Pair AUC of labelled samples, from all pairs within random chunks of them."""
-    v = np.full(len(Z), np.nan)
-    rows = np.random.default_rng(0).permutation(np.flatnonzero(codes >= 0))
-    for chunk in np.array_split(rows, max(1, -(-len(rows) // AUC_CHUNK))):
-        i, j = np.triu_indices(len(chunk), 1)
-        same = codes[chunk[i]] == codes[chunk[j]]
-        if same.any() and not same.all():
-            v[chunk] = _auc_values(Z[chunk], Pairs(i, j, same, n=len(chunk)), grouped=False)
-    return v
-
-
-def _auc_values(Z: np.ndarray, pairs: Pairs, grouped: bool) -> np.ndarray:
-    """Values per sample whose mean is the pair AUC A, and whose spread is that of A (DeLong's placements).
-
-    With s, t running over similar and dissimilar pairs, and [·] counting ties as one half::
-
-        A = mean_{s,t} [d_s < d_t],    r_s = (mean_t [d_s < d_t] − A) / n_s,    r_t = (mean_s [d_s < d_t] − A) / n_t
+    Warnings are suppressed: the user has seen those of metrics of their own when they were first fitted.
     """
-    level = np.unique(pair_sqdist(Z, pairs.i, pairs.j), return_inverse=True)[1]  # (m,)
-    w = pairs.weight * np.stack([pairs.similarity, 1 - pairs.similarity])  # (2, m)
-    w /= w.sum(axis=1, keepdims=True)
-    mass = np.stack([np.bincount(level, weights=row) for row in w])  # (2, levels)
-    nearer = (np.cumsum(mass, axis=1) - mass / 2)[:, level]  # (2, m) weight of each kind that is nearer than the pair
-    auc = w[1] @ nearer[0]
-    r = w[0] * (1 - nearer[1] - auc) + w[1] * (nearer[0] - auc)  # (m,) sums to 0
-    return _per_sample(auc, r, np.stack([pairs.i, pairs.j]), len(Z), grouped)
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = model if train is None else model.fit(*train)
+        Z = np.asarray(fitted.transform(X_held))
+    return HeldOutMap(name, fitted, Z, time.perf_counter() - started)
 
 
-def _ordering_values(Z: np.ndarray, side: Triplets | Quadruplets, grouped: bool) -> np.ndarray:
-    """Values per sample whose mean is the share of triplets or quadruplets with d(near pair) < d(far pair)."""
-    near, far = side.similar, side.dissimilar
-    d, e = pair_sqdist(Z, near.i, near.j), pair_sqdist(Z, far.i, far.j)
-    right = (d < e) + 0.5 * (d == e)  # (m,)
-    members = [near.i, near.j, far.j] if isinstance(side, Triplets) else [near.i, near.j, far.i, far.j]
-    return _per_sample(right.mean(), (right - right.mean()) / len(right), np.stack(members), len(Z), grouped)
+@dataclass
+class Refits:
+    """The best metrics of a comparison, fitted once more on a part of the rows."""
+
+    codes: np.ndarray  # (m,) class of each row of the maps: index in ``classes``
+    classes: list[str]
+    n_train: int
+    n_held_out: int  # m, or more if some were left out
+    new_classes: bool  # whether a held-out row is of a class that the metrics never saw
+    best: list[HeldOutMap] = field(default_factory=list)  # Euclidean and the best metrics, best first
+    iterative: list[HeldOutMap] = field(default_factory=list)  # the best iterative ones that are not among these
+    notes: list[str] = field(default_factory=list)  # on metrics that could not be fitted
 
 
-def _per_sample(mean: float, residual: np.ndarray, members: np.ndarray, n: int, grouped: bool) -> np.ndarray:
-    """Hand the residuals (m,) of tuples to their members (q, m): v_i = mean + n_scored · Σ_{u∋i} r_u.
+def refit_best(comparison: Comparison, X: Any, y: Any, max_rows: int) -> Refits | None:
+    """Fit the best metrics on 70 % of the rows and map at most ``max_rows`` of the others; None without labels."""
+    if X is None or y is None or (isinstance(y, Supervision) and not isinstance(y, Labels)):
+        return None
+    labels = y if isinstance(y, Labels) else Labels(y)
+    if len(X) != len(labels):
+        raise ValueError(f"y has {len(labels)} labels but X has {len(X)} rows: give one label per row")
+    X = np.asarray(X)
+    codes = labels.codes
+    seed = comparison.settings.get("random_state") or 0
+    train, held = _split(codes, comparison.protocol, seed)
+    rows = held
+    if len(held) > max_rows:
+        rows = np.sort(check_random_state(seed).choice(held, max_rows, replace=False))
+    present, row_codes = np.unique(codes[rows], return_inverse=True)
+    new_classes = not np.isin(codes[held], codes[train]).all()
+    refits = Refits(row_codes, [str(c) for c in labels.classes[present]], len(train), len(held), new_classes)
+    best, iterative = _choose(comparison.results)
+    for result in best + iterative:
+        try:
+            model = _pipeline(comparison, result)
+            found = map_held_out(result.name, model, X[rows], (X[train], codes[train]))
+        except Exception as error:  # the other metrics can still be shown
+            refits.notes.append(f"{result.name} could not be fitted for the pictures: {describe_error(error)}")
+            continue
+        (refits.best if result in best else refits.iterative).append(found)
+    return refits
 
-    If whole components will be summed up, each member takes a q-th part, which makes the sum of a component that of its
-    tuples. Otherwise each takes the whole, the first-order (Hájek) projection on the samples that the tuples share.
+
+def _split(codes: np.ndarray, protocol: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Training and held-out rows: of held-out classes in the open protocol, else a share of every class."""
+    rows = np.flatnonzero(codes >= 0)
+    classes, counts = np.unique(codes[rows], return_counts=True)
+    if protocol == "open" and len(classes) >= 4:
+        held_out = check_random_state(seed).permutation(classes)[: max(2, round(HELD_OUT * len(classes)))]
+        new = np.isin(codes[rows], held_out)
+        return rows[~new], rows[new]
+    stratify = codes[rows] if counts.min() > 1 and HELD_OUT * len(rows) >= len(classes) else None
+    train, held = train_test_split(rows, test_size=HELD_OUT, random_state=seed, stratify=stratify)
+    return train, held
+
+
+def _choose(results: list[MethodResult]) -> tuple[list[MethodResult], list[MethodResult]]:
+    """Euclidean and the best learned metrics; and the best iterative ones that are not among these.
+
+    A metric that agrees with a better one on every point is passed over: its picture would be the same.
     """
-    q = len(members)
-    touched = np.bincount(members.ravel(), minlength=n) > 0
-    gathered = np.bincount(members.ravel(), weights=np.tile(residual, q), minlength=n)
-    return np.where(touched, mean + touched.sum() * gathered / (q if grouped else 1), np.nan)
+    scored = [r for r in results if r.score is not None]
+    learned = [r for r in scored if r.name != BASELINE]
+    first = {r.values.tobytes(): r for r in reversed(learned)}
+    different = [r for r in learned if first[r.values.tobytes()] is r]
+    best = [r for r in scored if r.name == BASELINE] + different[:N_BEST]
+    iterative = [r for r in learned if "max_iter" in r.estimator.get_params()][:N_ITERATIVE]
+    return best, [r for r in iterative if r not in best]
+
+
+def _pipeline(comparison: Comparison, result: MethodResult) -> Pipeline:
+    """The candidate behind the scaler of the comparison, with the parameters that tuning chose most often."""
+    best = comparison.best_estimator
+    scaler = best[0] if best is not None and len(best) == 2 else StandardScaler()
+    params: dict[str, Any] = {}
+    if result.best_params:
+        winner = Counter(map(repr, result.best_params)).most_common(1)[0][0]
+        params = next(p for p in result.best_params if repr(p) == winner)
+    return build_pipeline(scaler, result.estimator, params)

@@ -9,27 +9,27 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, RobustScaler, Standa
 from sklearn.utils import check_array
 
 from isometry.select.folds import Plan
-from isometry.select.heldout import HeldOut
+from isometry.select.scoring import FoldScorer
 from isometry.supervision import Candidates, Labels, Supervision, as_supervision
 
 SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler, "normalize": Normalizer}
 
 
-def check_table(X: Any) -> tuple[np.ndarray, list[str] | None]:
-    """X as a finite float table, and its column names."""
+def check_samples(X: Any) -> tuple[np.ndarray, list[str] | None]:
+    """X as a matrix of finite floats, and its column names."""
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
     try:
-        table = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=2)
+        samples = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=2)
     except (TypeError, ValueError) as error:
         raise ValueError(f"X must be a table of numbers, one row per sample: {error}") from error
-    bad = ~np.isfinite(table)
+    bad = ~np.isfinite(samples)
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ValueError(
             f"X has {bad.sum()} entries that are NaN or infinite (first at row {row}, column "
             f"{names[column] if names else column}): impute them, or drop those rows, before comparing metrics"
         )
-    return table, names
+    return samples, names
 
 
 def check_side(y: Any, X: np.ndarray) -> Supervision:
@@ -42,6 +42,11 @@ def check_side(y: Any, X: np.ndarray) -> Supervision:
     if isinstance(side, Labels) and len(side.classes) < 2:
         raise ValueError(f"y has {len(side.classes)} class: a comparison needs at least 2")
     return side
+
+
+def fit_target(side: Supervision) -> Any:
+    """What learners are given: an array of codes where every row has a label, since any transformer takes that."""
+    return side.codes if isinstance(side, Labels) and side.labelled.all() else side
 
 
 def check_options(
@@ -60,12 +65,14 @@ def check_options(
         raise ValueError(f"level={level} is the confidence of the intervals: choose it between 0 and 1, e.g. 0.95")
 
 
-def check_gallery(judge: HeldOut, plan: Plan, labels: Labels) -> None:
+def check_n_neighbors(scorer: FoldScorer, plan: Plan, labels: Labels) -> None:
     """Whether every held-out point has enough others to choose its neighbours from."""
     known = labels.labelled
-    size = min(len(s.test) - 1 if judge.protocol == "open" else known[s.train].sum() for s in plan.splits)
-    if judge.n_neighbors > size:
-        raise ValueError(f"n_neighbors={judge.n_neighbors}, but a fold has only {size} points to choose from: lower it")
+    size = min(len(s.test) - 1 if scorer.protocol == "open" else known[s.train].sum() for s in plan.splits)
+    if scorer.n_neighbors > size:
+        raise ValueError(
+            f"n_neighbors={scorer.n_neighbors}, but a fold has only {size} points to choose from: lower it"
+        )
 
 
 def make_scaler(scaler: Any) -> Any:

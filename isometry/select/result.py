@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isometry.eval.intervals import Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+BASELINE = "Euclidean"  # what every other metric is compared with
 
 
 @dataclass
@@ -58,30 +64,18 @@ class Comparison:
                 return r
         raise KeyError(f"no metric called {name!r} was compared; there are {', '.join(r.name for r in self.results)}")
 
-    def to_frame(self):
+    def to_frame(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
-        import pandas as pd
+        import pandas
 
+        nothing = Interval(np.nan, np.nan, np.nan)
+        columns = ["method", "score", "low", "high", "difference", "difference_low", "difference_high"]
+        columns += ["against_euclidean", "fit_seconds", "failed_fits", "unconverged_fits", "failure"]
         rows = []
         for r in self.results:
-            s, d = r.score, r.difference
-            rows.append(
-                {
-                    "method": r.name,
-                    "score": s.mean if s else np.nan,
-                    "low": s.low if s else np.nan,
-                    "high": s.high if s else np.nan,
-                    "difference": d.mean if d else np.nan,
-                    "difference_low": d.low if d else np.nan,
-                    "difference_high": d.high if d else np.nan,
-                    "against_euclidean": r.reliable,
-                    "fit_seconds": r.fit_seconds,
-                    "failed_fits": len(r.failures),
-                    "unconverged_fits": r.unconverged,
-                    "failure": r.failures[0] if r.failures else "",
-                }
-            )
-        return pd.DataFrame(rows)
+            numbers = [*(r.score or nothing), *(r.difference or nothing), r.reliable, r.fit_seconds]
+            rows.append([r.name, *numbers, len(r.failures), r.unconverged, "".join(r.failures[:1])])
+        return pandas.DataFrame(rows, columns=columns)
 
     def __str__(self) -> str:
         width = max(len(r.name) for r in self.results)

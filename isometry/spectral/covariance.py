@@ -15,7 +15,9 @@ from isometry.supervision import Labels
 
 @parameters
 class Covariance(MomentsMetric):
-    """Mahalanobis distance of the sample: W = Σ⁻¹.
+    """Mahalanobis distance of the sample: the directions of the data, each at unit variance.
+
+    W = Σ⁻¹
 
     Σ is the total covariance, or the covariance pooled within classes, Σ = Σ_c W_c / (n − c). Directions without
     variance are dropped, so that for n < d this is a pseudo-metric on the span of the data.

@@ -16,7 +16,9 @@ from isometry.supervision import Chunklets
 
 @parameters
 class DCA(MomentsMetric):
-    """Chunklets known to differ far apart, variation within chunklets small: max_A det(AᵀC_bA) / det(AᵀC_wA).
+    """Discriminative component analysis: chunklets known to differ far apart, variation within chunklets small.
+
+    max_A det(AᵀC_bA) / det(AᵀC_wA)
 
     C_b = (1/n_b) Σ_j Σ_{i∈D_j} (m_j − m_i)(m_j − m_i)ᵀ over chunklets j and those known to differ from it, D_j.
 

@@ -10,7 +10,10 @@ from isometry.base import LinearMetric
 
 
 class Euclidean(LinearMetric):
-    """The Euclidean distance: W = I. Nothing is learned; it is the measure of all the others."""
+    """Euclidean distance, the baseline: nothing is learned, and every learned metric has to beat it.
+
+    W = I
+    """
 
     _sees = ()
 

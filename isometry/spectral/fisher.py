@@ -18,9 +18,9 @@ CONSTRAINTS = ("trace", "orthonormal", "scatter")
 
 @parameters
 class FisherML(MomentsMetric):
-    """Similar pairs near, dissimilar pairs far, on average, under one of three constraints.
+    """Metric related to Fisher discriminant analysis: similar pairs near, dissimilar pairs far, on average.
 
-    min_U tr(Uᵀ(M_S − M_D)U)  subject to  tr(UUᵀ) = 1, UᵀU = I, or UᵀM_S U = I,
+    min_U tr(Uᵀ(M_S − M_D)U)  subject to  UᵀM_S U = I ("scatter"), UᵀU = I ("orthonormal") or tr(UUᵀ) = 1 ("trace")
 
     with M_S, M_D the mean scatters of similar and of dissimilar pairs. All three have closed forms: the eigenvectors
     with the smallest eigenvalues of M_S − M_D ("trace", scaled by 1/√p, and "orthonormal"), or the leading generalised
@@ -42,9 +42,9 @@ class FisherML(MomentsMetric):
 
     References
     ----------
-    A. Ghodsi, D. Wilkinson, F. Southey, "Improving embeddings by flexible exploitation of side information",
-    IJCAI 2007.
     B. Alipanahi, M. Biggs, A. Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008.
+    A. Ghodsi, D. Wilkinson, F. Southey, "Improving embeddings by flexible exploitation of side information", IJCAI
+    2007.
     """
 
     _sees = (Labels, Pairs)

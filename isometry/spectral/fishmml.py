@@ -19,7 +19,7 @@ from isometry.supervision import Labels
 
 @parameters
 class FishMML(LinearMetric):
-    """A projection for each view of the data that separates the classes and agrees with the other views.
+    """Fisher–HSIC multi-view metric learning: a projection of each view that separates classes and agrees with others.
 
     max_{U_rᵀU_r = I} Σ_r tr(U_rᵀ(S_b^r + λ₁S_t^r)U_r) + λ₂ Σ_{r<w} HSIC(X^rU_r, X^wU_w)
 

@@ -25,7 +25,7 @@ FEWER_BALLS, SMALLER_SAMPLE, SMALLEST_SAMPLE = 0.8, 0.05, 0.2
 
 @parameters
 class HierarchicalLMNN(LinearMetric):
-    """Many small large-margin problems instead of one: in balls that grow from round to round.
+    """Large margin nearest neighbours by stratified sampling: many small problems, in balls that grow round by round.
 
     L ← (M + I)^{1/2} L,  M = argmin_{M ⪰ 0} (1 − μ) Σ d_M²(i, j) + μ Σ [margin + d_M²(i, j) − d_M²(i, l)]₊
 

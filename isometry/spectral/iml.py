@@ -26,7 +26,7 @@ EARLY_TOL = 1e-4  # of the solves with a rounder hinge, which only lead to the l
 
 @parameters
 class IML(LinearMetric):
-    """Neighbours of one class near, neighbours of different classes far, every class with equal weight.
+    """Imbalanced metric learning: neighbours of one class near, of different classes far, all classes of equal weight.
 
     min_{W ⪰ 0} Σ_c 1/(2C) (a mean_{Sim_c}[d² − 1]₊ + (1 − a) mean_{Dis_c}[1 + m − d²]₊) + γ|W − I|_F²,  d² = d_W²
 

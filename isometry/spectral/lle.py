@@ -18,7 +18,7 @@ ALGORITHMS, WEIGHTINGS = ("trace_ratio", "gevp"), ("sum", "mean")
 
 @parameters
 class LLERegularizedML(LinearMetric):
-    """Dissimilar pairs far, similar pairs near, and every sample still the same combination of its neighbours.
+    """Trace-ratio metric regularised by locally linear embedding: each sample stays the same mixture of its neighbours.
 
     max_U tr(UᵀM_DU) / tr(Uᵀ(M_S + λ XᵀEX/m)U)  subject to  UᵀU = I_p,  E = (I − S)ᵀ(I − S)
 

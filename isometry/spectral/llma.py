@@ -21,7 +21,7 @@ from isometry.supervision import EdgeList, Labels, Pairs
 
 @parameters
 class LLMA(MetricLearner):
-    """Move the samples a little so that similar ones come together and local distances stay.
+    """Locally linear metric adaptation: move samples a little so that similar ones meet and local distances stay.
 
     y = x + Bπ(x),  π_l(x) = exp(−|x − c_l|²/2w²);  min_B mean_S |y_i − y_j|² + λ mean_ω (|y_i − y_j| − |x_i − x_j|)²
 

@@ -27,7 +27,7 @@ from isometry.supervision import Labels, Triplets
 
 @parameters
 class LMNN(LinearMetric):
-    """Pull target neighbours near and push differently labelled impostors a margin away.
+    """Large margin nearest neighbours: target neighbours near, differently labelled impostors a margin away.
 
     min_W (1 − μ) Σ_{i, j→i} d²(i, j) + μ Σ_{i, j→i} Σ_{l: y_l ≠ y_i} [margin + d²(i, j) − d²(i, l)]₊,  d² = d_W²
 
@@ -63,8 +63,11 @@ class LMNN(LinearMetric):
 
     References
     ----------
-    K. Q. Weinberger, L. K. Saul, "Distance metric learning for large margin nearest neighbor classification",
-    JMLR 2009.
+    K. Q. Weinberger, L. K. Saul, "Distance metric learning for large margin nearest neighbor classification", JMLR
+    2009.
+    P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
+    nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
+    Imaging Systems 6(1), 2020.
     """
 
     _sees = (Labels, Triplets)

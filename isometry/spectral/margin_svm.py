@@ -23,7 +23,7 @@ ALL_PAIRS = 200_000  # up to this many dissimilar pairs "auto" lists them all
 
 @parameters
 class MarginSVM(LinearMetric):
-    """Similar pairs near, and every dissimilar pair farther apart than it was, by a margin that is maximised.
+    """Metric by the margin of a support vector machine: dissimilar pairs farther apart than they were, by a margin.
 
     min ½|W|_F² + C_S mean_S zᵀWz + C_D (−νg + mean_D ξ)  s.t.  zᵀWz − zᵀz ≥ g − ξ on dissimilar pairs; W ⪰ 0, g, ξ ≥ 0
 

@@ -24,7 +24,7 @@ from isometry.supervision import EdgeList, Labels, Pairs
 
 @parameters
 class MMC(LinearMetric):
-    """Similar pairs as near as possible while dissimilar pairs keep their mean distance.
+    """The first spectral method: similar pairs as near as possible while dissimilar pairs keep their mean distance.
 
     min_{W ⪰ 0} tr(W M_S)  subject to  mean over dissimilar pairs of √(zᵀWz) ≥ α,  z = x_i − x_j
 

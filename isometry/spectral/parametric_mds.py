@@ -20,7 +20,7 @@ LOSSES = ("stress", "sstress")
 
 @parameters
 class ParametricMDS(LinearMetric):
-    """A linear map whose distances fit dissimilarities that know the labels.
+    """Multidimensional scaling by a linear map: its distances fit dissimilarities that know the labels.
 
     min_L mean over pairs of (|L(x_i − x_j)| − δ_ij)²,  δ_ij² = 2 − exp(−|x_i − x_j|²/β) − [i, j similar]
 

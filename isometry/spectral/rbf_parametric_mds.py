@@ -19,7 +19,9 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class RBFParametricMDS(MetricLearner):
-    """`ParametricMDS` with stress on radial basis functions: f(x) = Lψ(x), ψ_l(x) = exp(−|x − c_l|²/β).
+    """Multidimensional scaling by radial basis functions: f(x) = Lψ(x), with the stress of `ParametricMDS`.
+
+    min_L mean over pairs of (|L(ψ(x_i) − ψ(x_j))| − δ_ij)² + ε|L|²,  ψ_l(x) = exp(−|x − c_l|²/β)
 
     Parameters
     ----------

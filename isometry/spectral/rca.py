@@ -13,10 +13,12 @@ REDUCTIONS = ("pca", "fisher")
 
 @parameters
 class RCA(MomentsMetric):
-    """Whiten the variation within chunklets, which is irrelevant by definition: W = C_w⁻¹.
+    """Relevant component analysis: whiten the variation within chunklets, which is irrelevant by definition.
 
-    C_w = (1/m) Σ_l Σ_{i∈l} (x_i − μ_l)(x_i − μ_l)ᵀ over the m samples that belong to a chunklet. W minimises the mean
-    squared distance to the chunklet centres under det W ≥ const.
+    W = C_w⁻¹,  C_w = (1/m) Σ_l Σ_{i∈l} (x_i − μ_l)(x_i − μ_l)ᵀ
+
+    over the m samples that belong to a chunklet. W minimises the mean squared distance to the chunklet centres under
+    det W ≥ const.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ def label_targets(
     n, n_c = len(X), side.counts.astype(float) if isinstance(side, Labels) else None
     if isinstance(side, Pairs) and side.target is not None:
         if not side.weight.any():
-            raise ValueError("y holds no pair with a target and a weight above 0")
+            raise ValueError("parametric multidimensional scaling needs pairs with a target; y holds none")
         e, w = side.target, side.weight / side.weight.sum()
         return Targets(ListedEdges(side.i, side.j, n), lambda block: e[block], lambda block: w[block])
     check_side(side, ("similar", "dissimilar"), "parametric multidimensional scaling")

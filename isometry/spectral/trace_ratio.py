@@ -16,7 +16,7 @@ from isometry.supervision import Labels, Pairs
 
 @parameters
 class TraceRatioML(MomentsMetric):
-    """The projection on which dissimilar pairs are farthest apart relative to similar ones.
+    """Orthonormal trace-ratio metric: the projection on which dissimilar pairs are farthest relative to similar ones.
 
     max_U tr(UᵀM_DU) / tr(UᵀM_SU)  subject to  UᵀU = I_p
 

@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 
 from isometry import __version__
 from isometry.cli import app
-from isometry.cli.inputs import Usage, draw_sample, load_embedded
+from isometry.cli.inputs import draw_sample, load_embedded
 from isometry.cli.methods import parameter_docs
+from isometry.cli.outputs import UsageError
 from isometry.io import Table, load, read_table
 from isometry.registry import METHODS, all_methods, get
 
@@ -378,7 +379,7 @@ def test_transform_prints_csv(out, fitted):
     assert done.stdout == (fitted / "z.csv").read_text() and not (fitted / "-").exists()
 
 
-@pytest.mark.parametrize("failing, kept", [("isometry.report.html.write_report", "m"), ("isometry.io.save", "r.html")])
+@pytest.mark.parametrize("failing, kept", [("isometry.report.write_report", "m"), ("isometry.io.save", "r.html")])
 def test_a_result_that_cannot_be_written_does_not_lose_the_other(failing, kept, folder, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("no space left")
@@ -559,7 +560,7 @@ def test_a_sample_keeps_proportions_and_rare_classes():
         assert len(set(drawn.X.ravel())) == n
         assert_array_equal(drawn.y, y[drawn.X.ravel().astype(int)])
         assert_array_equal(draw_sample(table, n, seed=1).X, drawn.X)
-    with pytest.raises(Usage, match="between the number of classes, 3, and the number of rows, 1000"):
+    with pytest.raises(UsageError, match="between the number of classes, 3, and the number of rows, 1000"):
         draw_sample(table, 2, seed=1)
 
 

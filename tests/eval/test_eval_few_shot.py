@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 
 from isometry.eval import few_shot, mean_interval
-from isometry.eval.few_shot import _distinct, draw_episodes
+from isometry.eval.episodes import _distinct, draw_episodes
 from isometry.supervision import Labels
 
 

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from isometry.eval import pair_auc, roc
+from isometry.eval.verification import auc_and_residuals
 
 
 def tied_pairs(seed, n=60, values=8):
@@ -35,6 +36,25 @@ def test_auc_counts_ties_as_half(seed):
     assert roc(distance, similar).auc == pytest.approx(slow_auc(distance, similar, one), rel=1e-12)
     assert pair_auc(distance, similar, weight) == pytest.approx(slow_auc(distance, similar, weight), rel=1e-12)
     assert roc(distance, similar, weight).auc == pytest.approx(slow_auc(distance, similar, weight), rel=1e-12)
+
+
+def test_perfect_separation_is_exactly_one():
+    distance, similar = np.arange(1001.0), np.arange(1001) < 333
+    assert pair_auc(distance, similar) == 1 and pair_auc(-distance, similar) == 0
+    assert pair_auc(np.zeros(1001), similar) == 0.5
+
+
+def test_residuals_sum_to_zero_and_are_the_slopes_of_the_auc():
+    """d/dw_p of the AUC at weights w is r_p / w_p, where r_p is the residual of pair p."""
+    distance, similar = tied_pairs(3)
+    weight = np.random.default_rng(3).uniform(0.5, 2, size=len(distance))
+    auc, r = auc_and_residuals(distance, weight * np.stack([similar, ~similar]))
+    assert auc == pytest.approx(slow_auc(distance, similar, weight), rel=1e-12)
+    assert r.sum() == pytest.approx(0, abs=1e-12)
+    for p in (0, 7, 31, 58):
+        h = 1e-5 * np.eye(len(distance))[p]
+        slope = (slow_auc(distance, similar, weight + h) - slow_auc(distance, similar, weight - h)) / 2e-5
+        assert r[p] / weight[p] == pytest.approx(slope, abs=1e-9)
 
 
 def test_every_point_of_the_curve_is_what_its_threshold_accepts():

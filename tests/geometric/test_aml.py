@@ -90,7 +90,7 @@ def test_M33c_gradient_also_at_repeated_eigenvalues(start):
 def test_M33d_diagonal_scatters_give_scalar_equations():
     alpha, beta = 1.5, 0.8
     a, b = np.array([0.3, 1.0, 2.0]), np.array([2.0, 0.5, 1.0])
-    L = AML(alpha=alpha, beta=beta, tol=1e-12)._descend(np.diag(a), np.diag(b), None).x
+    L = AML(alpha=alpha, beta=beta, tol=1e-12)._descend(np.diag(a), np.diag(b)).x
 
     def stationary(l, k):
         phi_slope = 1 + alpha * beta**2 * l**4 * (10 + beta * l**2) / (2 + beta * l**2) ** 3
@@ -110,7 +110,7 @@ def test_M33e_an_infinite_price_leaves_the_pairs_alone():
 
 def test_one_minimum_from_any_start():
     A, B, model = spd(3, 3), spd(3, 4), AML(alpha=2.0, beta=0.5)
-    best = model._descend(A, B, None).value
+    best = model._descend(A, B).value
     for seed in range(3):
         L0 = np.random.default_rng(seed).normal(size=(3, 3))
         found = minimize(lambda v: tuple(map(np.ravel, model._cost(v.reshape(3, 3), A, B))), L0.ravel(), jac=True)

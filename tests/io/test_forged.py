@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from isometry.io import StoreError, load, save
 from isometry.io import store as store_module
-from isometry.io.classes import _table, find_class
+from isometry.io.classes import _modules, find_class
 from isometry.spectral.rca import RCA
 
 OLD = Path(__file__).parent / "files_0_1"
@@ -93,7 +93,7 @@ def note(event, args):
 def watchman():
     """Reports what a block imports, runs or opens; the classes that files may name are imported before."""
     for kind in ("estimator", "plain", "named"):
-        for name in _table(kind):
+        for name in _modules(kind):
             find_class(name, kind)
     sys.addaudithook(note)  # for the life of the process: therefore it can be switched off
 

@@ -96,8 +96,8 @@ def test_moved_and_renamed_classes_are_found(tmp_path, monkeypatch):
         pass
 
     monkeypatch.setattr(gmml, "ChunkletAnalysis", ChunkletAnalysis, raising=False)
-    monkeypatch.setitem(classes._table("estimator"), "isometry.ChunkletAnalysis", "isometry.geometric.gmml")
-    monkeypatch.delitem(classes._table("estimator"), "isometry.RCA")
+    monkeypatch.setitem(classes._modules("estimator"), "isometry.ChunkletAnalysis", "isometry.geometric.gmml")
+    monkeypatch.delitem(classes._modules("estimator"), "isometry.RCA")
     before = load(FOLDERS[0] / "NCA.safetensors")
     with pytest.raises(StoreError, match="not on the list"):
         load(FOLDERS[0] / "RCA.safetensors")

@@ -164,7 +164,7 @@ def test_P07b_coefficient_penalty(few, gram, numeric_gradient):
     T = np.random.default_rng(2).standard_normal((12, 2))
     Q, M = coordinates(X)
     learner = CoefficientFastNCA(2, n_neighbors=k, reg=reg)
-    learner._spectrum = np.sum(Q**2, axis=0)  # all samples carry coefficients
+    learner.set_params(spectrum=np.sum(Q**2, axis=0))  # all samples carry coefficients
     objective = learner._objective(Q, Labels(y), None)
     assert_allclose(-objective(T.T @ M)[0], value(T), rtol=1e-9)
     assert_allclose(-M @ objective(T.T @ M)[1].T, numeric_gradient(value, T), atol=1e-8)
@@ -174,7 +174,8 @@ def test_P07b_coefficient_penalty(few, gram, numeric_gradient):
     T = model.dual_coef_.T
     assert np.abs(numeric_gradient(value, T)).max() < 1e-5
     assert value(T) > value(0.9 * T) and value(T) > value(1.1 * T)
-    assert model.learner_._spectrum is None
+    assert model.learner.spectrum is None  # only the fitted copy knows it
+    assert_allclose(model.learner_.spectrum, model.spectrum_)
     with pytest.raises(ValueError, match="use KernelFastNCA"):
         CoefficientFastNCA().fit(X, y)
     with pytest.raises(ValueError, match="penalty='norm' is unknown; expected 'rkhs' or 'coef'"):

@@ -12,11 +12,13 @@ from scipy.stats import truncnorm
 from sklearn.exceptions import NotFittedError
 
 import isometry
-from isometry.base import POSTERIOR_METHODS, WITH_POSTERIOR
+from isometry.base import POSTERIOR_METHODS
 from isometry.core.probability import isotonic_link
 from isometry.probabilistic.posterior import MetricPosterior, positive_gaussian
 from isometry.registry import all_methods
 from tests.conftest import make_blobs
+
+WITH_POSTERIOR = {m.load().__name__ for m in all_methods(kind="estimator") if "posterior" in m.traits}
 
 
 @pytest.mark.parametrize("name", POSTERIOR_METHODS)
@@ -34,9 +36,7 @@ def test_the_list_of_questions_and_of_those_who_answer_is_complete():
     public = {name for name, value in vars(MetricPosterior).items() if callable(value) and not name.startswith("_")}
     assert set(POSTERIOR_METHODS) == public - {"pair_probability"}  # a point method may have that, as LDML has
     classical = [row.load() for row in all_methods(kind="estimator") if row.family != "deep"]
-    assert {c.__name__ for c in classical if isinstance(c, type) and issubclass(c, MetricPosterior)} == set(
-        WITH_POSTERIOR
-    )
+    assert {c.__name__ for c in classical if isinstance(c, type) and issubclass(c, MetricPosterior)} == WITH_POSTERIOR
 
 
 def test_other_missing_attributes_fail_in_their_own_words():

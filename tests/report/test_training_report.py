@@ -15,8 +15,9 @@ from sklearn.decomposition import PCA
 
 from isometry.eval import nearest, paired_interval, retrieval
 from isometry.geometric.gmml import GMML
-from isometry.report.heldout import NETWORK, classical_maps, draw_queries, score_held_out
-from isometry.report.training import TrainingReport, write_training_report
+from isometry.report.retrieval_section import draw_queries, neighbors_of
+from isometry.report.training_page import TrainingReport, write_training_report
+from isometry.select.network import NETWORK, classical_maps, compare_network
 
 pytest.importorskip("plotly")
 
@@ -89,14 +90,14 @@ HISTORY = {
 }
 
 
-def write(tmp_path, scene, **changes):
+def write(tmp_path, found, **changes):
     fields = {
         "name": "beasts",
         "settings": SETTINGS,
         "history": HISTORY,
         "stop_reason": "all epochs done",
         "converged": True,
-        "scene": scene,
+        "held_out": found,
     }
     path = write_training_report(TrainingReport(**{**fields, **changes}), tmp_path / "report.html")
     text = path.read_text(encoding="utf-8")
@@ -108,20 +109,20 @@ def write(tmp_path, scene, **changes):
 
 def test_scores_are_those_of_maps_fitted_on_the_training_part():
     (X, y), held = make_data(n=200, n_held=6)
-    scene = score_held_out(Radius(), (X, y), held)
-    assert {s.name for s in scene.scores} == {NETWORK, "standardised features", "RCA", "DCA", "GMML"}
-    means = [s.map_at_r.mean for s in scene.scores]
-    assert means == sorted(means, reverse=True) and scene.scores[0].name == NETWORK
+    found = compare_network(Radius(), (X, y), held)
+    assert {s.name for s in found.scores} == {NETWORK, "standardised features", "RCA", "DCA", "GMML"}
+    means = [s.map_at_r.mean for s in found.scores]
+    assert means == sorted(means, reverse=True) and found.scores[0].name == NETWORK
     ours = retrieval(Radius().transform(held[0]), held[1], ks=(1,))
-    assert_allclose(scene[NETWORK].map_at_r.mean, ours.mean()["map@r"])
-    assert_allclose(scene[NETWORK].recall.mean, ours.mean()["recall@1"])
+    assert_allclose(found[NETWORK].map_at_r.mean, ours.mean()["map@r"])
+    assert_allclose(found[NETWORK].recall.mean, ours.mean()["recall@1"])
     mean, std = X.mean(0), X.std(0)
     metric = GMML().fit((X - mean) / std, y)
     theirs = retrieval(metric.transform((held[0] - mean) / std), held[1], ks=(1,))
-    assert_allclose(scene["GMML"].map_at_r.mean, theirs.mean()["map@r"])
-    assert_allclose(scene["GMML"].gain, paired_interval(ours.map_at_r, theirs.map_at_r, groups=held[1]))
-    assert scene[NETWORK].gain is None and all(0 <= s.recall.low <= s.recall.high <= 1 for s in scene.scores)
-    assert scene.better and scene.new_classes
+    assert_allclose(found["GMML"].map_at_r.mean, theirs.mean()["map@r"])
+    assert_allclose(found["GMML"].gain, paired_interval(ours.map_at_r, theirs.map_at_r, groups=held[1]))
+    assert found[NETWORK].gain is None and all(0 <= s.recall.low <= s.recall.high <= 1 for s in found.scores)
+    assert found.better and found.new_classes
 
 
 def by_hand(values, y):
@@ -133,14 +134,14 @@ def by_hand(values, y):
 
 def test_of_new_classes_the_unit_is_the_class_and_of_known_ones_the_sample():
     train, (X, y) = make_data(n=200, n_held=6)
-    scene = score_held_out(Radius(), train, (X, y))
+    found = compare_network(Radius(), train, (X, y))
     ours = retrieval(Radius().transform(X), y, ks=(1,))
-    theirs = retrieval(scene.before, y, ks=(1,))
-    assert scene.unit == "classes"
-    assert_allclose(scene[scene.raw].gain, by_hand(ours.map_at_r - theirs.map_at_r, y))
-    assert_allclose(scene[NETWORK].map_at_r, np.clip(by_hand(ours.map_at_r, y), 0, 1))
-    assert_allclose(scene[NETWORK].recall, np.clip(by_hand(ours.recall_at[1].astype(float), y), 0, 1))
-    seen = score_held_out(Radius(), train, (train[0][::2], train[1][::2]))
+    theirs = retrieval(found.before, y, ks=(1,))
+    assert found.unit == "classes"
+    assert_allclose(found[found.raw].gain, by_hand(ours.map_at_r - theirs.map_at_r, y))
+    assert_allclose(found[NETWORK].map_at_r, np.clip(by_hand(ours.map_at_r, y), 0, 1))
+    assert_allclose(found[NETWORK].recall, np.clip(by_hand(ours.recall_at[1].astype(float), y), 0, 1))
+    seen = compare_network(Radius(), train, (train[0][::2], train[1][::2]))
     found = [retrieval(Z, seen.y, ks=(1,)).map_at_r for Z in (seen.after, seen.before)]
     assert seen.unit == "samples"
     assert_allclose(seen[seen.raw].gain, paired_interval(*found))
@@ -161,23 +162,23 @@ def test_a_gain_in_most_new_classes_is_not_yet_reliable():
     place = 6.0 * rng.permutation(16)  # of the classes, along the one feature or along the other
     X = 40 * rng.normal(size=(len(y), 2))
     X[np.arange(len(y)), np.where(good[y], 0, 1)] = place[y] + 0.1 * rng.normal(size=len(y))
-    scene = score_held_out(First(), (X[y < 8], y[y < 8]), (X[y >= 8], y[y >= 8]))
-    gain = [retrieval(Z, scene.y).map_at_r for Z in (scene.after, scene.before)]
+    found = compare_network(First(), (X[y < 8], y[y < 8]), (X[y >= 8], y[y >= 8]))
+    gain = [retrieval(Z, found.y).map_at_r for Z in (found.after, found.before)]
     assert paired_interval(*gain).low > 0.05  # over samples it looks certain
-    assert scene[scene.raw].gain.mean > 0.05 and scene[scene.raw].gain.contains(0)
-    assert not scene.better and scene.raw in scene.verdict
+    assert found[found.raw].gain.mean > 0.05 and found[found.raw].gain.contains(0)
+    assert not found.better and found.raw in found.verdict
 
 
 def test_images_are_compared_as_they_are_and_many_features_on_principal_components():
     train, held = make_data(d=100)
-    scene = score_held_out(Radius(), train, held, image_shape=(1, 10, 10))
-    assert {s.name for s in scene.scores} == {
+    found = compare_network(Radius(), train, held, image_shape=(1, 10, 10))
+    assert {s.name for s in found.scores} == {
         *(NETWORK, "raw pixels", "PCA(32)", "PCA(32) + RCA", "PCA(32) + DCA", "PCA(32) + GMML")
     }
-    assert_array_equal(scene.before, held[0])
+    assert_array_equal(found.before, held[0])
     pca = PCA(32, random_state=0).fit(train[0])
-    found = retrieval(pca.transform(held[0]), held[1]).mean()["map@r"]
-    assert_allclose(scene["PCA(32)"].map_at_r.mean, found, rtol=1e-6)
+    expected = retrieval(pca.transform(held[0]), held[1]).mean()["map@r"]
+    assert_allclose(found["PCA(32)"].map_at_r.mean, expected, rtol=1e-6)
     assert list(classical_maps("raw", (20, 100), True)) == [
         *("raw", "PCA(20)", "PCA(20) + RCA", "PCA(20) + DCA", "PCA(20) + GMML")
     ]
@@ -185,16 +186,16 @@ def test_images_are_compared_as_they_are_and_many_features_on_principal_componen
 
 def test_the_verdict_says_what_came_out():
     train, held = make_data(n=200, n_held=6)
-    better = score_held_out(Radius(), train, held).verdict
+    better = compare_network(Radius(), train, held).verdict
     assert better.startswith(
         "The network is reliably better than every other map on 120 samples of 6 classes it never saw"
     )
-    few = score_held_out(Radius(), *make_data(n_held=2))
+    few = compare_network(Radius(), *make_data(n_held=2))
     assert not few.better and few.verdict.endswith("So few classes cannot settle it: hold out 6 or more.")
-    worse = score_held_out(Noise(), train, held)
+    worse = compare_network(Noise(), train, held)
     assert not worse.better and worse.verdict.startswith("The network is not reliably better than ")
     assert "standardised features" in worse.verdict and "Recall@1 is higher for" in worse.verdict
-    seen = score_held_out(Radius(), train, (train[0][::2], train[1][::2]))
+    seen = compare_network(Radius(), train, (train[0][::2], train[1][::2]))
     assert not seen.new_classes and "never saw" not in seen.verdict
 
 
@@ -210,14 +211,14 @@ def test_queries_come_evenly_from_the_classes_and_at_random():
 def test_neighbours_leave_out_the_query_itself_even_among_duplicates():
     train, (X, y) = make_data()
     X[1] = X[0]
-    scene = score_held_out(Radius(), train, (X, y))
-    for name, Z in (("before", scene.before), ("after", scene.after)):
+    found = compare_network(Radius(), train, (X, y))
+    queries = draw_queries(y, 0)
+    for Z in (found.before, found.after):
         every = nearest(Z, 8)[0]  # never a row itself
-        for q, rows in zip(scene.queries, scene.neighbors[name], strict=True):
+        for q, rows in zip(queries, neighbors_of(queries, Z), strict=True):
             assert q not in rows and len(rows) == 8
             assert_allclose(np.linalg.norm(Z[rows] - Z[q], axis=1), np.linalg.norm(Z[every[q]] - Z[q], axis=1))
-    few = score_held_out(Radius(), train, (X[:6], y[:6]))
-    assert few.neighbors["after"].shape == (6, 5)
+    assert neighbors_of(draw_queries(y[:6], 0), found.after[:6]).shape == (6, 5)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -225,19 +226,19 @@ def test_neighbours_leave_out_the_query_itself_even_among_duplicates():
 
 def test_a_table_gets_curves_scores_and_planes(tmp_path):
     train, held = make_data(n=200, n_held=6)
-    scene = score_held_out(Radius(), train, held)
-    text, page = write(tmp_path, scene)
+    found = compare_network(Radius(), train, held)
+    text, page = write(tmp_path, found)
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert titles == ["Does the network help?", "Learning curves", "The space before and after", "How it was measured"]
-    assert scene.verdict in page.text and 'class="verdict good"' in text
+    assert found.verdict in page.text and 'class="verdict good"' in text
     curves = [f for f in page.figures if f["layout"].get("xaxis", {}).get("title", {}).get("text") == "epoch"]
     assert [f["data"][0]["y"] for f in curves] == [HISTORY[k] for k in ("loss", "map@r", "recall@1", "active", "rank")]
     level = curves[1]["data"][1]["y"]
-    assert_allclose(level, [scene["standardised features"].map_at_r.mean] * 2, rtol=1e-4)
+    assert_allclose(level, [found["standardised features"].map_at_r.mean] * 2, rtol=1e-4)
     dots = page.figures[0]["data"]
-    assert [d["y"][0] for d in dots] == [s.name for s in scene.scores]
-    assert_allclose([d["x"][0] for d in dots], [s.map_at_r.mean for s in scene.scores], rtol=1e-4)
-    for s in scene.scores:
+    assert [d["y"][0] for d in dots] == [s.name for s in found.scores]
+    assert_allclose([d["x"][0] for d in dots], [s.map_at_r.mean for s in found.scores], rtol=1e-4)
+    for s in found.scores:
         assert f"{s.map_at_r.mean:.4f}" in page.text and f"{s.recall.mean:.4f}" in page.text
     planes = [f for f in page.figures if f["layout"].get("yaxis", {}).get("scaleanchor") == "x"]
     assert [len(f["data"][0]["x"]) for f in planes] == [120, 120]
@@ -247,23 +248,24 @@ def test_a_table_gets_curves_scores_and_planes(tmp_path):
 
 def test_images_get_retrieval_examples(tmp_path):
     train, held = make_data(d=100)
-    scene = score_held_out(Radius(), train, held, image_shape=(1, 10, 10))
-    _, page = write(tmp_path, scene)
+    found = compare_network(Radius(), train, held, image_shape=(1, 10, 10))
+    _, page = write(tmp_path, found)
     images = page.images()
     assert len(images) == 12 * 2 * 9
     kinds = [attrs["class"] for attrs in images]
-    rows = np.concatenate([[scene.neighbors["before"][k], scene.neighbors["after"][k]] for k in range(12)])
-    queries = np.repeat(scene.queries, 2)
+    queries = draw_queries(found.y, 0)
+    before, after = (neighbors_of(queries, Z) for Z in (found.before, found.after))
     expected = []
-    for q, found in zip(queries, rows):
-        expected += ["", *("right" if scene.y[r] == scene.y[q] else "wrong" for r in found)]
+    for k, q in enumerate(queries):
+        for rows in (before[k], after[k]):
+            expected += ["", *("right" if found.y[r] == found.y[q] else "wrong" for r in rows)]
     assert kinds == expected and {"right", "wrong"} <= set(kinds)
-    share = np.mean(scene.y[scene.neighbors["after"]] == scene.y[scene.queries][:, None])
+    share = np.mean(found.y[after] == found.y[queries][:, None])
     assert f"and {share:.0%} after" in page.text
     first = _pixels(images[0]["src"])
-    low, high = scene.X.min(), scene.X.max()
-    assert_allclose(first, (scene.X[scene.queries[0]].reshape(10, 10) - low) / (high - low), atol=2 / 255)
-    assert images[1]["alt"].endswith(f": {scene.y[rows[0][0]]}")
+    low, high = found.X.min(), found.X.max()
+    assert_allclose(first, (found.X[queries[0]].reshape(10, 10) - low) / (high - low), atol=2 / 255)
+    assert images[1]["alt"].endswith(f": {found.y[before[0][0]]}")
 
 
 def _pixels(source):
@@ -277,18 +279,18 @@ def _pixels(source):
 
 def test_colour_images(tmp_path):
     train, held = make_data(d=48)
-    scene = score_held_out(Radius(), train, held, image_shape=(3, 4, 4))
-    _, page = write(tmp_path, scene)
-    low, high = scene.X.min(), scene.X.max()
-    red = (scene.X[scene.queries[0]].reshape(3, 4, 4)[0] - low) / (high - low)
+    found = compare_network(Radius(), train, held, image_shape=(3, 4, 4))
+    _, page = write(tmp_path, found)
+    low, high = found.X.min(), found.X.max()
+    red = (found.X[draw_queries(found.y, 0)[0]].reshape(3, 4, 4)[0] - low) / (high - low)
     assert_allclose(_pixels(page.images()[0]["src"]), red, atol=2 / 255)
 
 
 def test_self_contained_and_safe_with_hostile_names(tmp_path):
     train, (X, y) = make_data(d=100)
     y = np.where(y == "eel", EVIL, y)
-    scene = score_held_out(Radius(), train, (X, y), image_shape=(1, 10, 10))
-    _, page = write(tmp_path, scene, name=EVIL, stop_reason=EVIL)
+    found = compare_network(Radius(), train, (X, y), image_shape=(1, 10, 10))
+    _, page = write(tmp_path, found, name=EVIL, stop_reason=EVIL)
     urls = [v for _, attrs in page.tags for k, v in attrs.items() if k in ("src", "href")]
     assert urls and all(u.startswith("data:") for u in urls)
     assert not any("onerror" in attrs for _, attrs in page.tags)
@@ -305,5 +307,5 @@ def test_nothing_held_out_and_a_failed_run(tmp_path):
 
 def test_an_epoch_that_was_chosen_is_told(tmp_path):
     train, held = make_data()
-    _, page = write(tmp_path, score_held_out(Radius(), train, held), settings={**SETTINGS, "patience": 3})
+    _, page = write(tmp_path, compare_network(Radius(), train, held), settings={**SETTINGS, "patience": 3})
     assert "chosen by MAP@R on these very samples" in page.text and "Nothing was chosen" not in page.text

@@ -155,7 +155,7 @@ def test_bad_questions_are_answered():
     verifier = PairVerifier(Euclidean(), random_state=0).fit(X, y)
     for question, message in (
         (lambda: verifier.predict_proba(X), r"X must have shape \(m, 2, d\)"),
-        (lambda: verifier.predict_proba(X, [[0, 600]]), "pairs speak of rows 0 to 600, but X has rows 0 to 59"),
+        (lambda: verifier.predict_proba(X, [[0, 600]]), "pairs name rows 0 to 600, but X has rows 0 to 59"),
         (lambda: verifier.predict_proba(X, [[0.5, 1]]), "integer array"),
         (lambda: verifier.threshold_for(), "give one target"),
         (lambda: verifier.threshold_for(fpr=0.1, precision=0.9), "give one target"),

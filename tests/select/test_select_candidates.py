@@ -86,7 +86,7 @@ def test_grids_are_checked_against_the_candidates():
     assert tuning_grids(None, candidates, 4) == {}
     assert tuning_grids({"GMML": {"t": (0.2, 0.4)}}, candidates, 4) == {"GMML": {"t": [0.2, 0.4]}}
     for tune, message in (
-        ({"NCA": {"reg": [1]}}, "tune speaks of 'NCA', which is not among the candidates: Euclidean, Covariance, GMML"),
+        ({"NCA": {"reg": [1]}}, "tune names 'NCA', which is not among the candidates: Euclidean, Covariance, GMML"),
         ({"GMML": {"tea": [1]}}, "GMML has no parameter 'tea'"),
         (3, "tune=3 must be None, 'default', or a dict"),
     ):

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import warnings
 from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -342,7 +344,7 @@ NAN[7, 2] = np.nan
         ((np.where(X_ > 7.8, -np.inf, X_), Y_), "X has 1 entries that are NaN or infinite"),
         ((pd.DataFrame({"a": ["x"] * 150}), Y_), "X must be a table of numbers, one row per sample: could not convert"),
         ((X_, np.zeros(150)), "y has 1 class: a comparison needs at least 2"),
-        ((X_, Y_[:-1]), "X has 150 samples but y speaks of 149"),
+        ((X_, Y_[:-1]), "y has 149 entries but X has 150 rows"),
         ((X_, None), "y is None"),
         ((X_, np.where(Y_ == 1, np.nan, Y_)), "y has 50 missing labels"),
         ((X_, np.linspace(0, 1, 150)), "continuous"),
@@ -366,7 +368,7 @@ def test_bad_data_is_refused_before_any_work(arguments, message):
         ({"scaler": StandardScaler}, "must be a name or a transformer such as StandardScaler()"),
         ({"scoring": "f1"}, "scoring='f1' does not suit labels"),
         ({"n_neighbors": 200}, "n_neighbors=200, but a fold has only 120 points"),
-        ({"tune": {"NCA": {}}}, "tune speaks of 'NCA'"),
+        ({"tune": {"NCA": {}}}, "tune names 'NCA'"),
     ],
 )
 def test_bad_options_are_refused_before_any_work(options, message):
@@ -414,7 +416,7 @@ class Stuck(TransformerMixin, BaseEstimator):
     def transform(self, X):
         return X
 
-sys.modules["isometry.select.compare"].tqdm = Bar
+sys.modules["isometry.select.fits"].tqdm = Bar
 found = compare(*load_iris(return_X_y=True), [Stuck()], n_jobs=int(sys.argv[1]))
 print(found.interrupted, {name: (found[name].n_fits, found[name].n_planned) for name in sys.argv[2:]})
 print(found.verdict)
@@ -453,3 +455,10 @@ def test_ctrl_c_keeps_what_has_finished(n_jobs):
 def test_lmnn_on_wine_runs_as_the_readme_says():
     found = compare(*load_wine(return_X_y=True), [LMNN(max_iter=20)], n_splits=2)
     assert isinstance(found, Comparison) and found["LMNN(max_iter=20)"].score.mean > 0.93
+
+
+@pytest.mark.parametrize("package", ["isometry.eval", "isometry.io", "isometry.report", "isometry.select"])
+def test_no_public_name_hides_a_module(package):
+    """After ``import isometry.select``, ``isometry.select.compare`` is one thing, whatever is imported besides."""
+    for name in import_module(package).__all__:
+        assert find_spec(f"{package}.{name}") is None, name

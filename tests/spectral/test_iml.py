@@ -164,7 +164,7 @@ def test_a_small_pool_is_sought_anew(monkeypatch):
     """Strangers that come near only under the learned metric are found."""
     X, y = problem(12)
     wide = IML().fit(X, y).mahalanobis_
-    monkeypatch.setattr("isometry.spectral.iml.POOL", 2)
+    monkeypatch.setattr("isometry.spectral.iml.CANDIDATES", 2)
     assert_allclose(IML(n_refresh=20).fit(X, y).mahalanobis_, wide, atol=1e-2)
 
 

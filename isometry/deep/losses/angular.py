@@ -16,7 +16,7 @@ from isometry.parameters import one_of
 
 
 class Angular(Loss):
-    """Bounds the angle under which anchor and positive are seen from a negative by α.
+    """Angular loss: bounds the angle under which anchor and positive are seen from a negative by α.
 
         triplet:  [‖a − p‖² − 4 tan²α ‖n − (a + p)/2‖²]_+
         batch:    mean over (a, p) of log(1 + Σ_n e^{f_apn}),   f_apn = 4 tan²α (a + p)ᵀn − 2 (1 + tan²α) aᵀp

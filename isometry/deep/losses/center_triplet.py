@@ -11,7 +11,7 @@ from isometry.parameters import one_of
 
 
 class CenterTriplet(Loss):
-    """The farthest member of a class nearer to its centre than the nearest point of another class.
+    """Hard-mining centre-triplet loss: a class's farthest member nearer to its centre than any point of another.
 
         mean_l [max_{i ∈ l} d(μ_l, z_i) − min_{k ∉ l} d(μ_l, z_k) + m]_+,     μ_l = mean_{i ∈ l} z_i
 

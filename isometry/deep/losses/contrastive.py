@@ -11,7 +11,7 @@ from isometry.deep.miners import Draws, Miner
 
 
 class Contrastive(Draws, SlopeForm):
-    """Similar pairs are pulled together, dissimilar ones pushed a margin apart.
+    """Contrastive loss: similar pairs are pulled together, dissimilar ones pushed a margin apart.
 
         mean over pairs of  ½ d²  (similar)  and  ½ [m − d]_+²  (dissimilar)
 
@@ -82,7 +82,7 @@ def _hinges(x: Tensor, weight: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
 
 
 class GeneralizedContrastive(SlopeForm):
-    """The contrastive loss for similarities s in [0, 1]: given as a matrix ``y`` (B, R), or 0/1 from labels.
+    """Generalised contrastive loss: for similarities s in [0, 1], a matrix ``y`` (B, R), or 0/1 from labels.
 
         mean over pairs of  s ½ d² + (1 − s) ½ [m − d]_+²
 
@@ -91,7 +91,7 @@ class GeneralizedContrastive(SlopeForm):
     References
     ----------
     M. Leyva-Vallina, N. Strisciuglio, N. Petkov, "Generalized contrastive optimization of Siamese networks for place
-    recognition", 2021.
+    recognition", arXiv 2021.
     """
 
     of_pairs = True

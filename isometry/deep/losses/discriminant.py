@@ -29,7 +29,7 @@ def largest(*tensors: Tensor) -> Tensor:
 
 
 class ProbabilisticDA(LabelLoss):
-    """Variance within classes over variance between classes, summed over coordinates.
+    """Deep probabilistic discriminant analysis: variance within classes over variance between, over all coordinates.
 
         W / (T − W),     W = Σ_l π_l Σ_k var(z_k | l),     T = Σ_k var(z_k)
 
@@ -79,7 +79,7 @@ class ProbabilisticDA(LabelLoss):
 
 
 class VirtualSampleDA(LabelLoss):
-    """Similar pairs with larger inner products than dissimilar ones, scaled by virtual samples; beside a Fisher ratio.
+    """Discriminant analysis with virtual samples: similar pairs with larger inner products than dissimilar ones.
 
         g = exp(−fᵀf'),     r = s + ε λ̄ u,   s = mean g,   u ∼ U(−1, 1)^q,   λ̄ = tr((S_W + ρI)⁻¹ S_B) / d
         (1/q) Σ_i [(g_pos(i) − g_neg(i)) mean|r| + m]_+ − κ tr(UᵀS_B U) / tr(UᵀS_W U)
@@ -161,7 +161,7 @@ class VirtualSampleDA(LabelLoss):
 
 
 class DeepFisherDA(LabelLoss):
-    """Least squares onto targets that make a linear network Fisher discriminant analysis.
+    """Deep Fisher discriminant analysis: least squares onto targets that make a linear network Fisher's analysis.
 
         ½ mean_i ‖F_i − Y_{y_i}‖²,     Y_lj = (n − n_j)/(n √n_j) if l = j else −√n_j/n
 

@@ -13,7 +13,7 @@ from isometry.parameters import one_of
 
 
 class FisherTriplet(TripletForm):
-    """One hinge for the whole batch on the scatters of anchor-positive and anchor-negative differences.
+    """Fisher discriminant triplet loss: one hinge for the batch on scatters of positive and negative differences.
 
         [(2 − λ) tr(UᵀS_W U) − λ tr(UᵀS_B U) + m]_+
 
@@ -35,7 +35,8 @@ class FisherTriplet(TripletForm):
 
     References
     ----------
-    B. Ghojogh et al., "Fisher discriminant triplet and contrastive losses for training Siamese networks", IJCNN 2020.
+    B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
+    contrastive losses for training Siamese networks", IJCNN 2020.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class FisherTriplet(TripletForm):
 
 
 class FisherContrastive(Loss):
-    """Within scatter of similar pairs minimised, between scatter of dissimilar pairs kept above a bound.
+    """Fisher discriminant contrastive loss: within scatter of similar pairs minimised, between scatter bounded below.
 
         (2 − λ) tr(UᵀS_W U) + [m − λ tr(UᵀS_B U)]_+
 
@@ -78,7 +79,8 @@ class FisherContrastive(Loss):
 
     References
     ----------
-    B. Ghojogh et al., "Fisher discriminant triplet and contrastive losses for training Siamese networks", IJCNN 2020.
+    B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
+    contrastive losses for training Siamese networks", IJCNN 2020.
     """
 
     of_pairs = True

@@ -13,7 +13,7 @@ from isometry.deep.miners import Miner
 
 
 class HardNegativeContrastive(Loss):
-    """A softmax in which negatives count the more the harder they are, corrected for false negatives among them.
+    """Contrastive loss with hard negatives: the harder they are the more they count, corrected for false ones.
 
         R = Σ_k e^{(β+1)s_k/t} / mean_k e^{βs_k/t},     N_g = max( (R − τ⁺ N e^{s⁺/t}) / (1 − τ⁺), N e^{−1/t} )
         mean over positive pairs of  −log( e^{s⁺/t} / (e^{s⁺/t} + N_g) )

@@ -13,12 +13,21 @@ from isometry.parameters import one_of
 
 
 class Head(LabelLoss):
-    """A linear layer on the embedding, and a loss of its outputs.
+    """Classifier head: a linear layer on the embedding, and a loss of its outputs.
+
+        f_o = W f(x) + b
+
+    The loss of f_o and the label trains f, the embedding; W and b are dropped afterwards.
 
     Parameters
     ----------
     num_classes, embedding_size : int, optional
         Outputs and inputs of the layer. Left out, there is none and the loss takes the network's own outputs.
+
+    References
+    ----------
+    M. Sikaroudi, A. Safarpoor, B. Ghojogh, S. Shafiei, M. Crowley, H. Tizhoosh, "Supervision and source domain impact
+    on representation learning: a histopathology case study", EMBC 2020.
     """
 
     def __init__(self, num_classes: int | None = None, embedding_size: int | None = None):
@@ -51,21 +60,37 @@ def targets(f: Tensor, y: Tensor) -> Tensor:
 
 
 class MSE(Head):
-    """mean_i ‖f_i − t_i‖²: a sum over outputs, a mean over the batch; t is one-hot for labels."""
+    """Mean squared error on a head: a sum over outputs, a mean over the batch; t is one-hot for labels.
+
+        mean_i ‖f_i − t_i‖²
+
+    References
+    ----------
+    C. F. Gauss, "Theoria motus corporum coelestium", 1809.
+    """
 
     def loss(self, f: Tensor, y: Tensor) -> Tensor:
         return (f - targets(f, y)).square().sum(1).mean()
 
 
 class MAE(Head):
-    """mean_i ‖f_i − t_i‖₁; t is one-hot for labels."""
+    """Mean absolute error on a head: a sum over outputs, a mean over the batch; t is one-hot for labels.
+
+        mean_i ‖f_i − t_i‖₁
+
+    References
+    ----------
+    P.-S. Laplace, "Mémoire sur la probabilité des causes par les évènements", 1774.
+    """
 
     def loss(self, f: Tensor, y: Tensor) -> Tensor:
         return (f - targets(f, y)).abs().sum(1).mean()
 
 
 class Huber(Head):
-    """mean_i Σ_l h(f_il − t_il),     h(r) = ½r² if |r| ≤ δ else δ(|r| − ½δ).
+    """Huber loss on a head: squares of small residuals, absolute values of large ones.
+
+        mean_i Σ_l h(f_il − t_il),     h(r) = ½r² if |r| ≤ δ else δ(|r| − ½δ)
 
     References
     ----------
@@ -81,7 +106,9 @@ class Huber(Head):
 
 
 class KL(Head):
-    """mean_i KL(t_i ‖ softmax(f_i/T)); t is a distribution (B, c) or one-hot for labels.
+    """Kullback–Leibler divergence on a head: t is a distribution (B, c), or one-hot for labels.
+
+        mean_i KL(t_i ‖ p_i) = mean_i Σ_l t_il log(t_il / p_il),     p = softmax(f/T)
 
     Parameters
     ----------
@@ -119,10 +146,11 @@ class KL(Head):
 
 
 class Hinge(Head):
-    """mean_i [m − y_i f_i]_+ for y = ±1 and one output; for labels of c classes one-versus-rest or Crammer–Singer.
+    """Hinge loss on a head: of one output for y = ±1; for labels of c classes one-versus-rest or Crammer–Singer.
 
-        one_vs_rest:     Σ_l [m − t_il f_il]_+,  t = ±1
-        crammer_singer:  [m + max_{l≠y} f_l − f_y]_+
+        y = ±1:          mean_i [m − y_i f_i]_+
+        one_vs_rest:     mean_i Σ_l [m − t_il f_il]_+,  t = ±1
+        crammer_singer:  mean_i [m + max_{l≠y} f_l − f_y]_+
 
     Parameters
     ----------
@@ -168,9 +196,9 @@ class Hinge(Head):
 
 
 class CrossEntropy(Head):
-    """mean_i log Σ_l e^{f_il} − f_{i,y_i}, if wanted with a metric-learning loss on the embedding beside it.
+    """Cross-entropy on a head: if wanted, with a metric-learning loss L on the embedding beside it.
 
-        CE(outputs) + λ L(z, y)
+        mean_i log Σ_l e^{f_il} − f_{i,y_i}  (+ λ L(z, y))
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from isometry.parameters import one_of
 
 
 class Lifted(Loss):
-    """Each positive pair nearer than the negatives of either end.
+    """Lifted structured embedding: each positive pair nearer than the negatives of either end.
 
         (1 / 2|P|) Σ_{(i,j) ∈ P} [J_ij]_+²
         J_ij = log( Σ_{k ∈ neg(i)} e^{m − d_ik} + Σ_{l ∈ neg(j)} e^{m − d_jl} ) + d_ij
@@ -32,9 +32,9 @@ class Lifted(Loss):
 
     References
     ----------
-    H. Oh Song, Y. Xiang, S. Jegelka, S. Savarese, "Deep metric learning via lifted structured feature embedding",
-    CVPR 2016.
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", 2017.
+    H. Oh Song, Y. Xiang, S. Jegelka, S. Savarese, "Deep metric learning via lifted structured feature embedding", CVPR
+    2016.
+    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from isometry.deep.miners import Miner, TripleMiner
 
 
 class MarginLoss(Loss):
-    """Similar pairs nearer than β − α, dissimilar ones farther than β + α.
+    """Margin-based loss: similar pairs nearer than β − α, dissimilar ones farther than β + α; β is learned.
 
         [α + t_ij (d_ij − β)]_+  over its non-zero terms, plus ν mean β;     t = +1 similar, −1 dissimilar
 

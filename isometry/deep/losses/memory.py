@@ -12,7 +12,7 @@ from isometry.deep.losses.contrastive import ThresholdContrastive
 
 
 class CrossBatchMemory(LossModule):
-    """A loss on the batch plus the same loss against a queue of the latest embeddings.
+    """Cross-batch memory: a loss on the batch plus the same loss against a queue of the latest embeddings.
 
         L(z, y; z, y) + η L(z, y; M, y_M)
 

@@ -49,7 +49,7 @@ def nca_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor, form: str = "log"
 
 
 class NCALoss(SlopeForm):
-    """The probability that a stochastic neighbour has the anchor's class.
+    """Neighbourhood component analysis loss: the probability that a stochastic neighbour has the anchor's class.
 
         p_i = Σ_{j ∈ pos(i)} e^{−d_ij/τ} / Σ_{k ≠ i} e^{−d_ik/τ},     −mean log p_i    or    1 − mean p_i
 
@@ -108,7 +108,7 @@ def ratio_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor) -> tuple[Tensor
 
 
 class EasyPositiveNCA(SlopeForm):
-    """Only the most similar positive of each anchor, against all, the hardest, or the hardest semi-hard negative.
+    """Easy-positive NCA loss: the most similar positive against all, the hardest, or the hardest semi-hard negative.
 
         s⁺ = max_pos ẑ_iᵀẑ_j,     −mean log( e^{s⁺/σ} / (e^{s⁺/σ} + Σ_neg e^{s_ik/σ}) )
 

@@ -12,7 +12,7 @@ from isometry.parameters import one_of
 
 
 class NPair(Loss):
-    """The positive's inner product above those of all negatives, by a log-sum-exp.
+    """Multi-class N-pair loss: the positive's inner product above those of all negatives, by a log-sum-exp.
 
         mean over pairs of  log(1 + Σ_j exp(fᵀf_j⁻ − fᵀf⁺)) + (λ/4) (‖f‖² + ‖f⁺‖²)
 

@@ -70,7 +70,7 @@ def random_proxies(*shape: int) -> nn.Parameter:
 
 
 class ProxyNCA(ProxyForm):
-    """Neighbourhood components against proxies; the anchor's own proxy is not in the sum.
+    """Proxy neighbourhood component analysis: proxies are the neighbours; the anchor's own is not in the sum.
 
         mean_i  d(i, π_i) + log Σ_{π ≠ π_i} e^{−d(i, π)},     d = scale · ‖ẑ − π̂‖²
 
@@ -93,7 +93,8 @@ class ProxyNCA(ProxyForm):
 
     References
     ----------
-    Y. Movshovitz-Attias et al., "No fuss distance metric learning using proxies", ICCV 2017.
+    Y. Movshovitz-Attias, A. Toshev, T. Leung, S. Ioffe, S. Singh, "No fuss distance metric learning using proxies",
+    ICCV 2017.
     """
 
     proxies: Tensor
@@ -188,7 +189,7 @@ def logsumexp_of_others(s: Tensor) -> Tensor:
 
 
 class ProxyNCAPlusPlus(ProxyForm):
-    """Softmax over all learned proxies, the anchor's own included, with a temperature.
+    """Proxy-NCA++: softmax over all learned proxies, the anchor's own included, with a temperature.
 
         −mean_i log softmax_l(−‖ẑ_i − π̂_l‖² / T)[y_i]
 

@@ -15,7 +15,7 @@ SHARP = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the larges
 
 
 class SoftTriple(ProxyForm, SlopeForm):
-    """Several learned centres for each class, softly assigned; a softmax over classes with a margin.
+    """SoftTriple loss: several learned centres for each class, softly assigned; a softmax over classes with a margin.
 
         S_il = Σ_k softmax_k(ẑᵀw_l^k / γ) ẑᵀw_l^k
         −mean log( e^{λ(S_iy − δ)} / (e^{λ(S_iy − δ)} + Σ_{l ≠ y} e^{λ S_il}) )
@@ -30,7 +30,8 @@ class SoftTriple(ProxyForm, SlopeForm):
 
     References
     ----------
-    Q. Qian et al., "SoftTriple loss: deep metric learning without triplet sampling", ICCV 2019.
+    Q. Qian, L. Shang, B. Sun, J. Hu, H. Li, R. Jin, "SoftTriple loss: deep metric learning without triplet sampling",
+    ICCV 2019.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from isometry.parameters import one_of
 
 
 class SoftmaxTriplet(Loss):
-    """Positives recognised, and negatives rejected, by a softmax over all other points.
+    """Softmax triplet loss: positives recognised, and negatives rejected, by a softmax over all other points.
 
         p_ij = e^{ẑ_iᵀẑ_j/τ} / Σ_{k≠i} e^{ẑ_iᵀẑ_k/τ}
         −mean_i ( Σ_{j ∈ pos(i)} log p_ij + Σ_{j ∈ neg(i)} log(1 − p_ij) )

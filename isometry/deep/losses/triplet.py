@@ -12,7 +12,7 @@ from isometry.parameters import one_of
 
 
 class Triplet(TripletForm, SlopeForm):
-    """Every positive of an anchor nearer than every negative, by a margin.
+    """Triplet loss: every positive of an anchor nearer than every negative, by a margin.
 
         [d_ap − d_an + m]_+      or, with margin="soft",      log(1 + exp(d_ap − d_an))
 
@@ -31,8 +31,9 @@ class Triplet(TripletForm, SlopeForm):
 
     References
     ----------
-    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition", CVPR 2015.
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", 2017.
+    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
+    2015.
+    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
     V. Balntas, E. Riba, D. Ponsa, K. Mikolajczyk, "Learning local feature descriptors with triplets and shallow
     convolutional neural networks", BMVC 2016 (swap).
     """
@@ -95,7 +96,7 @@ class Triplet(TripletForm, SlopeForm):
 
 
 class Tuplet(TripletForm, SlopeForm):
-    """One positive against several negatives, a hinge for each.
+    """Tuplet hinge loss: one positive against several negatives, a hinge for each.
 
         mean over (a, p), j of  [d(a, p) − d(a, n_j) + m]_+
 
@@ -103,6 +104,8 @@ class Tuplet(TripletForm, SlopeForm):
 
     References
     ----------
+    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+    survey", arXiv 2022.
     K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
     """
 

@@ -11,7 +11,7 @@ from isometry.deep.miners import Miner
 
 
 class TripletGlobal(TripletForm):
-    """Small variances of the positive and negative distances, and their means a margin apart.
+    """Triplet global loss: small variances of positive and negative distances, and their means a margin apart.
 
         σ₊² + σ₋² + λ [μ₊ − μ₋ + t]_+,     d = ‖ẑ_i − ẑ_j‖² / 4 ∈ [0, 1]
 

@@ -88,7 +88,9 @@ class Mirror(nn.Module):
 
 
 class LinearAutoencoder(Autoencoder):
-    """min ‖X − X U_e U_d‖_F²: learns the subspace of the first p principal components, up to an invertible p × p map.
+    """Linear autoencoder: learns the subspace of the first p principal components, up to an invertible p × p map.
+
+        min ‖X − X U_e U_d‖_F²
 
     Parameters
     ----------

@@ -99,7 +99,9 @@ class LogEig(nn.Module):
 
 
 class SPDNet(nn.Module):
-    """A network from SPD matrices to embeddings: BiMap and ReEig by turns, LogEig, a linear layer. For any loss.
+    """A network for SPD matrices: BiMap and ReEig by turns, LogEig, a linear layer. For any loss.
+
+        X ↦ WXWᵀ, WWᵀ = I;     X ↦ V diag(max(λ, ε)) Vᵀ;     X ↦ V diag(log λ) Vᵀ
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ PRIORS: dict[str, Callable[..., Tensor]] = {"normal": torch.randn, "uniform": to
 
 
 class AdversarialReconstruction(nn.Module):
-    """A reconstruction whose codes a discriminator T cannot tell from a prior.
+    """Adversarial autoencoder: a reconstruction whose codes a discriminator T cannot tell from a prior.
 
         E, D:  (1/B) Σ_i δ(x_i, D(z_i)) − λ log σ(T(z_i)),                 z = E(x)
         T:     (1/B) Σ_i −log σ(T(h_i)) − log(1 − σ(T(z_i))),              h ∼ prior

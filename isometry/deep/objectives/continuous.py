@@ -15,7 +15,7 @@ from isometry.deep.samplers import Episode
 
 
 class ContinuousScores(nn.Module):
-    """Scores s in (0, 1) of pairs, regressed on soft labels y′ that move towards the scores in turn.
+    """Metric learning with continuous scores: scores s of pairs, regressed on soft labels y′ that follow them.
 
         y′ = 1 − (1 − β) d  (similar),   α − α d  (dissimilar),     d = ‖z_i − z_j‖² / its maximum in the batch
         label step    y′ ← y′ − 2 η λ (y′ − s),  clipped to [β, 1] or [0, α]

@@ -22,7 +22,7 @@ PRETRAIN = 100  # batches of pretraining if the length of the run is not known
 
 
 class DAML(nn.Module):
-    """Two players in one scalar: a generator of hard negatives x̃ = G(x, x⁺, x⁻), and the metric f that they train.
+    """Deep adversarial metric learning: a generator of hard negatives x̃ = G(x, x⁺, x⁻), and the metric f they train.
 
         L_gen = mean ‖x̃ − x‖² + λ₁ ‖x̃ − x⁻‖² + λ₂ [‖f(x̃) − f(x)‖² − ‖f(x⁺) − f(x)‖² − α]_+
         L     = L_gen + λ L_metric(f(x), f(x⁺), f(x̃))

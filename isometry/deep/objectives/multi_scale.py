@@ -16,7 +16,7 @@ Maps = Sequence[Tensor]
 
 
 class MultiScale(nn.Module):
-    """Scores r_ql of queries q and classes l by a network, trained to put the right class first by a margin.
+    """Multi-scale metric learning: a network's score r_ql of query q and class l is largest for the right class.
 
         CE(r_q·, y_q) + λ mean_{l ≠ y_q} [r_ql − r_qy + m]_+
 

@@ -17,12 +17,12 @@ from isometry.deep.trainer import Trainer
 
 
 class MultiModal(nn.Module):
-    """The objective of a ``MultiModalNet``: autoencoders with a shared code, and two margins on its distances.
+    """Multi-modal deep metric learning: autoencoders with a shared code, and two margins on its distances.
 
         Σ_l mean_i ‖x_i^l − x̂_i^l‖² + λ₁ mean_similar [‖f_i − f_j‖² − m₁]_+ + λ₂ mean_dissimilar [m₂ − ‖f_i − f_j‖²]_+
 
-    A missing modality has no reconstruction error. The first term sums over columns: bring the modalities to one scale,
-    e.g. to variance 1 / d_l in each column, or choose λ accordingly.
+    The objective of a ``MultiModalNet``. A missing modality has no reconstruction error. The first term sums over
+    columns: bring the modalities to one scale, e.g. to variance 1 / d_l in each column, or choose λ accordingly.
 
     Where all samples are labelled, plain triplets on the same network retrieve better: MAP@R, one run, the halves of
     the columns as modalities, no pretraining, 0.81 against 0.61 on usps and 0.68 against 0.56 on new classes of isolet.

@@ -17,7 +17,7 @@ from isometry.deep.samplers import Episode, EpisodeSampler, LabelList
 
 
 class Prototypes(nn.Module):
-    """Queries are classified by their distance to the mean embedding of each class of the support.
+    """Prototypical classification of episodes: by the distance to the mean embedding of each class of the support.
 
         p(l | q) ∝ e^{−d(z_q, μ_l)/τ},     μ_l = mean_{s ∈ S_l} z_s,     −mean_q log p(y_q | q)
 

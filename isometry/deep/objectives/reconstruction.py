@@ -25,7 +25,9 @@ FIDELITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # x̂ and x to th
 
 
 class Reconstruction(nn.Module):
-    """(1/B) Σ_i δ(x_i, D(E(x̃_i))) + λΩ,     x̃ ∼ q(x̃ | x) in training, x̃ = x otherwise.
+    """Reconstruction autoencoder: the embedding is the code from which a decoder finds the sample again.
+
+        (1/B) Σ_i δ(x_i, D(E(x̃_i))) + λΩ,     x̃ ∼ q(x̃ | x) in training, x̃ = x otherwise
 
         model = mlp_autoencoder(256, 32)
         Trainer(model, Reconstruction(noise="masking")).fit(X).embed(X_new)
@@ -48,8 +50,9 @@ class Reconstruction(nn.Module):
     References
     ----------
     D. E. Rumelhart, G. E. Hinton, R. J. Williams, "Learning representations by back-propagating errors", Nature 1986.
-    S. Rifai et al., "Contractive auto-encoders: explicit invariance during feature extraction", ICML 2011.
-    P. Vincent et al., "Stacked denoising autoencoders", JMLR 2010.
+    S. Rifai, P. Vincent, X. Muller, X. Glorot, Y. Bengio, "Contractive auto-encoders: explicit invariance during
+    feature extraction", ICML 2011.
+    P. Vincent, H. Larochelle, I. Lajoie, Y. Bengio, P.-A. Manzagol, "Stacked denoising autoencoders", JMLR 2010.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from isometry.deep.miners import Miner
 
 
 class Siamese(nn.Module):
-    """An objective of given pairs or triplets: all branches are the same network, passed once.
+    """Siamese and triplet networks: all branches of a pair or triplet are the same network, passed once.
 
         z = f([x¹; x²; …]),    L(z¹, z², similar)   or   L(z_a, z_p, z_n)
 
@@ -125,7 +125,7 @@ class SimilarityHead(LossModule):
 
 
 class RatioTriplet(TripletForm):
-    """The squared softmax share of the positive's distance, the loss of the first triplet network.
+    """Squared softmax ratio: the share of the positive's distance, the loss of the first triplet network.
 
         mean over triplets of  (e^{d_ap} / (e^{d_ap} + e^{d_an}))² = σ(d_ap − d_an)²
 

@@ -21,7 +21,7 @@ Parameters = Mapping[str, Tensor]
 
 
 class TwoStep(nn.Module):
-    """Weights that a few gradient steps on a small support turn into good ones for its queries.
+    """Two-step update of meta-learning: weights that few steps on a support turn into good ones for its queries.
 
         θ′ = θ − α ∇_θ L_support(θ),     min_θ mean over episodes of L_query(θ′(θ))
 

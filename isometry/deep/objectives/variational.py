@@ -22,7 +22,9 @@ LIKELIHOODS = {"gaussian": "sq", "bernoulli": "bce"}
 
 
 class VariationalReconstruction(nn.Module):
-    """(1/B) Σ_i −E_q log p(x_i | h) + β KL(q(h | x_i) ‖ N(0, I)),     h = μ(x) + σ(x) ⊙ ε,  ε ∼ N(0, I).
+    """Variational autoencoder: samples are found again from codes that are drawn, and kept near a normal prior.
+
+        (1/B) Σ_i −E_q log p(x_i | h) + β KL(q(h | x_i) ‖ N(0, I)),     h = μ(x) + σ(x) ⊙ ε,  ε ∼ N(0, I)
 
         model = mlp_variational(256, 16)
         Trainer(model, VariationalReconstruction()).fit(X).embed(X_new)  # μ

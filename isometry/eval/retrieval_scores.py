@@ -32,12 +32,7 @@ class Retrieval:
 
 
 def retrieval(
-    Z: np.ndarray,
-    y: Any,
-    *,
-    gallery: np.ndarray | None = None,
-    gallery_y: Any = None,
-    ks: Sequence[int] = (1, 5, 10),
+    Z: np.ndarray, y: Any, *, gallery: np.ndarray | None = None, gallery_y: Any = None, ks: Sequence[int] = (1, 5, 10)
 ) -> Retrieval:
     """Rank the gallery by distance from each row of Z; an item is relevant when it has the label of the query.
 
@@ -46,7 +41,7 @@ def retrieval(
         recall@k = max_{i≤k} rel_i     precision@k = P_k     R-precision = P_R     MAP@R = Σ_{i≤R} P_i rel_i / R
 
     (MAP@R of Musgrave et al. 2020, "A Metric Learning Reality Check".) Without a gallery the rows of Z are ranked for
-    one another, never for themselves. Ties of distance go to the smaller index. Places beyond the end of the gallery
+    one another, never for themselves. Ties of distance go to the smaller index. Ranks beyond the end of the gallery
     count as irrelevant. Queries without a relevant item are left out and counted; unlabelled rows take no part.
     """
     if (gallery is None) != (gallery_y is None):

@@ -86,7 +86,8 @@ def draw_episodes(
     for name, value in (("n_way", n_way), ("k_shot", k_shot), ("n_query", n_query), ("episodes", episodes)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}.")
-    m, size = k_shot + n_query, np.bincount(codes)  # (C,)
+    m = k_shot + n_query
+    size = np.bincount(codes)  # (C,)
     first = size.cumsum() - size  # (C,) where a class begins among the sorted rows
     large = np.flatnonzero(size >= m)
     if len(large) < n_way:
@@ -97,15 +98,15 @@ def draw_episodes(
         warnings.warn(f"{lost} classes have fewer than k_shot + n_query = {m} samples and are left out", stacklevel=3)
     rng = np.random.default_rng(random_state)
     classes = large[_distinct(rng, np.full(episodes, len(large)), n_way)]  # (E, n_way)
-    place = first[classes][..., None] + _distinct(rng, size[classes], m)  # (E, n_way, m)
-    rows = np.argsort(codes, kind="stable")[place]
+    position = first[classes][..., None] + _distinct(rng, size[classes], m)  # (E, n_way, m) among the sorted rows
+    rows = np.argsort(codes, kind="stable")[position]
     return Episodes(rows[..., :k_shot], rows[..., k_shot:])
 
 
 def _distinct(rng: np.random.Generator, n: np.ndarray, m: int) -> np.ndarray:
-    """m different numbers below each of n, in random order: (*n.shape, m), by Floyd's algorithm in all places at once.
+    """m different numbers below each of n, in random order: (*n.shape, m), by Floyd's algorithm for all n at once.
 
-    Step s draws t ≤ n − m + s and takes that bound, which no earlier step could, where t is taken already.
+    Step s draws t ≤ n − m + s. Where t was chosen before, it takes the bound n − m + s, which no earlier step could.
     """
     chosen = np.empty((*n.shape, m), dtype=np.intp)
     for s in range(m):

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from isometry.eval import mean_interval, pair_auc
-from isometry.select.heldout import HeldOut, choose_scoring
+from isometry.select.scoring import FoldScorer, choose_scoring
 from isometry.supervision import Labels, Pairs, Quadruplets, Triplets
 
 
@@ -31,7 +31,7 @@ def slow_hit(labels, truth):
 @pytest.mark.parametrize("protocol", ["closed", "open"])
 def test_knn_values_are_hits_among_training_points_or_among_the_held_out(fold, protocol):
     Z, y, Z_test, y_test = fold
-    values = HeldOut("knn", 3, protocol).values(Z, y, Z_test, y_test)
+    values = FoldScorer("knn", 3, protocol).values(Z, y, Z_test, y_test)
     for t in range(len(Z_test)):
         if protocol == "closed":
             expected = slow_hit(y[slow_nearest(Z_test[t], Z)[:3]], y_test[t])
@@ -44,7 +44,7 @@ def test_knn_values_are_hits_among_training_points_or_among_the_held_out(fold, p
 @pytest.mark.parametrize("scoring", ["recall@2", "precision@2", "map@r", "r_precision"])
 def test_retrieval_values_in_the_open_protocol(fold, scoring):
     _, _, Z, y = fold
-    values = HeldOut(scoring, protocol="open").values(None, None, Z, y)
+    values = FoldScorer(scoring, protocol="open").values(None, None, Z, y)
     for t in range(len(Z)):
         found = y[slow_nearest(Z[t], Z, exclude=t)] == y[t]
         R = found.sum()
@@ -63,7 +63,7 @@ def test_retrieval_values_in_the_open_protocol(fold, scoring):
 
 def test_a_query_without_partner_has_no_value():
     Z = np.arange(5.0)[:, None]
-    values = HeldOut("map@r", protocol="open").values(None, None, Z, np.array([0, 0, 1, 1, 2]))
+    values = FoldScorer("map@r", protocol="open").values(None, None, Z, np.array([0, 0, 1, 1, 2]))
     assert np.isnan(values[4]) and np.isfinite(values[:4]).all()
 
 
@@ -81,7 +81,7 @@ def test_values_of_disjoint_pairs_have_the_mean_and_the_variance_of_delong():
     Z[1:160:2] = Z[0:160:2] + np.round(3 * r.normal(size=(80, 2))) / 4
     i, j = np.arange(0, 400, 2), np.arange(1, 400, 2)
     pairs = Pairs(i, j, similar, n=400)
-    v = HeldOut("pair_auc", grouped=True).values(None, None, Z, pairs)
+    v = FoldScorer("pair_auc", grouped=True).values(None, None, Z, pairs)
     auc, variance = delong(((Z[i] - Z[j]) ** 2).sum(axis=1), similar)
     assert_allclose(v.mean(), auc, rtol=1e-9)
     interval = mean_interval(v, 0.95, groups=pairs.components())
@@ -93,14 +93,14 @@ def test_weights_and_soft_similarities_enter_the_auc():
     Z = r.normal(size=(30, 2))
     i, j = np.triu_indices(30, 1)
     s, w = r.choice([0, 0.3, 1], size=len(i)), r.uniform(size=len(i))
-    v = HeldOut("pair_auc").values(None, None, Z, Pairs(i, j, s, n=30, weight=w))
+    v = FoldScorer("pair_auc").values(None, None, Z, Pairs(i, j, s, n=30, weight=w))
     d = np.linalg.norm(Z[i] - Z[j], axis=1)
     twice = pair_auc(np.tile(d, 2), np.repeat([True, False], len(d)), np.concatenate([w * s, w * (1 - s)]))
     assert_allclose(v.mean(), twice, rtol=1e-9)
 
 
 def test_samples_in_no_pair_have_no_value():
-    v = HeldOut("pair_auc").values(None, None, np.arange(5.0)[:, None], Pairs([0, 0], [1, 3], [True, False], n=5))
+    v = FoldScorer("pair_auc").values(None, None, np.arange(5.0)[:, None], Pairs([0, 0], [1, 3], [True, False], n=5))
     assert_allclose(v, [1, 1, np.nan, 1, np.nan])
 
 
@@ -113,7 +113,7 @@ def test_label_auc_interval_covers_the_truth():
         n = 3000 if trial == 0 else 40
         y = np.arange(n) % 4
         Z = np.array([[0, 0], [2, 0], [0, 2], [2, 2.0]])[y] + r.normal(size=(n, 2))
-        v = HeldOut("pair_auc", protocol="open").values(None, None, Z, y)
+        v = FoldScorer("pair_auc", protocol="open").values(None, None, Z, y)
         if truth is None:
             truth = v.mean()
         else:
@@ -127,7 +127,7 @@ def test_labels_beyond_a_chunk_give_the_auc_of_all_pairs():
     Z = r.normal(size=(1500, 2)) + y[:, None]
     i, j = np.triu_indices(len(y), 1)
     exact = pair_auc(np.linalg.norm(Z[i] - Z[j], axis=1), y[i] == y[j])
-    v = HeldOut("pair_auc").values(None, None, Z, Labels(y))
+    v = FoldScorer("pair_auc").values(None, None, Z, Labels(y))
     assert np.isfinite(v).all()
     assert_allclose(v.mean(), exact, atol=0.005)
 
@@ -137,7 +137,7 @@ def test_ordering_counts_triplets_and_quadruplets_in_the_right_order():
     Z = r.normal(size=(12, 2))
     a, b, c, d = np.array([r.permutation(12)[:4] for _ in range(50)]).T
     D = np.linalg.norm(Z[:, None] - Z, axis=2)
-    judge = HeldOut("ordering")
+    judge = FoldScorer("ordering")
     assert_allclose(judge.values(None, None, Z, Triplets(a, b, c, n_samples=12)).mean(), np.mean(D[a, b] < D[a, c]))
     four = judge.values(None, None, Z, Quadruplets(a, b, c, d, n_samples=12))
     assert_allclose(four.mean(), np.mean(D[a, b] < D[c, d]))

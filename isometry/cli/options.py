@@ -1,0 +1,17 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+File = Annotated[Path, typer.Argument(help="csv, tsv, parquet, npy or npz file", show_default=False)]
+Target = Annotated[str | None, typer.Option("--target", "-y", help="column of labels; in npz the array `y` by default")]
+Drop = Annotated[str | None, typer.Option(help="columns to leave out, separated by commas")]
+Key = Annotated[str | None, typer.Option(help="array of features in an npz file, `X` by default")]
+Delimiter = Annotated[str | None, typer.Option(help="sign between cells of a text table, e.g. ; or tab")]
+Decimal = Annotated[str | None, typer.Option(help="sign before the fraction of numbers in a text table: . or ,")]
+Seed = Annotated[int, typer.Option(help="seed of everything random")]
+Float32 = Annotated[bool, typer.Option("--float32", help="work in 32 bits: half the memory, for large embeddings")]

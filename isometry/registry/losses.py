@@ -1,0 +1,123 @@
+"""Rows of the losses of embeddings, and of those on a head."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from isometry.registry.method import Method
+
+_loss = partial(Method, kind="loss", own_sees="labels")
+_head = partial(Method, kind="head", own_sees="labels, targets")
+_SIZES = {"num_classes": 4, "embedding_size": 4}  # for tests: embeddings (B, 4) of four classes
+
+# a row is a line or two of facts, then prose
+# fmt: off
+ROWS: tuple[Method, ...] = (
+    _head("D08", "isometry.deep.losses.heads:MSE", "Mean Squared Error and Mean Absolute Value Losses",
+        test_params=_SIZES,
+        deviates="A mean over the batch where the survey writes a sum. Labels are one-hot: one output that regresses "
+        "an integer label would impose an order on the classes."),
+    _head("D09", "isometry.deep.losses.heads:MAE", "Mean Squared Error and Mean Absolute Value Losses",
+        test_params=_SIZES,
+        deviates="Not differentiable where the output, not the embedding, equals the label; the subgradient there is "
+        "0. It makes residuals sparse, not the embedding."),
+    _head("D10", "isometry.deep.losses.heads:Huber", "Huber and KL-Divergence Losss", test_params=_SIZES),
+    _head("D11", "isometry.deep.losses.heads:KL", "Huber and KL-Divergence Losss", test_params=_SIZES,
+        deviates="KL(label ‖ prediction): the printed order is infinite for one-hot labels. The prediction is a "
+        "softmax of the outputs, and the sum runs over classes for every sample, not over samples only."),
+    _head("D12", "isometry.deep.losses.heads:Hinge", "Hinge Loss", own_sees="labels", test_params=_SIZES),
+    _head("D13", "isometry.deep.losses.heads:CrossEntropy", "Cross-entropy Loss", test_params=_SIZES,
+        deviates="With sigmoid outputs the terms (1 − y) log(1 − σ) are needed; the printed sum is minimal for σ = 1 "
+        "everywhere. Cross-entropy bounds a pairwise cross-entropy, not every metric-learning loss."),
+    _loss("D14r", "isometry.deep.objectives.siamese:RatioTriplet", "Siamese and Triplet Networks",
+        own_sees="labels, triplets",
+        deviates="Not printed in the survey; the loss that triplet networks were published with."),
+    _loss("D16", "isometry.deep.losses.contrastive:Contrastive", "Contrastive Loss", own_sees="labels, pairs",
+        deviates="The survey has d and [m − d]_+ for a squared distance d. There the push vanishes for coincident "
+        "points and the margin has squared units; it is kept as squared_hinge=False, distance='sqeuclidean'."),
+    _loss("D17", "isometry.deep.losses.contrastive:GeneralizedContrastive",
+        "Contrastive Loss (Generalized Contrastive Loss)", own_sees="labels, pairs",
+        deviates="The survey's ψ is a dissimilarity, 1 − s, though introduced as how similar two points are; squares "
+        "as in the contrastive loss."),
+    _loss("D18", "isometry.deep.losses.triplet:Triplet", "Triplet Loss", params={"reduction": "mean"},
+        own_sees="labels, triplets",
+        deviates="Embeddings of unit length, as in the original."),
+    _loss("D19", "isometry.deep.losses.triplet:Tuplet", "Tuplet Loss", own_sees="labels, triplets",
+        deviates="Printed by the survey as the loss of the multi-class N-pair paper, which is a log-sum-exp of inner "
+        "products: NPair."),
+    _loss("D20", "isometry.deep.losses.npair:NPair", "Tuplet Loss",
+        deviates="The survey prints a sum of hinges under this citation; see Tuplet. All disjoint pairs of a batch "
+        "are used."),
+    _loss("D21", "isometry.deep.losses.nca:NCALoss", "Neighborhood Component Analysis Loss",
+        deviates="The printed ratio has only negatives below and one positive above: no probability, and unbounded. "
+        "It is kept as denominator='negatives'. d(f(a) − f(n)) is to be read d(f(a), f(n))."),
+    _loss("D22", "isometry.deep.losses.proxy:ProxyNCA", "Proxy Neighborhood Component Analysis Loss",
+        test_params=_SIZES,
+        deviates="Proxies are learned in the paper; class means and k-means are the survey's. With k-means a cluster "
+        "is no class: negatives are all proxies but the assigned one. Vectors have unit length. The bound on NCA "
+        "needs additive constants."),
+    _loss("D23", "isometry.deep.losses.proxy:ProxyNCAPlusPlus", "Proxy Neighborhood Component Analysis Loss",
+        test_params=_SIZES,
+        deviates="The denominator holds all proxies; the survey keeps the negatives only and divides by a "
+        "temperature, which leaves out what the method is about."),
+    _loss("D24", "isometry.deep.losses.softmax_triplet:SoftmaxTriplet", "Softmax Triplet Loss",
+        own_sees="labels, views",
+        deviates="The sum over negatives is added inside the bracket; the printed minus rewards confusion. "
+        "Temperature and unit length are missing in the survey."),
+    _loss("D25", "isometry.deep.losses.triplet_global:TripletGlobal", "Triplet Global Loss",
+        own_sees="labels, triplets",
+        deviates="Distances of unit vectors are divided by 4, which gives the margin its scale. There is one hinge a "
+        "batch."),
+    _loss("D26", "isometry.deep.losses.angular:Angular", "Angular Loss", own_sees="labels, triplets",
+        deviates="The bound is tan²(α) times the distance of the negative to the centre of anchor and positive; the "
+        "survey has tan²(α·d) of the anchor's distance to it, in which no negative occurs. The centre is of "
+        "embeddings, not of inputs."),
+    _loss("D27", "isometry.deep.losses.soft_triple:SoftTriple", "SoftTriple Loss",
+        test_params={**_SIZES, "centers_per_class": 2},
+        deviates="Similarities must satisfy aᵀp ≥ aᵀn + m, the opposite of what is printed. 1/γ, the summation index "
+        "of the last factor and the regulariser of the centres are missing in the survey."),
+    _loss("D28", "isometry.deep.losses.fisher:FisherTriplet", "Fisher Siamese Losses", own_sees="labels, triplets",
+        deviates="S_W and S_B are scatters of pair differences, not covariances; S_W − S_W in the derivation is S_W "
+        "− S_B. λ = 0.9 and unit length by default: with small λ the loss falls fastest by shrinking the embedding to "
+        "a point.",
+        below_euclidean="A trace criterion separates two groups at best; meant to stand beside cross-entropy."),
+    _loss("D29", "isometry.deep.losses.fisher:FisherContrastive", "Fisher Siamese Losses", own_sees="labels, pairs",
+        deviates="As for the triplet form.",
+        below_euclidean="A trace criterion separates two groups at best; meant to stand beside cross-entropy."),
+    _loss("D35", "isometry.deep.losses.nca:EasyPositiveNCA", "Triplet Mining",
+        deviates="The easiest positive has the largest inner product, not the smallest; the −log and the temperature "
+        "are missing in the survey, whose ratio would be driven the wrong way."),
+    _loss("D36", "isometry.deep.losses.lifted:Lifted", "Triplet Mining", variant="max", params={"form": "max"},
+        own_title="Lifted structured embedding, hardest negatives",
+        own_equation="(1/2|P|) Σ_P [max(max_{neg(i)} m − d_ik, max_{neg(j)} m − d_jl) + d_ij]_+²",
+        deviates="The factor 1/(2|P|) over unordered pairs is missing in the survey."),
+    _loss("D37", "isometry.deep.losses.lifted:Lifted", "Triplet Mining",
+        deviates="Between the two sums stands a plus, not a comma; factor as for the other form."),
+    _loss("D38", "isometry.deep.losses.center_triplet:CenterTriplet", "Triplet Mining",
+        deviates="The centre is the mean of embeddings, not the embedding of the mean input. Whether the original "
+        "takes the nearest negative sample or centre is open; both are offered."),
+    _loss("D39", "isometry.deep.losses.memory:CrossBatchMemory", "Triplet Mining",
+        test_params={"loss": None, "embedding_size": 4, "memory_size": 32},
+        deviates="The batch's own loss and a warm-up belong to the method; dissimilar pairs count only above a "
+        "threshold, without which easy ones dominate. It is a pair loss, not a triplet loss."),
+    _loss("D43", "isometry.deep.losses.margin:MarginLoss", "Triplet Sampling", own_sees="labels, pairs",
+        deviates="Not printed in the survey; the loss that distance-weighted sampling was published with."),
+    _loss("D45", "isometry.deep.losses.hard_negative:HardNegativeContrastive", "Triplet Sampling",
+        own_sees="labels, views",
+        deviates="The expectation is under the tilted density of true negatives and carries their number N; the "
+        "survey's mixture keeps the false negatives. Positives are not tilted. With labels no correction is needed "
+        "and τ⁺ = 0."),
+    _loss("D46", "isometry.deep.losses.discriminant:ProbabilisticDA", "Deep Probabilistic Discriminant Analysis",
+        deviates="The sums run over coordinates of the embedding, not over samples, and the variances are biased, "
+        "else T is not the sum of its parts. form='logdet' is an addition for use without cross-entropy.",
+        below_euclidean="One direction that separates two groups of classes minimises the ratio; meant for use "
+        "beside cross-entropy."),
+    _loss("D47", "isometry.deep.losses.discriminant:VirtualSampleDA", "Discriminant Analysis with Virtual Samples",
+        test_params={"embedding_size": 4, "output_size": 3},
+        deviates="After the published description. Features have unit length, S_W a ridge; both are needed and not "
+        "stated. The embedding is the layer the hinge acts on."),
+    _loss("D48", "isometry.deep.losses.discriminant:DeepFisherDA", "Deep Fisher Discriminant Analysis",
+        test_params={"class_counts": (3, 4, 5, 6)},
+        deviates="Targets come from the class counts of the training set; per mini-batch, as the survey has it, they "
+        "are random and undefined for absent classes. The equivalence to FDA holds up to an invertible map."),
+)

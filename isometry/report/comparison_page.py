@@ -1,0 +1,159 @@
+"""One self-contained HTML page for a comparison: opens offline, asks no server for anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isometry.report import page, pictures, views
+from isometry.select.heldout import Refits, refit_best
+from isometry.select.result import BASELINE
+
+if TYPE_CHECKING:
+    from isometry.select.result import Comparison, MethodResult
+
+SCORES = {
+    "knn": "the share of held-out points whose class the vote of their {n_neighbors} nearest neighbours gets right",
+    "map@r": "MAP@R, the mean average precision of the R nearest, where R is the number of points of the same class",
+    "r_precision": "R-precision, the share of the same class among the R nearest, where R is the size of that class",
+    "pair_auc": "the probability that a similar pair is nearer than a dissimilar one (AUC)",
+    "ordering": "the share of held-out comparisons that the distances put in the right order",
+}
+PROTOCOLS = {
+    "closed": "Held-out points were new, their classes known: neighbours come from the training part.",
+    "open": "Held-out classes were never seen in training: their points look for neighbours among themselves.",
+}
+
+
+def write_report(
+    comparison: Comparison, path: str | os.PathLike[str], X: Any = None, y: Any = None, max_points: int = 2000
+) -> Path:
+    """Write the page of a comparison and return where it is.
+
+    Parameters
+    ----------
+    comparison : what `isometry.compare` returned
+    path : an ``.html`` file, or a folder, which is created if need be and gets an ``index.html``
+    X, y : the data that were compared, for pictures of the space before and after. The best metrics are fitted once
+        more for them, on a part of the rows, and the pictures show the others
+    max_points : points drawn in a picture, at most
+    """
+    path = page.report_file(path)  # before the fits: a path that cannot be written is an error at once
+    refits = refit_best(comparison, X, y, max_points)
+    learners = _fitted_learners(comparison, refits)
+    name = str(comparison.data.get("name") or "data")
+    return page.write_page(
+        path,
+        title=f"{name}: comparison of metrics",
+        name=name,
+        facts=_facts(comparison),
+        verdict=comparison.verdict,
+        good=bool(comparison.best),
+        sections=[
+            _ranking_section(comparison),
+            pictures.space_section(comparison, refits) if refits else "",
+            pictures.weights_section(comparison.data.get("feature_names"), learners),
+            pictures.pairs_section(refits, comparison.settings.get("random_state") or 0) if refits else "",
+            pictures.convergence_section(learners),
+            _method_section(comparison, refits),
+        ],
+    )
+
+
+def _fitted_learners(comparison: Comparison, refits: Refits | None) -> dict[str, Any]:
+    """By name, best first; without data there is only the one that the comparison itself fitted, on all rows."""
+    if refits is not None:
+        return {found.name: found.model[-1] for found in refits.best + refits.iterative}
+    if comparison.best_estimator is None:
+        return {}
+    learner = comparison.best_estimator[-1]
+    ranked = sorted(comparison.results, key=lambda r: r.name != comparison.best)
+    names = [r.name for r in ranked if r.score is not None and type(r.estimator) is type(learner)]
+    return {names[0] if names else type(learner).__name__: learner}
+
+
+def _facts(comparison: Comparison) -> str:
+    d = comparison.data
+    facts = [f"{d.get('n_samples', '?')} samples", f"{d.get('n_features', '?')} features"]
+    if d.get("n_classes"):
+        facts.append(f"{d['n_classes']} classes")
+    return " · ".join([*facts, f"{len(comparison.results)} metrics"])
+
+
+def _ranking_section(comparison: Comparison) -> str:
+    percent = f"{100 * comparison.level:g} %"
+    rows = [r for r in comparison.results if r.difference is not None]
+    intro = (
+        f"Each line is the difference of a metric to {BASELINE} distance on the same held-out points, with its "
+        f"{percent} interval. Blue is reliably better, red-orange reliably worse, grey unclear; the colours allow for "
+        "the number of metrics that were tried."
+    )
+    return page.section(
+        f"Difference to {BASELINE}",
+        page.paragraph(intro) if rows else page.paragraph(f"No metric could be compared with {BASELINE}."),
+        _forest(rows, comparison.scoring) if rows else "",
+        _table(comparison, percent),
+    )
+
+
+def _forest(rows: Sequence[MethodResult], scoring: str) -> str:
+    drawn = [(r.name, r.difference, views.VERDICTS.get(r.reliable, views.UNCLEAR)) for r in rows if r.difference]
+    axis = {"title": {"text": f"{escape(scoring)} − {BASELINE}"}, "zeroline": True, "tickformat": "+.3~f"}
+    return page.interval_plot(drawn, axis, f"Differences to {BASELINE} with intervals", signed=True)
+
+
+def _table(comparison: Comparison, percent: str) -> str:
+    interval = f"{percent} interval"
+    heads = ["metric", comparison.scoring, interval, f"− {BASELINE}", interval, "", "fit", "notes"]
+    return page.table(heads, [_row(r, r.name == comparison.best) for r in comparison.results])
+
+
+def _row(r: MethodResult, best: bool) -> str:
+    remarks = [*([f"{r.unconverged} of {r.n_fits} fits did not converge"] if r.unconverged else []), *r.warnings[:1]]
+    if r.score is None:
+        why = f"failed: {r.failures[0]}" if r.failures else "not run"
+        return f'<tr class="failed"><th>{escape(r.name)}</th><td colspan="7" class="text">{escape(why)}</td></tr>'
+    if r.failures:
+        remarks.insert(0, f"{len(r.failures)} of {r.n_fits} fits failed: {r.failures[0]}")
+    d = r.difference
+    cells = [page.number(r.score.mean), page.span(r.score)]
+    cells += [page.number(d.mean, signed=True), page.span(d, signed=True)] if d else ["", ""]
+    numbers = "".join(f"<td>{escape(c)}</td>" for c in cells)
+    mark = f'<td class="text"><span class="mark {escape(r.reliable)}">{escape(r.reliable)}</span></td>'
+    seconds = f"<td>{page.seconds(r.fit_seconds)}</td>"
+    notes = f'<td class="text">{escape("; ".join(remarks))}</td>'
+    return f"<tr{' class=best' if best else ''}><th>{escape(r.name)}</th>{numbers}{mark}{seconds}{notes}</tr>"
+
+
+def _method_section(comparison: Comparison, refits: Refits | None) -> str:
+    c, s = comparison, comparison.settings
+    score = SCORES.get(c.scoring, c.scoring).format(n_neighbors=s.get("n_neighbors", "k"))
+    repeats = f", repeated {c.n_repeats} times with other folds" if c.n_repeats > 1 else ""
+    scaler = str(s.get("scaler") or "none")
+    scaled = "Features were left as they are."
+    if scaler != "none":
+        scaled = (
+            f"Features went through the scaler “{scaler}”, fitted on the training part only, for every metric alike."
+        )
+    tuned = (
+        "Parameters were chosen inside each training part alone."
+        if s.get("tune")
+        else "Every metric ran with its default parameters; tuning may change the order."
+    )
+    items = [
+        f"The score is {score}. {PROTOCOLS.get(c.protocol, '')}",
+        f"It is measured by {c.n_splits}-fold cross-validation{repeats}: every metric is fitted on the same training "
+        "parts and scored on the same held-out points, so differences are paired, point by point.",
+        f"{scaled} {tuned}",
+        f"Each interval holds {100 * c.level:g} % of the time. “Better” and “worse” are corrected for the number of "
+        "metrics (Holm), so that the luckiest of many does not pass for the best. They are about new points, not about "
+        "new training sets.",
+        *([pictures.describe_rows(refits), *refits.notes] if refits else []),
+        *c.notes,
+        *(["The run was interrupted: what had finished is shown."] if c.interrupted else []),
+        page.made_with(s),
+    ]
+    return page.section("How it was measured", page.bullets(items))

@@ -1,0 +1,228 @@
+"""The honest comparison: does any learned metric beat plain Euclidean distance on held-out data?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from platform import python_version
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from isometry.eval import Interval, mean_interval, paired_interval
+from isometry.select.candidates import Candidate, Learners, resolve, tuning_grids
+from isometry.select.fits import UNSCORED, Key, Outcome, Study, fit_best, run_fits
+from isometry.select.folds import Plan, Protocol, make_plan
+from isometry.select.inputs import check_n_neighbors, check_options, check_samples, check_side, fit_target, make_scaler
+from isometry.select.result import Comparison, MethodResult
+from isometry.select.scoring import FoldScorer, choose_scoring
+from isometry.select.verdict import holm, p_value, write_verdict
+from isometry.supervision import Labels, Supervision
+
+
+def compare(
+    X: Any,
+    y: Any,
+    learners: Learners = "all",
+    *,
+    scoring: str | None = None,
+    n_neighbors: int = 3,
+    protocol: Protocol = "closed",
+    n_splits: int = 5,
+    n_repeats: int = 1,
+    scaler: Any = "standard",
+    tune: Mapping[str, Mapping[str, Any]] | str | None = None,
+    level: float = 0.95,
+    n_jobs: int | None = None,
+    random_state: int | np.random.RandomState | None = 0,
+    verbose: bool = False,
+    name: str | None = None,
+) -> Comparison:
+    """Learn several metrics and say, with intervals, whether any is better than Euclidean on held-out data.
+
+    Every candidate is fitted on the same folds, behind the same scaler, and scored on the same held-out points, so
+    that differences are paired. Euclidean and Covariance always take part. With v_i and e_i the values of point i
+    under a metric and under Euclidean, averaged over repeats, the difference is::
+
+        mean_i (v_i − e_i), with its interval over points
+
+    (over classes in the open protocol, over components of the graph for pairs). The intervals are about new
+    points under the metrics that were learned, not about new training sets.
+
+    Parameters
+    ----------
+    X : (n_samples, n_features) array or DataFrame; float32 is kept
+    y : class labels, or a supervision object such as `Pairs`
+    learners : names from the method table, "all", "fast" (closed forms), a family, estimators, (name, estimator) pairs,
+        a list that mixes these, or a dict of estimators by name
+    scoring : "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
+        "ordering" for triplets and quadruplets. None: "knn", "pair_auc" or "ordering", by the kind of ``y``
+    n_neighbors : k of "knn"
+    protocol : "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open":
+        held-out classes were never seen in training, and held-out points look among themselves. For labels only
+    n_splits, n_repeats : folds of a cross-validation, and how often it is repeated with other folds
+    scaler : "standard", "minmax", "robust", "normalize", None, or a transformer; fitted inside each fold
+    tune : None, "default", or a parameter grid for some of the names; searched inside each training fold
+    level : of the intervals. Marks "better" and "worse" hold jointly at this level (Holm's correction)
+    n_jobs : processes, as in scikit-learn; results do not depend on it. Each fit has one BLAS thread
+    random_state : seed of the folds, and of learners whose own ``random_state`` is None
+    verbose : show a progress bar
+    name : of the data, for reports
+
+    Returns
+    -------
+    Comparison : prints as a table with a verdict. After Ctrl-C it holds what had finished, and ``interrupted`` is true.
+    """
+    started = time.perf_counter()
+    samples, feature_names = check_samples(X)
+    side = check_side(y, samples)
+    check_options(protocol, side, n_splits, n_repeats, level, n_neighbors)
+    rng = check_random_state(random_state)
+    scoring = choose_scoring(scoring, side)
+    plan = make_plan(side, protocol, n_splits, n_repeats, rng)
+    grouped = not isinstance(side, Labels) and plan.groups is not None
+    scorer = FoldScorer(scoring, n_neighbors, protocol, grouped)
+    if isinstance(side, Labels) and scoring == "knn":
+        check_n_neighbors(scorer, plan, side)
+    seed = int(rng.randint(2**31 - 1))
+    candidates = resolve(learners, side, seed)
+    grids = tuning_grids(tune, candidates, samples.shape[1])
+    study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
+
+    outcomes, interrupted = run_fits(study, candidates, grids, plan, n_jobs, verbose)
+    if interrupted and not outcomes:
+        raise KeyboardInterrupt("interrupted before the first fit had finished")
+    results, V = _collect(candidates, plan, outcomes, len(samples))
+    _measure(results, V, plan.groups, level)
+    best = _rank(results)
+    ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != best)
+    best_estimator, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
+    interrupted |= stopped
+    return Comparison(
+        results=results,
+        scoring=scoring,
+        protocol=protocol,
+        n_splits=plan.n_splits,
+        n_repeats=n_repeats,
+        level=level,
+        verdict=write_verdict(results, best, scorer.title, level, interrupted),
+        data=_describe_data(name, samples, side, feature_names),
+        settings={
+            "scaler": "none" if scaler is None else str(scaler),
+            "tune": tune if tune is None or isinstance(tune, str) else grids,
+            "n_neighbors": n_neighbors,
+            "random_state": random_state if isinstance(random_state, (int, np.integer)) else None,
+            "n_jobs": n_jobs,
+            "versions": {"python": python_version(), **{m: version(m) for m in ("numpy", "scipy", "scikit-learn")}},
+            "seconds": time.perf_counter() - started,
+        },
+        interrupted=interrupted,
+        best=best,
+        best_estimator=best_estimator,
+        notes=[*plan.notes, *_failure_notes(results), *fit_notes],
+    )
+
+
+def _collect(
+    candidates: list[Candidate], plan: Plan, outcomes: Mapping[Key, Outcome], n: int
+) -> tuple[list[MethodResult], list[np.ndarray]]:
+    """A result for each candidate, not yet measured, and its values (repeats, n)."""
+    n_repeats = plan.splits[-1].repeat + 1
+    results, all_values = [], []
+    for c, candidate in enumerate(candidates):
+        mine = {s: o for (c_, s), o in sorted(outcomes.items()) if c_ == c}
+        V = np.full((n_repeats, n), np.nan)
+        for s, outcome in mine.items():
+            if outcome.values is not None:
+                V[plan.splits[s].repeat, plan.splits[s].test] = outcome.values
+        done = [o for o in mine.values() if o.values is not None]
+        failures = [o.failure for o in mine.values() if o.failure]
+        if done and not np.isfinite(V).any():
+            failures.append(UNSCORED)
+        results.append(
+            MethodResult(
+                name=candidate.name,
+                estimator=candidate.estimator,
+                score=None,
+                difference=None,
+                reliable="",
+                fit_seconds=float(np.mean([o.seconds for o in done])) if done else np.nan,
+                values=_over_repeats(V),
+                failures=failures,
+                n_fits=len(mine),
+                unconverged=sum(o.unconverged for o in mine.values()),
+                warnings=list(dict.fromkeys(w for o in mine.values() for w in o.warnings)),
+                best_params=[o.params for o in done if o.params is not None],
+                n_planned=len(plan.splits),
+            )
+        )
+        all_values.append(V)
+    return results, all_values
+
+
+def _over_repeats(V: np.ndarray) -> np.ndarray:
+    """Mean over the repeats (r, n) → (n,), of those that have a value."""
+    known = np.isfinite(V)
+    count = known.sum(axis=0)
+    total = np.where(known, V, 0).sum(axis=0)
+    return np.asarray(np.divide(total, count, out=np.full(V.shape[1], np.nan), where=count > 0))
+
+
+def _measure(results: list[MethodResult], V: list[np.ndarray], groups: np.ndarray | None, level: float) -> None:
+    """Scores, paired differences to Euclidean (the first result), and which of them can be relied on."""
+    p, signs = [], []
+    for result, values in zip(results, V, strict=True):
+        known = np.isfinite(result.values)
+        if not known.any():
+            continue
+        score = mean_interval(result.values[known], level, _of_rows(groups, known))
+        result.score = Interval(score.mean, max(score.low, 0.0), min(score.high, 1.0))
+        both = np.isfinite(values) & np.isfinite(V[0])  # a failed fold takes no part, nor does Euclidean there
+        a, b = (_over_repeats(np.where(both, v, np.nan)) for v in (values, V[0]))
+        shared = np.isfinite(a)
+        if result is results[0] or not shared.any():
+            continue
+        result.difference = paired_interval(a[shared], b[shared], level, _of_rows(groups, shared))
+        p.append(p_value((a - b)[shared], _of_rows(groups, shared)))
+        signs.append((result, "better" if result.difference.mean > 0 else "worse"))
+    for (result, sign), sure in zip(signs, holm(p, 1 - level), strict=True):
+        result.reliable = sign if sure else "unclear"
+
+
+def _of_rows(groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if groups is None else groups[rows]
+
+
+def _rank(results: list[MethodResult]) -> str | None:
+    """Sort, best first and failures last, equals as they came; return the best of the reliably better.
+
+    Where all have been scored on the same points, the order by difference to Euclidean is that by score. A metric that
+    lacks some folds must not gain rank because these were the hard ones.
+    """
+    results.sort(key=lambda r: np.inf if r.score is None else -round(r.difference.mean, 12) if r.difference else 0.0)
+    return next((r.name for r in results if r.reliable == "better"), None)
+
+
+def _describe_data(
+    name: str | None, X: np.ndarray, side: Supervision, feature_names: list[str] | None
+) -> dict[str, Any]:
+    classes = side.classes if isinstance(side, Labels) else None
+    return {
+        "name": name,
+        "n_samples": X.shape[0],
+        "n_features": X.shape[1],
+        "n_classes": None if classes is None else len(classes),
+        "supervision": side.kind,
+        "feature_names": feature_names,
+        "class_names": None if classes is None else [str(c) for c in classes],
+    }
+
+
+def _failure_notes(results: list[MethodResult]) -> list[str]:
+    return [
+        f"{r.name} failed in {len(r.failures)} of {r.n_fits} fits and is compared on the rest: {r.failures[0]}"
+        for r in results
+        if r.failures and r.score is not None
+    ]
