@@ -34,13 +34,16 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     # What a method file states. Kinds of supervision it takes; None among them: it learns without y, too; (): no kind
     _sees: ClassVar[tuple[type[Supervision] | None, ...]] = (Labels,)
-    # kinds of pairs that must not be missing, of "similar" and "dissimilar"
-    _needs: ClassVar[tuple[str, ...]] = ("similar", "dissimilar")
     # Samples without a label are "dropped" before ``_fit``, or "kept". "minus one": kept, and −1 in y marks them
     _unlabelled: ClassVar[str] = "dropped"
 
     verbose: bool | int = False  # for methods that have no such parameter
     max_iter: int | None = None
+
+    @property
+    def _needs(self) -> tuple[str, ...]:
+        """Kinds of pairs that must not be missing, of "similar" and "dissimilar"; a method may assign others."""
+        return ("similar", "dissimilar")
 
     def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
         """Learn the metric.
@@ -71,8 +74,11 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ValueError(f"X has {n} samples but {name} has {len(Z)}: give one row for each sample")
         return Z
 
-    def _fit(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
-        """Learn from valid samples and one of the kinds of supervision in ``_sees``; how a solver ended, if one ran."""
+    def _fit(self, *args: Any, **kwargs: Any) -> Solution | None:
+        """``_fit(X, side)``: learn from valid samples and one of the kinds of supervision in ``_sees``.
+
+        Returns how a solver ended, if one ran. Further arguments are further tables of the samples, by name.
+        """
         raise NotImplementedError
 
     def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:

@@ -113,10 +113,10 @@ class Kernelized(KernelMetric):
     def _needs(self) -> tuple[str, ...]:
         return self.learner._needs
 
-    def _supervise(self, y: Any, n: int) -> Supervision | None:
+    def _supervise(self, y: Any, n: int, *, part: bool = False) -> Supervision | None:
         if not isinstance(self.learner, MetricLearner):
             raise TypeError(f"learner must be a metric learner such as GMML(), got {self.learner!r}")
-        return self.learner._supervise(y, n)
+        return self.learner._supervise(y, n, part=part)
 
     def _fit(self, X: np.ndarray, side: Any) -> None:
         phi, learner = kernel_coordinates(self, X, variance=self.variance, max_rank=self.max_rank), clone(self.learner)

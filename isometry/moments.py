@@ -29,12 +29,15 @@ class MomentsMetric(LinearMetric):
     A method supplies ``_fit_moments``. It then learns from arrays and mapped files (in blocks), from chunks
     (``partial_fit``) and from Dask arrays, with the same result to rounding.
 
-    A method that weighs all classes alike sets ``_pooled``: chunks then leave one scatter, not one for each class. A
-    sentence there says why chunks are not enough.
+    A method that weighs all classes alike sets ``_pooled``: chunks then leave one scatter, not one for each class.
     """
 
-    _pooled: bool | str = False
     moments_: StreamMoments  # of the chunks so far; absent after a fit on an array, which keeps nothing
+
+    @property
+    def _pooled(self) -> bool | str:
+        """Whether chunks leave the sum of the class scatters alone; or, in words, why chunks are not enough."""
+        return False
 
     def _fit_moments(self, moments: Any) -> Solution | None:
         """Learn from `ClassMoments`, or from `ListedMoments` if the method sees pairs.
@@ -67,10 +70,10 @@ class MomentsMetric(LinearMetric):
         self._record(self._fit_moments(self.moments_))
         return self
 
-    def _supervise(self, y: Any, n: int) -> Supervision | None:
+    def _supervise(self, y: Any, n: int, *, part: bool = False) -> Supervision | None:
         if isinstance(y, Pairs) and Pairs not in self._sees:
             y.refuse_weights(f"{type(self).__name__} makes groups of similar pairs")
-        return super()._supervise(y, n)
+        return super()._supervise(y, n, part=part)
 
     def _learns_from_chunks(self) -> bool:
         if isinstance(self._pooled, str):
@@ -201,7 +204,7 @@ def _dask_moments(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
     if y is None:
         labels: list[Any] = [None] * X.numblocks[0]
     else:
-        y = y if _is_dask(y) else da.from_array(np.asarray(y), chunks=(X.chunks[0],))
+        y = y if _is_dask(y) else da.asarray(np.asarray(y), chunks=(X.chunks[0],))
         if not np.isnan(X.shape[0]) and not np.isnan(y.shape[0]):
             if len(X) != len(y):
                 raise ValueError(f"X has {len(X)} rows but y has {len(y)} entries")

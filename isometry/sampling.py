@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from isometry.core.edges import Edges, ListedEdges, Loss, TriangleEdges
+from isometry.core.edges import ListedEdges, Loss, MeasuredEdges, TriangleEdges
 from isometry.core.graph import nearest_allowed, target_neighbors
 from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Supervision, Triplets
@@ -132,7 +132,7 @@ class RandomChunklets(Sampler):
 class SignedEdges:
     """Similar and dissimilar pairs in the form the engine evaluates: in dense blocks, or listed."""
 
-    edges: Edges
+    edges: MeasuredEdges
     n_similar: float  # total weight of the similar pairs
     n_dissimilar: float
     codes: np.ndarray | None = None  # dense: labels

@@ -21,7 +21,7 @@ def taking_place(temporary: Path, path: Path) -> Iterator[Path]:
         _flush(path.parent)  # the new name must survive a crash as well as the bytes do
 
 
-def same_file(a: str | os.PathLike, b: str | os.PathLike) -> bool:
+def same_file(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> bool:
     """Whether two names mean one file, through links and spellings; also of files that are yet to be written."""
     try:
         return os.path.samefile(a, b)

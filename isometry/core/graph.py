@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
@@ -12,7 +15,7 @@ from isometry.core.distance import row_blocks, sqdist
 MANY_CLASSES = 100  # from here on one index of all points is tried before one for each class
 
 
-def nearest_allowed(X: np.ndarray, k: int, allowed) -> tuple[np.ndarray, np.ndarray]:
+def nearest_allowed(X: np.ndarray, k: int, allowed: Callable[[Any], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest points j of every i among those with ``allowed(rows) → (b, n) mask``; i itself never counts.
 
     Returns indices (n, k) and squared distances (n, k), nearest first, ties by index; places beyond the number of

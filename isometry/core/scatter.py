@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
 from isometry.core.distance import row_blocks
 
 
-def laplacian(A):
+def laplacian(A: Any) -> Any:
     """diag(A1 + Aᵀ1) − A − Aᵀ for coefficients A (n, n), dense or sparse, symmetric or not."""
     if sp.issparse(A):
         degree = np.asarray(A.sum(axis=1)).ravel() + np.asarray(A.sum(axis=0)).ravel()
@@ -16,7 +18,7 @@ def laplacian(A):
     return np.diag(A.sum(axis=1) + A.sum(axis=0)) - A - A.T
 
 
-def scatter(X: np.ndarray, A) -> np.ndarray:
+def scatter(X: np.ndarray, A: Any) -> np.ndarray:
     """Σ_ij A_ij (x_i − x_j)(x_i − x_j)ᵀ (d, d) for a coefficient matrix A (n, n), dense or sparse."""
     return X.T @ (laplacian(A) @ X)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,13 +34,14 @@ class Slopes(NamedTuple):
     smallest: np.ndarray  # (n,) the sum on which the digits of the others hang: s, or h
 
 
-class SoftmaxLoss(NamedTuple):
+@dataclass(frozen=True)
+class SoftmaxLoss:
     """A loss of neighbour probabilities in two forms; called, it is the loss on rows of distances."""
 
     rows: Loss  # exact however far the neighbours are
     sums: Callable[[np.ndarray, np.ndarray], Slopes]  # s, h (n,) → slopes
 
-    def __call__(self, D: np.ndarray, where: slice) -> tuple[float, np.ndarray]:
+    def __call__(self, D: np.ndarray, where: Any) -> tuple[float, np.ndarray]:
         return self.rows(D, where)
 
 
@@ -101,7 +102,9 @@ class SoftmaxEdges:
         value, pull = float(slopes.value[near].sum()), pull[:, -1:] * V - pull[:, :-1]
         return (value, pull) if near.all() else self._far(np.flatnonzero(~near), Z, V, loss, value, pull)
 
-    def _far(self, far, Z, V, loss, value, pull) -> tuple[float, np.ndarray]:
+    def _far(
+        self, far: np.ndarray, Z: np.ndarray, V: np.ndarray, loss: SoftmaxLoss, value: float, pull: np.ndarray
+    ) -> tuple[float, np.ndarray]:
         """Adds the points whose exponentials underflow, with a softmax that is shifted row by row."""
         for rows in np.array_split(far, -(-len(far) // ROWS)):
             D = sqdist(Z[rows], Z)

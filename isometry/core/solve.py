@@ -243,13 +243,13 @@ def riemannian(
     history: list[float] = []
 
     @pymanopt.function.numpy(manifold)
-    def counted(*point):
+    def counted(*point: np.ndarray) -> float:
         value = float(cost(*point))
         history.append(min(value, history[-1]) if history else value)
         return value
 
     @pymanopt.function.numpy(manifold)
-    def egrad(*point):
+    def egrad(*point: np.ndarray) -> Any:
         return gradient(*point)
 
     problem = pymanopt.Problem(manifold, counted, euclidean_gradient=egrad)
@@ -291,7 +291,7 @@ class Adam:
 def adam(
     fun: Callable[..., tuple[float, np.ndarray]],
     x0: np.ndarray,
-    epochs: Iterable[Iterable[tuple]],
+    epochs: Iterable[Iterable[tuple[Any, ...]]],
     *,
     whole: Callable[[np.ndarray], float] | None = None,
     step: float = 1e-2,

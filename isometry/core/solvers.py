@@ -34,11 +34,11 @@ class Lbfgs:
 class ConvexProblem(Protocol):
     """A function of factors L that is convex in W = LᵀL."""
 
-    def __call__(self, x: Any) -> tuple[float, Any]:
+    def __call__(self, x: Any, /) -> tuple[float, Any]:
         """Value and gradient; x is a factor, or a list of factors and further variables."""
         ...
 
-    def metric_gradient(self, x: Any) -> Any:
+    def metric_gradient(self, x: Any, /) -> Any:
         """∂f/∂W (d, d), or the list of these matrices."""
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
@@ -93,9 +94,10 @@ class CDML(MetricLearner):
         Y = self._standardize(X)
         M0 = self._start(Y, side, rng)
         self.margins_ = self._find_margins(Y, M0, rng)
+        chosen: Any = side
         if isinstance(side, Labels) and self.pairs != "auto":
-            side = choose_pairs(side, self.pairs, Y, rng)
-        solution = self._minimize(Y, side, M0, rng)
+            chosen = choose_pairs(side, self.pairs, Y, rng)
+        solution = self._minimize(Y, chosen, M0, rng)
         self.curves_ = solution.x
         return solution
 

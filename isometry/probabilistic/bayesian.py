@@ -89,6 +89,7 @@ class BayesianML(MetricPosterior, OnlineMetric):
 
     _sees = (Labels, Pairs)
     _needs = ()
+    _seen: Seen | None
 
     n_components: int | None = None
     _: KW_ONLY
@@ -128,7 +129,7 @@ class BayesianML(MetricPosterior, OnlineMetric):
         if kind == "auto":
             kind = "sandwich" if self._given_labels else "laplace"
         problem = SigmoidLikelihood(seen, self._prior)
-        options = {"max_iter": self.max_iter, "tol": self.tol}
+        options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
         if kind == "variational":
             solution = alternate(problem.step, (np.ones(len(seen.sign)), start, None), **options)
             _, m, V = solution.x

@@ -83,31 +83,30 @@ class FastNCA(LinearMetric):
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} must be at least 1 and n_updates={self.n_updates} not negative"
             )
-        accuracy = self._accuracy(X, X, side.codes)
+        graph = self._graph(X, side.codes)
+        is_hit = np.arange(graph.shape[1]) < graph.shape[1] - min(self.n_neighbors, len(X) - 1)  # (2k,)
+        accuracy = Objective(X, NeighborEdges(graph), sum_loss(lambda rows: is_hit, len(X)))  # −(1/n) Σ p_i
         return replace(accuracy, penalty=self._penalty(accuracy))
 
     def _penalty(self, accuracy: Objective) -> Penalty | None:
         self.reg_ = penalty_weight(self.reg, accuracy)
         return ridge_penalty(self.reg_)
 
-    def _accuracy(self, X: np.ndarray, Z: np.ndarray, codes: np.ndarray) -> Objective:
-        """−(1/n) Σ p_i on the graph of hits and misses that are nearest in Z (n, p)."""
-        k = min(self.n_neighbors, len(X) - 1)
-        hits, misses = target_neighbors(Z, codes, k), nearest_misses(Z, codes, k)  # (n, k)
-        is_hit = np.arange(hits.shape[1] + k) < hits.shape[1]  # (2k,)
-        return Objective(X, NeighborEdges(np.hstack([hits, misses])), sum_loss(lambda rows: is_hit, len(X)))
+    def _graph(self, Z: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """(n, 2k) the hits, −1 where a class is too small, and the misses that are nearest in Z (n, p)."""
+        k = min(self.n_neighbors, len(Z) - 1)
+        return np.hstack([target_neighbors(Z, codes, k), nearest_misses(Z, codes, k)])
 
     def _follow_graph(self, solver: Solver, objective: Objective, solution: Solution, side: Labels) -> Solution:
         """Go on with the neighbours of the learned space, up to ``n_updates`` times."""
-        X, graph = objective.X, objective.edges
+        X, edges = objective.X, objective.edges
         for _ in range(self.n_updates):
-            before = np.sort(graph.index)
-            objective = replace(
-                self._accuracy(X, X @ solution.x.T.astype(X.dtype), side.codes), penalty=objective.penalty
-            )
-            graph, start = objective.edges, objective(solution.x)[0]
-            if np.array_equal(before, np.sort(graph.index)):
+            before, edges = edges, NeighborEdges(self._graph(X @ solution.x.T.astype(X.dtype), side.codes))
+            assert isinstance(before, NeighborEdges)
+            if np.array_equal(np.sort(before.index), np.sort(edges.index)):
                 break
+            objective = replace(objective, edges=edges)
+            start = objective(solution.x)[0]
             step = solver.minimize(objective, solution.x)
             if step.value >= start - self.tol * abs(start):
                 break

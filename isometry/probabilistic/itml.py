@@ -16,7 +16,7 @@ from isometry.core.solvers import Batches
 from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
 from isometry.probabilistic.logdet import LogDetProblem, cyclic_projections, stream
 from isometry.sampling import Sampler, choose_pairs, signed_edges
-from isometry.supervision import Labels, Pairs
+from isometry.supervision import Labels, Pairs, Supervision
 
 BOUNDS_FROM = 200_000  # pairs whose distances give the bounds
 
@@ -87,11 +87,10 @@ class ITML(OnlineMetric):
         if self.solver == "lbfgs":
             L, solution = self._solve(Y, side, self.pairs, rng)
         else:
-            pairs = choose_pairs(side, self.pairs, Y, rng).to(Pairs) if isinstance(side, Labels) else side
+            pairs = as_pairs(choose_pairs(side, self.pairs, Y, rng) if isinstance(side, Labels) else side)
             if np.isinf(self.gamma):
                 pairs.refuse_weights("ITML(gamma=inf) keeps every pair within its bound")
-            options = {"max_iter": self.max_iter, "tol": self.tol}
-            solution = cyclic_projections(Y, pairs, self.bounds_, self.gamma, **options)
+            solution = cyclic_projections(Y, pairs, self.bounds_, self.gamma, max_iter=self.max_iter, tol=self.tol)
             L = factor(solution.x)
         self._store(L @ B, X.dtype)
         return solution
@@ -111,7 +110,7 @@ class ITML(OnlineMetric):
             L = step @ L
         else:
             eta = None if self.online == "projection" else self.eta
-            L = sla.cholesky(stream(X, side.to(Pairs), L.T @ L, self.bounds_, eta))
+            L = sla.cholesky(stream(X, as_pairs(side), L.T @ L, self.bounds_, eta))
         self._store(L, X.dtype)
         return solution
 
@@ -156,3 +155,10 @@ class ITML(OnlineMetric):
             solution = Batches(self.batch_size, rng, self.max_iter).minimize(problem.objective, L)
             self.duality_gap_ = problem.gap(solution.x)
         return frame.extend(solution.x), solution
+
+
+def as_pairs(side: Supervision) -> Pairs:
+    """All pairs of labels, listed; or pairs as they are."""
+    pairs = side.to(Pairs)
+    assert isinstance(pairs, Pairs)
+    return pairs

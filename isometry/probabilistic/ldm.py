@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class LDM(LinearMetric):
         check_choices(self, solver=("lbfgs", "mm"))
         basis = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30))
         start, Y = np.ones(len(basis.map)), basis(X)
-        options = {"max_iter": self.max_iter, "tol": self.tol}
+        options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
         if self.solver == "lbfgs":
             solution = lbfgs(self._objective(Y, side), start, bounds=[(0.0, None)] * len(start), **options)
         else:

@@ -84,8 +84,8 @@ class PrivilegedML(LinearMetric):
             np.eye(V.shape[1]) * np.sqrt(share / mean_sqdist(V)) for V, share in zip(views, (1.0, 1 - b), strict=False)
         ]
         bounds = (0.0, None) if self.fit_bias else (0.0, 0.0)
-        options = {"max_iter": self.max_iter, "tol": self.tol}
-        solution = minimize_threshold(objective, [*start, np.array([b])], bounds, p, **options)
+        start.append(np.array([b]))
+        solution = minimize_threshold(objective, start, bounds, p, max_iter=self.max_iter, tol=self.tol)
         L, *others, bias = solution.x
         self.bias_ = float(bias.item())
         mean_sqdists = [mean_pair_sqdist(signed, V @ M.T) for V, M in zip(views[1:], others, strict=True)]

@@ -57,7 +57,7 @@ class Covariance(MomentsMetric):
         S = moments.pooled() / (n - c) if within else moments.covariance(ddof=1)
         if self.shrinkage is not None:
             d = len(S)
-            s = _ledoit_wolf(moments, within) if self.shrinkage == "ledoit_wolf" else self.shrinkage
+            s = _ledoit_wolf(moments, within) if self.shrinkage == "ledoit_wolf" else float(self.shrinkage)
             S = (1 - s) * S + s * np.trace(S) / d * np.eye(d)
         lam, V = sla.eigh(S)
         lam, V = lam[::-1], V[:, ::-1]

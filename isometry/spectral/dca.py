@@ -56,7 +56,8 @@ class DCA(MomentsMetric):
         (C_w,) = moments.within(weights)
         M, differ = moments.offsets - moments.offsets.mean(axis=0), moments.differ  # (c, d), (c, c)
         C_b = scatter(M, differ.astype(float)) / differ.sum()
-        rank = len(M) - components(*np.nonzero(differ), len(M)).max() - 1  # of the links' Laplacian, so C_b has no more
+        i, j = np.nonzero(differ)
+        rank = len(M) - components(i, j, len(M)).max() - 1  # of the Laplacian of these links, so C_b has no more
         p = min(check_components(self.n_components, self.n_features_in_) or rank, rank)
         V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, self.reg)
         self._store(moments.lift(fix_signs(V[:, :p].T)), moments.dtype)

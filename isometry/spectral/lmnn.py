@@ -88,18 +88,19 @@ class LMNN(LinearMetric):
     random_state: Seed = None
     verbose: bool | int = False
 
-    def _fit(self, X: np.ndarray, side: Labels | Triplets) -> None:
+    def _fit(self, X: np.ndarray, side: Labels | Triplets) -> Solution:
         self._check_parameters()
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
         rng, r = check_random_state(self.random_state), frame.X.shape[1]
         L = initial_map(frame, side, self.init, min(p or r, r), rng)
-        by_class = isinstance(side, Labels) and self.mining == "batch_all"
-        Z, n_iter, history = frame.X, 0, []
+        codes = side.codes if isinstance(side, Labels) and self.mining == "batch_all" else None
+        Z, n_iter = frame.X, 0
+        history: list[float] = []
         for mined in range(self.n_mining):  # in the input space, then in the metric found so far
-            targets = target_neighbors(Z, side.codes, self.n_neighbors) if by_class else None
-            if targets is not None and mined == 0 and isinstance(self.init, str):
+            targets = None if codes is None else target_neighbors(Z, codes, self.n_neighbors)
+            if codes is not None and targets is not None and mined == 0 and isinstance(self.init, str):
                 mapped = frame.X @ L.T.astype(X.dtype)
-                L *= np.sqrt(best_multiple(mapped, side.codes, targets, self.mu, self.margin, rng))
+                L *= np.sqrt(best_multiple(mapped, codes, targets, self.mu, self.margin, rng))
             problem = self._problem(frame.X, side, Z, targets, rng)
             solution, self.gap_ = self._solve(problem, L, rng)
             L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history

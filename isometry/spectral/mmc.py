@@ -77,7 +77,7 @@ class MMC(LinearMetric):
         Xw = sla.solve_triangular(R, Q.T @ (X - X.mean(axis=0)).T, lower=True).T  # (n, r), where M_S = I
         problem, r = MeanDistance.of(Xw, side, self.pairs, rng), Xw.shape[1]
         if self.diagonal:
-            bounds = [(0.0, None)] * r
+            bounds: list[tuple[float | None, float | None]] = [(0.0, None)] * r
             solution = lbfgs(problem.diagonal, np.full(r, 0.5 / r), bounds=bounds, max_iter=self.max_iter, tol=self.tol)
             L = np.diag(np.sqrt(solution.x))
         else:

@@ -47,7 +47,7 @@ class TraceRatioML(MomentsMetric):
     max_iter: int = 50
     tol: float = 1e-10
 
-    def _fit_moments(self, moments: Any) -> None:
+    def _fit_moments(self, moments: Any) -> Solution:
         if isinstance(self.lam, str) and self.lam != "auto":
             raise ValueError(f"lam={self.lam!r} is unknown; expected 'auto' or a number")
         M_S, M_D = moments.mean_pair_scatters()
