@@ -24,7 +24,7 @@ from isometry.deep.losses.npair import NPair
 from isometry.deep.losses.proxy import ProxyNCA, ProxyNCAPlusPlus
 from isometry.deep.losses.soft_triple import SoftTriple
 from isometry.deep.losses.softmax_triplet import SoftmaxTriplet
-from isometry.deep.losses.triplet import Triplet, Tuplet
+from isometry.deep.losses.triplet import RatioTriplet, Triplet, Tuplet
 from isometry.deep.losses.triplet_global import TripletGlobal
 from isometry.deep.miners import (
     BatchAll,
@@ -65,7 +65,7 @@ from isometry.deep.objectives.reconstruction import (
     SparseCode,
     WeightPenalty,
 )
-from isometry.deep.objectives.siamese import RatioTriplet, Siamese, SimilarityHead
+from isometry.deep.objectives.siamese import Siamese, SimilarityHead
 from isometry.deep.objectives.two_step import TwoStep
 from isometry.deep.objectives.variational import VariationalReconstruction
 from isometry.deep.offline import OfflineTripletSampler, embed, mine_triplets

@@ -17,25 +17,22 @@ from isometry.deep.functional import Centred, Distance, get_distance, gram_sqdis
 
 # (rows, D of those rows) ↦ their share of f, and ∂f/∂D as a matrix of its own; D stays as it is. It may be called again
 # in backward with a D that has a graph: it must give the same, and slopes that can be differentiated.
-Sloped = Callable[[slice, Tensor], tuple[Tensor, Tensor]]
+BlockSlopes = Callable[[slice, Tensor], tuple[Tensor, Tensor]]
 Triples = tuple[Tensor, Tensor, Tensor]
 EUCLIDEAN = ("euclidean", "sqeuclidean")
 BLOCK, MIN_ROWS = 1 << 19, 64  # numbers in a block; fewer rows would make poor matrix products
 
 
-def of_distances(distance: Distance, z: Tensor, refs: Tensor, f: Sloped, whole: bool = False) -> Tensor:
-    """Σ f over blocks of rows of the distances D (B, R) of embeddings (B, p) to references (R, p).
-
-    ``whole``: one block, for an f that needs to see all of D.
-    """
+def in_blocks(distance: Distance, z: Tensor, refs: Tensor, f: BlockSlopes) -> Tensor:
+    """Σ f over blocks of rows of the distances D (B, R) of embeddings (B, p) to references (R, p)."""
     if distance in EUCLIDEAN:
-        return _OfEuclidean.apply(z, refs, distance == "sqeuclidean", f, whole)
-    return of_matrix(get_distance(distance)(z, refs), f)
+        return _InBlocks.apply(z, refs, distance == "sqeuclidean", f)
+    return with_slopes(get_distance(distance)(z, refs), lambda D: f(slice(0, len(D)), D))
 
 
-def of_matrix(D: Tensor, f: Sloped) -> Tensor:
-    """f(D) for a matrix that is part of a graph."""
-    return _OfMatrix.apply(D, f)
+def with_slopes(D: Tensor, f: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    """f(D), where f gives its value and its slopes, for a matrix that is part of a graph."""
+    return _WithSlopes.apply(D, f)
 
 
 def of_triples(distance: Distance, z: Tensor, refs: Tensor, choose: Callable[[Tensor], Triples]) -> tuple[Tensor, ...]:
@@ -54,10 +51,10 @@ def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
     return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 
-class _OfMatrix(torch.autograd.Function):
+class _WithSlopes(torch.autograd.Function):
     @staticmethod
     def forward(ctx, D, f):
-        value, C = f(slice(0, len(D)), D.detach())
+        value, C = f(D.detach())
         ctx.f = f
         ctx.save_for_backward(D, C)
         return value
@@ -66,20 +63,20 @@ class _OfMatrix(torch.autograd.Function):
     def backward(ctx, g):
         D, C = ctx.saved_tensors
         if torch.is_grad_enabled():  # this gradient will be differentiated again
-            _, C = ctx.f(slice(0, len(D)), D)
+            _, C = ctx.f(D)
         return g * C, None
 
 
-class _OfEuclidean(torch.autograd.Function):
+class _InBlocks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, z, refs, squared, f, whole):
+    def forward(ctx, z, refs, squared, f):
         for_z, for_refs = ctx.needs_input_grad[:2]
         centred = Centred.of(z, refs)
         a, b = centred.a, centred.b
         value = z.new_zeros(())
         dz = torch.empty_like(z) if for_z else None
         pull, weight = (b.new_zeros(b.shape[::-1]), b.new_zeros(len(b))) if for_refs else (None, None)  # (p, R), (R,)
-        for rows in [slice(0, len(z))] if whole else blocks(len(z), len(refs)):
+        for rows in blocks(len(z), len(refs)):
             D = gram_sqdist(z, refs, centred, rows)
             share, W = f(rows, D if squared else D.sqrt_())
             value += share
@@ -97,8 +94,8 @@ class _OfEuclidean(torch.autograd.Function):
     def backward(ctx, g):
         z, refs, *d = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return *_OfEuclidean.with_graph(ctx, z, refs, g), None, None, None
-        return *(None if x is None else g * x for x in d), None, None, None
+            return *_InBlocks.with_graph(ctx, z, refs, g), None, None
+        return *(None if x is None else g * x for x in d), None, None
 
     @staticmethod
     def with_graph(ctx, z, refs, g):

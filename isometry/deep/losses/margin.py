@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import Distance, signed_excess
+from isometry.deep.functional import Distance, masks, signed_excess
 from isometry.deep.loss import Loss, check_labels
 from isometry.deep.miners import Miner, TripleMiner
 
@@ -54,8 +54,9 @@ class MarginLoss(Loss):
         self.margin, self.nu, self.num_classes, self.beta_lr = margin, nu, num_classes, beta_lr
         self.beta = nn.Parameter(torch.full((num_classes or 1,), float(beta)), requires_grad=learn_beta)
 
-    def compute(self, z, y, refs, ref_y, self_index):
-        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
+        D = self.distances(z, refs)
+        pos, neg = masks(y, ref_y, self_index)
         shifted = D - self.boundary(y, len(z)).to(z.dtype)[:, None]
         if isinstance(self.miner, TripleMiner) and self.miner.gives_triples:
             with torch.no_grad():

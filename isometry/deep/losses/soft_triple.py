@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from isometry.deep.functional import LOG2E, as_weights, length, masks, unit
-from isometry.deep.loss import SlopeForm
-from isometry.deep.losses.nca import n_anchors, nca_slopes
+from isometry.deep.losses.nca import log_probability, mean_of_anchors, n_anchors, nca_slopes
 from isometry.deep.losses.proxy import ProxyForm, random_proxies
 from isometry.deep.slopes import apart, blocks, gradients
 
 SHARP = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the largest cosine is subtracted first
 
 
-class SoftTriple(ProxyForm, SlopeForm):
+class SoftTriple(ProxyForm):
     """Several learned centres for each class, softly assigned; a softmax over classes with a margin.
 
         S_il = Σ_k softmax_k(ẑᵀw_l^k / γ) ẑᵀw_l^k
@@ -32,6 +33,8 @@ class SoftTriple(ProxyForm, SlopeForm):
     ----------
     Q. Qian et al., "SoftTriple loss: deep metric learning without triplet sampling", ICCV 2019.
     """
+
+    accelerated = True
 
     def __init__(
         self,
@@ -51,14 +54,22 @@ class SoftTriple(ProxyForm, SlopeForm):
     def references(self) -> Tensor:
         return self.centers
 
-    def compute(self, z, y, refs, ref_y, self_index):
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
+        pos, neg = masks(y, ref_y)  # (B, C)
+        if not self.accelerated:
+            S, w = similarities(unit(z), refs, self.gamma)
+            return self.loss(-S, pos, neg) + self.tau * spread(w)
         if y.ndim == 1:
             f = lambda rows, D: self.cross_entropy(D, y[rows], len(z))  # noqa: E731
         else:
-            pos, neg = masks(y, ref_y)  # (B, C)
             totals = self.totals(pos, neg)
             f = lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals)  # noqa: E731
         return _SoftTriple.apply(unit(z), refs, self.gamma, self.tau, f)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        """Here D is −S."""
+        log_p = log_probability(-self.la * (D + self.margin * pos.to(D.dtype)), pos, neg)
+        return mean_of_anchors(-log_p, log_p)
 
     def cross_entropy(self, D: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """``slopes`` for one class an anchor, n of them in the batch: the same in fewer steps."""
@@ -72,7 +83,7 @@ class SoftTriple(ProxyForm, SlopeForm):
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
         return n_anchors(pos)
 
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
         """Here D is −S."""
         s = D.add(as_weights(pos, D.dtype), alpha=self.margin).mul_(-self.la)
         value, C = nca_slopes(s, pos, neg, totals)
@@ -127,13 +138,18 @@ class _SoftTriple(torch.autograd.Function):
     def with_graph(ctx, z, centers, g):
         """The same gradients as functions of z, the centres and g."""
         (gamma, tau, f), (z, centers) = ctx.settings, apart(z, centers)
-        w = unit(centers)  # (C, K, p)
-        c = torch.einsum("bp,ckp->bck", z, w)
-        S = ((c / gamma).softmax(2) * c).sum(2)  # (B, C)
+        S, w = similarities(z, centers, gamma)
         _, G = f(slice(0, len(z)), -S)
         parts = torch.cat([S.flatten(), spread(w)[None]])
         slopes = torch.cat([(-g * G).flatten(), (g * tau)[None]])
         return gradients(parts, (z, centers), slopes, ctx.needs_input_grad[:2])
+
+
+def similarities(z: Tensor, centers: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """S (B, C) of embeddings of unit length, and the centres (C, K, p) at unit length, in plain operations."""
+    w = unit(centers)
+    c = torch.einsum("bp,ckp->bck", z, w)
+    return ((c / gamma).softmax(2) * c).sum(2), w
 
 
 def spread(w: Tensor) -> Tensor:

@@ -10,13 +10,13 @@ from torch.func import functional_call
 
 from isometry.deep.functional import masks, sqeuclidean, unit
 from isometry.deep.gather import gather
-from isometry.deep.loss import Loss, LossModule
+from isometry.deep.loss import Loss, LossModule, TripletForm
 from isometry.deep.losses.triplet import Triplet
 from isometry.deep.miners import RandomTriplets, TripleMiner, Triples
 from isometry.deep.models.mlp import MLP
 from isometry.deep.objective import on_sphere, own_parameters
 from isometry.deep.objectives.reconstruction import full_precision
-from isometry.deep.objectives.siamese import is_triplet_loss, loss_of_triplets
+from isometry.deep.objectives.siamese import loss_of_triplets
 
 PRETRAIN = 100  # batches of pretraining if the length of the run is not known
 
@@ -146,7 +146,7 @@ class DAML(nn.Module):
     def metric_loss(self, z: Tensor, y: Tensor, triples: Triples, negatives: Tensor, synthetic: bool) -> Tensor:
         """L_metric with ``negatives`` (T, p) in place of the real ones."""
         a, p, n = triples
-        if is_triplet_loss(self.loss):
+        if isinstance(self.loss, TripletForm):
             return loss_of_triplets(self.loss, z[a], z[p], negatives)
         if synthetic:
             z, y = torch.cat([z, negatives]), torch.cat([y, y[n]])
