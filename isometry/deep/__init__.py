@@ -4,9 +4,9 @@ from isometry.deep.augment import Affine, Augment, Augmented, Flip, Mix, Noise, 
 from isometry.deep.batches import ShuffledBatches, Table
 from isometry.deep.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from isometry.deep.class_gaussians import BUNCA, BUT, ClassGaussians
+from isometry.deep.distributed import Gathered, gather
 from isometry.deep.estimator import DeepMetric
 from isometry.deep.functional import DISTANCES, cosine_dissimilarity
-from isometry.deep.gather import Gathered, gather
 from isometry.deep.gradient_cache import GradientCache
 from isometry.deep.loss import Loss, TripletForm, WeightedSum
 from isometry.deep.losses.angular import Angular
@@ -70,6 +70,7 @@ from isometry.deep.objectives.two_step import TwoStep
 from isometry.deep.objectives.variational import VariationalReconstruction
 from isometry.deep.offline import OfflineTripletSampler, embed, mine_triplets
 from isometry.deep.samplers import Episode, EpisodeSampler, PKBatchSampler
+from isometry.deep.settings import Batches, Hardware, Optimization, Stopping
 from isometry.deep.trainer import Trainer
 from isometry.deep.tuples import PairDataset, PairSampler, TripletDataset, TripletSampler, ViewsDataset
 
@@ -85,6 +86,7 @@ __all__ = [
     "BatchAll",
     "BatchHard",
     "BatchSemiHard",
+    "Batches",
     "BiMap",
     "CenterTriplet",
     "CheckpointError",
@@ -116,6 +118,7 @@ __all__ = [
     "GeneralizedContrastive",
     "GradientCache",
     "HardNegativeContrastive",
+    "Hardware",
     "Head",
     "Hinge",
     "Huber",
@@ -140,6 +143,7 @@ __all__ = [
     "NPair",
     "Noise",
     "OfflineTripletSampler",
+    "Optimization",
     "PKBatchSampler",
     "PairDataset",
     "PairSampler",
@@ -160,6 +164,7 @@ __all__ = [
     "SoftTriple",
     "SoftmaxTriplet",
     "SparseCode",
+    "Stopping",
     "Table",
     "ThresholdContrastive",
     "Trainer",

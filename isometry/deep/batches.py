@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from isometry.deep.samplers import EpochSampler, LabelList, PKBatchSampler, class_members, current_place, positive
+from isometry.deep.settings import Batches
 from isometry.parameters import one_of
 
 PROBE = 512  # training samples that are looked at after an epoch, if none are held out
@@ -75,15 +76,11 @@ def training_data(
     labels: LabelList | None,
     validation: float | tuple[Any, LabelList] | None,
     protocol: str,
-    batch: tuple[int, int, int | None],
-    workers: int,
+    batches: Batches,
     dtype: torch.dtype,
     random_state: int,
 ) -> tuple[DataLoader, Probe | None]:
-    """A loader of class-balanced batches, or of shuffled ones without labels, and what to look at after an epoch.
-
-    ``batch`` is (classes in a batch, samples of each, batches in an epoch).
-    """
+    """A loader of class-balanced batches, or of shuffled ones without labels, and what to look at after an epoch."""
     if isinstance(validation, (int, float)) and (labels is None or isinstance(samples, DataLoader)):
         raise ValueError("a share can be held out of labelled samples only; give validation=(samples, labels)")
     probe = None
@@ -100,9 +97,10 @@ def training_data(
         samples, labels = take(samples, kept), labels[kept]
     data: Any = as_dataset(samples, labels, dtype)
     if labels is None:
-        sampler = ShuffledBatches(len(data), batch[0] * batch[1], random_state=random_state)
-        return make_loader(data, sampler, workers), probe
-    loader = make_loader(data, class_balanced(labels, *batch, random_state), workers)
+        size = batches.classes_per_batch * batches.samples_per_class
+        return make_loader(data, ShuffledBatches(len(data), size, random_state=random_state), batches.workers), probe
+    P, K, n_batches = batches.classes_per_batch, batches.samples_per_class, batches.batches_per_epoch
+    loader = make_loader(data, class_balanced(labels, P, K, n_batches, random_state), batches.workers)
     if probe is None:
         rows = np.random.default_rng(random_state).permutation(len(data))[:PROBE]
         probe = Probe(as_dataset(take(samples, rows), None, dtype), None)

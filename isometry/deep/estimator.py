@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import inspect
@@ -26,17 +25,16 @@ from isometry.deep.loss import LossModule
 from isometry.deep.miners import Miner
 from isometry.deep.models import MLP, Autoencoder, ConvNet, LinearMap, VariationalAutoencoder
 from isometry.deep.objective import on_sphere
-from isometry.deep.objectives.adversarial_autoencoder import AdversarialReconstruction
-from isometry.deep.objectives.reconstruction import Reconstruction
-from isometry.deep.objectives.variational import VariationalReconstruction
+from isometry.deep.objectives.reconstruction import AutoencoderObjective
 from isometry.deep.trainer import Trainer
+from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.registry import get
 from isometry.supervision import Labels
 
 BLOCK = 4096  # samples that pass the network at a time
-RECONSTRUCTIONS = (Reconstruction, AdversarialReconstruction, VariationalReconstruction)  # they need no labels
 
 
+@parameters
 class DeepMetric(MetricLearner):
     """A network trained by a metric-learning loss, or without labels as an autoencoder: d(u, v) = ‖f(u) − f(v)‖.
 
@@ -102,50 +100,27 @@ class DeepMetric(MetricLearner):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        model: str | nn.Module | Callable[..., nn.Module] | None = None,
-        loss: str | nn.Module | Callable[..., Any] = "Triplet",
-        *,
-        loss_params: Mapping[str, Any] | None = None,
-        n_components: int = 32,
-        hidden: Sequence[int] = (128,),
-        lr: float = 1e-3,
-        weight_decay: float = 1e-4,
-        classes_per_batch: int = 8,
-        samples_per_class: int = 8,
-        max_epochs: int = 20,
-        min_steps: int = 300,
-        validation: float | None = None,
-        patience: int | None = None,
-        standardize: bool = True,
-        image_shape: tuple[int, int, int] | None = None,
-        augment: bool | nn.Module = False,
-        chunk_size: int | None = None,
-        trainer_params: Mapping[str, Any] | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ):
-        self.model = model
-        self.loss = loss
-        self.loss_params = loss_params
-        self.n_components = n_components
-        self.hidden = hidden
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.classes_per_batch = classes_per_batch
-        self.samples_per_class = samples_per_class
-        self.max_epochs = max_epochs
-        self.min_steps = min_steps
-        self.validation = validation
-        self.patience = patience
-        self.standardize = standardize
-        self.image_shape = image_shape
-        self.augment = augment
-        self.chunk_size = chunk_size
-        self.trainer_params = trainer_params
-        self.random_state = random_state
-        self.verbose = verbose
+    model: str | nn.Module | Callable[..., nn.Module] | None = None
+    loss: str | nn.Module | Callable[..., Any] = "Triplet"
+    _: KW_ONLY
+    loss_params: Mapping[str, Any] | None = None
+    n_components: int = 32
+    hidden: Sequence[int] = (128,)
+    lr: float = 1e-3
+    weight_decay: float = 1e-4
+    classes_per_batch: int = 8
+    samples_per_class: int = 8
+    max_epochs: int = 20
+    min_steps: int = 300
+    validation: float | None = None
+    patience: int | None = None
+    standardize: bool = True
+    image_shape: tuple[int, int, int] | None = None
+    augment: bool | nn.Module = False
+    chunk_size: int | None = None
+    trainer_params: Mapping[str, Any] | None = None
+    random_state: Seed = None
+    verbose: bool = False
 
     def _validate_samples(self, X, *, reset):
         dtypes = (np.float64, np.float32)
@@ -244,19 +219,26 @@ class DeepMetric(MetricLearner):
         return max(self.max_epochs, -(-self.min_steps // max(n // size, 1))), None
 
     @property
-    def _needs_labels(self) -> bool:
-        return getattr(self.loss, "needs_labels", True) and not self._is_loss(*RECONSTRUCTIONS)
+    def _needs_y(self) -> bool:  # type: ignore[override]
+        return bool(getattr(self._known_loss(), "needs_labels", True))
 
-    def _is_loss(self, *kinds: type) -> bool:
-        """Whether the loss, given by name, as a module or as its class, is one of these."""
-        loss = self.loss
-        if isinstance(loss, str):
-            with contextlib.suppress(KeyError):  # a name that means nothing is refused where the loss is made
-                loss = get(loss).load()
-        return issubclass(loss, kinds) if isinstance(loss, type) else isinstance(loss, kinds)
+    def _known_loss(self) -> Any:
+        """The loss as it was given, for a name its class; None for a name that is refused where the loss is made."""
+        if not isinstance(self.loss, str):
+            return self.loss
+        try:
+            return get(self.loss).load()
+        except KeyError:
+            return None
 
-    def _supervise(self, y, n):
-        return super()._supervise(y, n) if self._needs_labels else None
+    def _autoencoder(self) -> type[Autoencoder] | None:
+        """The kind of autoencoder that the loss trains, if it trains one."""
+        loss = self._known_loss()
+        kind = loss if isinstance(loss, type) else type(loss)
+        return kind.network if issubclass(kind, AutoencoderObjective) else None
+
+    def _supervise(self, y: Any, n: int) -> Any:
+        return super()._supervise(y, n) if self._needs_y else None
 
     def _build(self, shape: tuple[int, ...]) -> nn.Module:
         """An untrained network for samples of this shape: an autoencoder if it shall reconstruct them."""
@@ -267,12 +249,12 @@ class DeepMetric(MetricLearner):
             return copy.deepcopy(self.model)
         if callable(self.model):
             return self.model(shape, self.n_components)
-        if not self._is_loss(*RECONSTRUCTIONS):
+        autoencoder = self._autoencoder()
+        if autoencoder is None:
             return self._encoder(shape, images, self.n_components)
-        back = MLP(self.n_components, math.prod(shape), () if self.model == "linear" else tuple(self.hidden)[::-1])
-        if self._is_loss(VariationalReconstruction):
-            return VariationalAutoencoder(self._encoder(shape, images, 2 * self.n_components), back)
-        return Autoencoder(self._encoder(shape, images, self.n_components), back)
+        size = 2 * self.n_components if autoencoder is VariationalAutoencoder else self.n_components
+        decoder = MLP(self.n_components, math.prod(shape), () if self.model == "linear" else tuple(self.hidden)[::-1])
+        return autoencoder(self._encoder(shape, images, size), decoder)
 
     def _encoder(self, shape: tuple[int, ...], images: tuple[int, ...], size: int) -> nn.Module:
         """One of the named networks, from samples of this shape, maybe seen as images, to ``size`` numbers."""
@@ -296,7 +278,7 @@ class DeepMetric(MetricLearner):
         """The loss, in chunks and on augmented samples if wanted."""
         objective = self._make_loss(side, size)
         if self.chunk_size is not None:
-            if self._is_loss(*RECONSTRUCTIONS):
+            if self._autoencoder() is not None:
                 raise ValueError(
                     "chunk_size is for losses that compare the samples of a batch; a reconstruction takes them one by "
                     "one: make batches smaller, by samples_per_class, and leave chunk_size unset"
@@ -317,8 +299,9 @@ class DeepMetric(MetricLearner):
         params = dict(self.loss_params or {})
         if isinstance(params.get("miner"), str):
             params["miner"] = call(self._from_registry("miner", params["miner"], Miner), known)
-        losses = (LossModule, *RECONSTRUCTIONS)
-        make = self._from_registry("loss", self.loss, *losses) if isinstance(self.loss, str) else self.loss
+        make: Any = self.loss
+        if isinstance(make, str):
+            make = self._from_registry("loss", make, LossModule, AutoencoderObjective)
         return call(make, known, **params)
 
     @staticmethod
@@ -358,11 +341,6 @@ class DeepMetric(MetricLearner):
     @property
     def _n_features_out(self) -> int:
         return self.embedding_size_
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = self._needs_labels
-        return tags
 
 
 def call(make: Callable[..., Any], known: Mapping[str, Any], **params: Any) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isometry.deep.distributed import Gathered, gather
 from isometry.deep.functional import euclidean, masked_mean, masks, unit
-from isometry.deep.gather import Gathered, gather
 from isometry.deep.loss import LossModule
 
 Objective = Callable[[nn.Module, Any], Tensor]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset
 
+from isometry.deep.distributed import gather
 from isometry.deep.functional import Distance, get_distance, masks, unit
-from isometry.deep.gather import gather
 from isometry.deep.loss import as_embeddings
 from isometry.deep.miners import Extreme, TripleMiner, Triples
 from isometry.deep.samplers import LabelList, class_members, current_place, positive

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the steps done → factor of the learning rate
-    "constant": lambda t: 1.0,
-    "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
-    "linear": lambda t: 1 - t,
-}
 NOT_FINITE = (
     "the loss or its gradient was NaN or infinite in {} steps in a row, up to step {} in epoch {}; lower lr, set "
     "clip_norm, or look for bad samples"

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import Sampler, default_collate
 
-from isometry.deep.gather import is_distributed
+from isometry.deep.distributed import is_distributed
 from isometry.deep.walks import SqrtDraws, Walk, per_step
 from isometry.parameters import one_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from torch import nn
 import isometry
 from isometry.deep import (
     MLP,
+    AdversarialReconstruction,
     Autoencoder,
     DeepMetric,
     Lifted,
@@ -30,6 +32,7 @@ from isometry.deep import (
     Trainer,
     Triplet,
     VariationalAutoencoder,
+    VariationalReconstruction,
     mlp_autoencoder,
 )
 from isometry.eval import retrieval
@@ -316,6 +319,21 @@ def test_an_objective_of_ones_own_says_that_it_needs_no_labels():
     Spread.needs_labels = True
     with pytest.raises(ValueError, match="requires y to be passed"):
         quick(loss=Spread()).fit(X)
+
+
+NO_LABELS = [partial(Reconstruction, noise="masking"), VariationalReconstruction, partial(AdversarialReconstruction, 4)]
+
+
+@pytest.mark.parametrize("kind", NO_LABELS)
+def test_objectives_that_need_no_labels_say_so_in_one_way(kind):
+    """The attribute alone decides, also for those of the library: set to True, labels are asked for and come along."""
+    X, y = make_blobs()
+    objective = kind()
+    assert not objective.needs_labels and quick(loss=objective).fit(X).classes_ is None
+    objective.needs_labels = True
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        quick(loss=objective).fit(X)
+    assert len(quick(loss=objective, n_components=4).fit(X, y).classes_) == len(np.unique(y))
 
 
 def test_losses_that_need_labels_still_say_so():

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isometry.deep.distributed import gather
 from isometry.deep.functional import paired
-from isometry.deep.gather import gather
 from isometry.deep.models.mlp import MLP
 from isometry.deep.objectives.prototypes import class_means, full_precision
 from isometry.deep.samplers import Episode

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from isometry.deep.distributed import gather
 from isometry.deep.functional import masks, sqeuclidean, unit
-from isometry.deep.gather import gather
 from isometry.deep.loss import Loss, LossModule, TripletForm
 from isometry.deep.losses.triplet import Triplet
 from isometry.deep.miners import RandomTriplets, TripleMiner, Triples

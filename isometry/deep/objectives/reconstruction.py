@@ -14,7 +14,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.gather import first_stream, gather, is_distributed
+from isometry.deep.distributed import first_stream, gather, is_distributed
+from isometry.deep.models.autoencoder import Autoencoder
 from isometry.parameters import one_of
 
 FIDELITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # x̂ and x to the error of each feature
@@ -24,7 +25,14 @@ FIDELITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # x̂ and x to th
 }
 
 
-class Reconstruction(nn.Module):
+class AutoencoderObjective(nn.Module):
+    """Abstract: an objective of an autoencoder, which learns without labels."""
+
+    needs_labels = False  # of a batch (samples, labels) the labels are ignored
+    network: ClassVar[type[Autoencoder]] = Autoencoder  # what it trains
+
+
+class Reconstruction(AutoencoderObjective):
     """(1/B) Σ_i δ(x_i, D(E(x̃_i))) + λΩ,     x̃ ∼ q(x̃ | x) in training, x̃ = x otherwise.
 
         model = mlp_autoencoder(256, 32)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.gather import gather
+from isometry.deep.distributed import gather
 from isometry.deep.loss import Loss, LossModule, TripletForm
 from isometry.deep.losses.contrastive import Contrastive
 from isometry.deep.losses.triplet import RatioTriplet as RatioTriplet  # files of earlier versions look for it here
