@@ -109,15 +109,6 @@ class Engine:
         """The number of this process."""
         return self.accelerator.process_index
 
-    @property
-    def is_main(self) -> bool:
-        """Whether this process is the one that writes."""
-        return self.accelerator.is_main_process
-
-    def wait(self) -> None:
-        """Until all processes are here."""
-        self.accelerator.wait_for_everyone()
-
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in some process."""
         return self.mean(float(flag)) > 0

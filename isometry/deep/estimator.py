@@ -26,7 +26,7 @@ from isometry.deep.miners import Miner
 from isometry.deep.models import MLP, Autoencoder, ConvNet, LinearMap, VariationalAutoencoder
 from isometry.deep.objective import on_sphere
 from isometry.deep.objectives.reconstruction import AutoencoderObjective
-from isometry.deep.trainer import Trainer
+from isometry.deep.trainer import Trainer, network_dtype
 from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.registry import get
 from isometry.supervision import Labels
@@ -347,11 +347,6 @@ def call(make: Callable[..., Any], known: Mapping[str, Any], **params: Any) -> A
     """``make`` with those of the known arguments that it takes, and with all of ``params``."""
     taken = inspect.signature(make).parameters
     return make(**{k: v for k, v in known.items() if k in taken} | params)
-
-
-def network_dtype(network: nn.Module) -> torch.dtype:
-    """What the network computes in."""
-    return next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
 
 
 @torch.no_grad()

@@ -169,6 +169,11 @@ class _Unit(torch.autograd.Function):
         return torch.addcmul(G, torch.linalg.vecdot(G, u)[..., None], u, value=-1) / n
 
 
+def full_precision(x: Tensor) -> Tensor:
+    """Half precision raised to float32."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 def length(z: Tensor) -> Tensor:
     """‖z‖ of each row (…, 1), 1 for a row of zeros."""
     n = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
@@ -343,13 +348,6 @@ def masked_logsumexp(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
 def softplus(x: Tensor) -> Tensor:
     """log(1 + eˣ); torch's own default switches to x at 20, too early for float64."""
     return F.softplus(x, threshold=40.0)
-
-
-def signed_excess(D: Tensor, pos: Tensor, neg: Tensor, inner: float, outer: float) -> Tensor:
-    """D − inner for positives, outer − D for negatives, 0 elsewhere: above zero where a pair is on the wrong side."""
-    is_pos, is_neg = as_weights(pos, D.dtype), as_weights(neg, D.dtype)
-    offset = outer * is_neg if inner == 0 else outer * is_neg - inner * is_pos
-    return torch.addcmul(offset, is_pos.sub_(is_neg), D)
 
 
 def log1mexp(x: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import Distance, get_distance, masks, paired, unit
+from isometry.deep.functional import Distance, full_precision, get_distance, masks, paired, unit
 from isometry.deep.miners import Miner, TripleMiner, Triples
 from isometry.deep.slopes import in_blocks, of_triples, with_slopes
 
@@ -38,8 +38,7 @@ class LossModule(nn.Module):
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss, given the learning rate of the backbone."""
-        params = [p for p in self.parameters() if p.requires_grad]
-        return [{"params": params, "lr": min(lr * self.lr_mult, self.lr_cap), "weight_decay": 0.0}] if params else []
+        return own_parameters(self, min(lr * self.lr_mult, self.lr_cap))
 
 
 class LabelLoss(LossModule, ABC):
@@ -258,6 +257,12 @@ class WeightedSum(LossModule):
         return [group for loss in self.losses for group in loss.param_groups(lr)]  # type: ignore[operator]
 
 
+def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:
+    """One optimiser group of the parameters to be trained, or none."""
+    params = [p for p in module.parameters() if p.requires_grad]
+    return [{"params": params, "lr": lr, "weight_decay": 0.0}] if params else []
+
+
 def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
     """A finite matrix of at least float32, or an error that says what is wrong with it.
 
@@ -265,8 +270,7 @@ def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
     """
     if z.ndim != 2 or not z.is_floating_point():
         raise ValueError(f"{name} must be a floating-point matrix (n, p), got {z.dtype} of shape {tuple(z.shape)}")
-    if z.dtype in (torch.float16, torch.bfloat16):
-        z = z.float()
+    z = full_precision(z)
     if not torch.linalg.vector_norm(z.detach()).isfinite():  # one pass for good input; squares may also overflow
         bad = (~z.detach().isfinite().all(1)).nonzero().squeeze(1).tolist()
         if bad:

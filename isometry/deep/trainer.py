@@ -129,7 +129,9 @@ class Trainer:
             engine, probe = self._prepare(samples, labels, validation, protocol)
             files, best = self._begin(engine, resume)
             run, total = self.run, self.stopping.max_epochs * engine.updates_per_epoch
-            with tqdm(total=total, initial=run.step, disable=not (self.verbose and engine.is_main)) as bar:
+            with tqdm(
+                total=total, initial=run.step, disable=not (self.verbose and engine.accelerator.is_main_process)
+            ) as bar:
                 while run.stop_reason is None:
                     for group in engine.groups(run.epoch, run.batch):
                         engine.set_lr(run.step / total)
@@ -162,7 +164,7 @@ class Trainer:
 
     def embed(self, samples: Any) -> Tensor:
         """Embeddings (n, p) of an array or a data set."""
-        z = embed(self.model, as_dataset(samples, None, self._dtype))
+        z = embed(self.model, as_dataset(samples, None, network_dtype(self.model)))
         normalize = on_sphere(self.objective) if self.normalize is None else self.normalize
         return unit(z) if normalize else z
 
@@ -172,7 +174,9 @@ class Trainer:
         if self.hardware.compile:
             self.model.compile()
         seed = self.random_state
-        loader, probe = training_data(samples, labels, validation, protocol, self.batches, self._dtype, seed)
+        loader, probe = training_data(
+            samples, labels, validation, protocol, self.batches, network_dtype(self.model), seed
+        )
         if probe is not None and probe.labels is None and not isinstance(innermost(self.objective), LossObjective):
             probe = None  # what the model gives need not be an embedding
         monitor, measured = self.stopping.monitor, probe is not None and probe.labels is not None
@@ -206,10 +210,10 @@ class Trainer:
         if files.folder is None:
             return
         processes = engine.of_all({"rng": rng_state(), "sums": run.sums})
-        if engine.is_main:
+        if engine.accelerator.is_main_process:
             state = {"run": asdict(run), "engine": engine.state(run.batch), "processes": processes}
             files.save(state, best, best_is_new=run.best_epoch == run.epoch and not run.batch)
-        engine.wait()
+        engine.accelerator.wait_for_everyone()
 
     def _measure(self, engine: Engine, probe: Probe | None) -> dict[str, float]:
         """A row of the history: means of the epoch, and what the embeddings of held-out samples are like."""
@@ -256,7 +260,7 @@ class Trainer:
             reasons = filter(None, (callback(self) for callback in self.callbacks))
             run.stop_reason = next(reasons, ALL_EPOCHS_DONE if run.epoch >= limits.max_epochs else None)
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        """Of the model, and so of the samples."""
-        return next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
+
+def network_dtype(network: nn.Module) -> torch.dtype:
+    """What the network computes in."""
+    return next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)

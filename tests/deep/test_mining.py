@@ -393,6 +393,13 @@ def test_D38b_D38d_order_and_separation():
         CenterTriplet()(z, y[:, None] == y)
 
 
+def test_D43_a_pair_that_is_neither_positive_nor_negative_takes_no_part():
+    loss = MarginLoss(margin=0.5, beta=1.0).double()
+    D = torch.tensor([[2.0, 3.0, 4.0, 1.2]], dtype=torch.float64) - 1.0  # d − β
+    pos, neg = torch.tensor([[True, False, False, False]]), torch.tensor([[False, True, False, True]])
+    close(loss.loss(D, pos, neg), ((0.5 + 1.0) + (0.5 - 0.2)) / 2, 1e-12)
+
+
 def test_D38_options():
     z, y = batch(0, n=6)
     lonely = [k for k in y.unique().tolist() if (y == k).sum() == 1]

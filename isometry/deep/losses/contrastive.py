@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -12,7 +13,40 @@ from isometry.deep.loss import Loss
 from isometry.deep.miners import Draws, Miner
 
 
-class Contrastive(Draws, Loss):
+class PairHinges(Loss):
+    """Σ w⁺ h(d − m⁺) / n⁺ + Σ w⁻ h(m − d) / n⁻ over pairs, h(x) = ½ [x]_+² or [x]_+; ``totals`` are n⁺, n⁻."""
+
+    of_pairs = True
+    accelerated = True
+    pos_margin = 0.0
+    squared_hinge = True
+    margin: float
+
+    @abstractmethod
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor: ...
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        n_pos, n_neg = self.totals(pos, neg)
+        pull, push = (D - self.pos_margin).relu(), (self.margin - D).relu()
+        if self.squared_hinge:
+            pull, push = pull.square() / 2, push.square() / 2
+        return (pull * pos).sum() / n_pos + (push * neg).sum() / n_neg
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        pull, C = _hinges(D - self.pos_margin, as_weights(pos, D.dtype), self.squared_hinge)
+        push, C_neg = _hinges(self.margin - D, as_weights(neg, D.dtype), self.squared_hinge)
+        return pull / totals[0] + push / totals[1], C.div_(totals[0]).sub_(C_neg.div_(totals[1]))
+
+
+def _hinges(x: Tensor, weight: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
+    """Σ w h(x), and its slopes (B, R), in the memory of the two arguments."""
+    x.relu_()
+    C = weight.mul_(x if squared else x.sign())
+    value = spare(x).mul_(C).sum()
+    return value / 2 if squared else value, C
+
+
+class Contrastive(Draws, PairHinges):
     """Similar pairs are pulled together, dissimilar ones pushed a margin apart.
 
         mean over pairs of  ½ d²  (similar)  and  ½ [m − d]_+²  (dissimilar)
@@ -37,9 +71,6 @@ class Contrastive(Draws, Loss):
     ----------
     R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
     """
-
-    of_pairs = True
-    accelerated = True
 
     def __init__(
         self,
@@ -66,35 +97,12 @@ class Contrastive(Draws, Loss):
             z = z + self.jitter * noise
         return z, z if same else refs
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        n_pos, n_neg = self.totals(pos, neg)
-        pull, push = hinge(D - self.pos_margin, self.squared_hinge), hinge(self.margin - D, self.squared_hinge)
-        return (pull * pos).sum() / n_pos + (push * neg).sum() / n_neg
-
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
         n_pos, n_neg = pos.count_nonzero(), neg.count_nonzero()
         return torch.stack([n_pos, n_neg] if self.balanced else [n_pos + n_neg] * 2).clamp_min(1)
 
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        pull, C = _hinges(D - self.pos_margin, as_weights(pos, D.dtype), self.squared_hinge)
-        push, C_neg = _hinges(self.margin - D, as_weights(neg, D.dtype), self.squared_hinge)
-        return pull / totals[0] + push / totals[1], C.div_(totals[0]).sub_(C_neg.div_(totals[1]))
 
-
-def hinge(x: Tensor, squared: bool = True) -> Tensor:
-    """½ [x]_+², or [x]_+."""
-    return x.relu().square() / 2 if squared else x.relu()
-
-
-def _hinges(x: Tensor, weight: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
-    """Σ w hinge(x), and its slopes (B, R), in the memory of the two arguments."""
-    x.relu_()
-    C = weight.mul_(x if squared else x.sign())
-    value = spare(x).mul_(C).sum()
-    return value / 2 if squared else value, C
-
-
-class GeneralizedContrastive(Loss):
+class GeneralizedContrastive(PairHinges):
     """The contrastive loss for similarities s in [0, 1]: given as a matrix ``y`` (B, R), or 0/1 from labels.
 
         mean over pairs of  s ½ d² + (1 − s) ½ [m − d]_+²
@@ -107,9 +115,6 @@ class GeneralizedContrastive(Loss):
     recognition", 2021.
     """
 
-    of_pairs = True
-    accelerated = True
-
     def __init__(self, margin: float = 0.5, *, distance: Distance = "euclidean", normalize: bool = False):
         super().__init__(distance, None, normalize)
         self.margin = margin
@@ -119,16 +124,8 @@ class GeneralizedContrastive(Loss):
     ) -> tuple[Tensor, Tensor]:
         return soft_masks(y, ref_y, self_index, dtype)
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        return (pos * hinge(D) + neg * hinge(self.margin - D)).sum() / self.totals(pos, neg)
-
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        return (pos.sum() + neg.sum()).clamp_min(1)
-
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        pull, C = _hinges(D.clone(), as_weights(pos, D.dtype), squared=True)
-        push, C_neg = _hinges(self.margin - D, as_weights(neg, D.dtype), squared=True)
-        return (pull + push) / totals, C.sub_(C_neg).div_(totals)
+        return (pos.sum() + neg.sum()).clamp_min(1).expand(2)
 
 
 class ThresholdContrastive(Loss):

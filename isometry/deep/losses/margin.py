@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import Distance, masks, signed_excess
+from isometry.deep.functional import Distance, as_weights, masks
 from isometry.deep.loss import Loss, check_labels
 from isometry.deep.miners import Miner, TripleMiner
 
@@ -77,7 +77,8 @@ class MarginLoss(Loss):
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         """Here D is d − β."""
-        return self.average(signed_excess(D, pos, neg, -self.margin, self.margin))
+        sign = as_weights(pos, D.dtype) - as_weights(neg, D.dtype)  # t, 0 for a pair that takes no part
+        return self.average(torch.addcmul(self.margin * sign.abs(), sign, D))
 
     def average(self, terms: Tensor) -> Tensor:
         """[·]_+ of the terms over the number of those above zero."""

@@ -30,11 +30,6 @@ def mean_of_anchors(value: Tensor, log_p: Tensor) -> Tensor:
     return masked_mean(value, log_p.detach().isfinite())
 
 
-def n_anchors(pos: Tensor) -> Tensor:
-    """How many anchors have a positive; at least 1."""
-    return any_of_row(pos).count_nonzero().clamp_min(1)
-
-
 def nca_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor, form: str = "log") -> tuple[Tensor, Tensor]:
     """Σ −log p_i / n, or Σ (1 − p_i) / n, over the anchors that have a positive, and its slopes (B, R) in s.
 
@@ -96,9 +91,8 @@ class NCALoss(Loss):
         return mean_of_anchors(-log_p if self.form == "log" else -log_p.expm1(), log_p)
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        if self.denominator == "all":
-            return n_anchors(pos)
-        return (pos & any_of_row(neg)[:, None]).count_nonzero().clamp_min(1)
+        terms = any_of_row(pos) if self.denominator == "all" else pos & any_of_row(neg)[:, None]
+        return terms.count_nonzero().clamp_min(1)
 
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
         s = D / -self.temperature
@@ -139,8 +133,6 @@ class EasyPositiveNCA(Loss):
     H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
     """
 
-    accelerated = True
-
     def __init__(self, temperature: float = 0.1, negatives: str = "semihard", drop_nonpositive: bool = False):
         super().__init__("inner", EasyPositive(negatives), normalize=True)
         self.temperature, self.drop_nonpositive = temperature, drop_nonpositive
@@ -155,10 +147,3 @@ class EasyPositiveNCA(Loss):
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         log_p = log_probability(D / -self.temperature, pos, neg)
         return mean_of_anchors(-log_p, log_p)
-
-    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        return n_anchors(pos)
-
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        value, C = nca_slopes(D / -self.temperature, pos, neg, totals)
-        return value, C.div_(-self.temperature)

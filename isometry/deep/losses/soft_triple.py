@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import LOG2E, as_weights, length, masks, unit
-from isometry.deep.losses.nca import log_probability, mean_of_anchors, n_anchors, nca_slopes
+from isometry.deep.functional import LOG2E, length, masks, unit
+from isometry.deep.losses.nca import log_probability, mean_of_anchors
 from isometry.deep.losses.proxy import ProxyForm, random_proxies
 from isometry.deep.slopes import apart, blocks, gradients
 
@@ -56,15 +54,12 @@ class SoftTriple(ProxyForm):
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         pos, neg = masks(y, ref_y)  # (B, C)
-        if not self.accelerated:
+        if y.ndim == 2 or not self.accelerated:
             S, w = similarities(unit(z), refs, self.gamma)
             return self.loss(-S, pos, neg) + self.tau * spread(w)
-        if y.ndim == 1:
-            f = lambda rows, D: self.cross_entropy(D, y[rows], len(z))  # noqa: E731
-        else:
-            totals = self.totals(pos, neg)
-            f = lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals)  # noqa: E731
-        return _SoftTriple.apply(unit(z), refs, self.gamma, self.tau, f)
+        return _SoftTriple.apply(
+            unit(z), refs, self.gamma, self.tau, lambda rows, D: self.cross_entropy(D, y[rows], len(z))
+        )
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         """Here D is −S."""
@@ -72,22 +67,13 @@ class SoftTriple(ProxyForm):
         return mean_of_anchors(-log_p, log_p)
 
     def cross_entropy(self, D: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """``slopes`` for one class an anchor, n of them in the batch: the same in fewer steps."""
+        """The part of some anchors, of n, in ``loss``, and its slopes in D (B, C); each has one class, y."""
         own = y[:, None]
         s = D.mul(-self.la).scatter_add_(1, own, D.new_full(own.shape, -self.la * self.margin))
         log_p = s.log_softmax(1)
         value = log_p.gather(1, own).sum() / -n
         C = log_p.exp().mul(-self.la / n)
         return value, C.scatter_add_(1, own, D.new_full(own.shape, self.la / n))
-
-    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        return n_anchors(pos)
-
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        """Here D is −S."""
-        s = D.add(as_weights(pos, D.dtype), alpha=self.margin).mul_(-self.la)
-        value, C = nca_slopes(s, pos, neg, totals)
-        return value, C.mul_(-self.la)
 
 
 class _SoftTriple(torch.autograd.Function):

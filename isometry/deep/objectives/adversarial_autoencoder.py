@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isometry.deep.functional import full_precision
+from isometry.deep.loss import own_parameters
 from isometry.deep.models.mlp import MLP
-from isometry.deep.objective import own_parameters
 from isometry.deep.objectives.reconstruction import (
     FIDELITIES,
     AutoencoderObjective,
     decode,
     draw_rows,
     feature_errors,
-    full_precision,
     mean_of_all,
     samples_of,
 )

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from isometry.deep.distributed import gather
-from isometry.deep.functional import paired
+from isometry.deep.functional import full_precision, paired
 from isometry.deep.models.mlp import MLP
-from isometry.deep.objectives.prototypes import class_means, full_precision
+from isometry.deep.objectives.prototypes import class_means
 from isometry.deep.samplers import Episode
 
 

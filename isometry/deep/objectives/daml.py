@@ -9,13 +9,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from isometry.deep.distributed import gather
-from isometry.deep.functional import masks, sqeuclidean, unit
-from isometry.deep.loss import Loss, LossModule, TripletForm
+from isometry.deep.functional import full_precision, masks, sqeuclidean, unit
+from isometry.deep.loss import Loss, LossModule, TripletForm, own_parameters
 from isometry.deep.losses.triplet import Triplet
 from isometry.deep.miners import RandomTriplets, TripleMiner, Triples
 from isometry.deep.models.mlp import MLP
-from isometry.deep.objective import on_sphere, own_parameters
-from isometry.deep.objectives.reconstruction import full_precision
+from isometry.deep.objective import on_sphere
 from isometry.deep.objectives.siamese import loss_of_triplets
 
 PRETRAIN = 100  # batches of pretraining if the length of the run is not known

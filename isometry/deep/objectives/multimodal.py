@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from isometry.deep.distributed import gather
-from isometry.deep.functional import masked_mean, masks, sqeuclidean
+from isometry.deep.functional import full_precision, masked_mean, masks, sqeuclidean
 from isometry.deep.models.multimodal import MultiModalNet
-from isometry.deep.objectives.reconstruction import MaskingNoise, draw_rows, full_precision, samples_of
+from isometry.deep.objectives.reconstruction import MaskingNoise, draw_rows, samples_of
 from isometry.deep.settings import Stopping
 from isometry.deep.trainer import Trainer
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isometry.deep.distributed import first_stream, gather, is_distributed
+from isometry.deep.functional import full_precision
 from isometry.deep.models.autoencoder import Autoencoder
 from isometry.parameters import one_of
 
@@ -134,11 +135,6 @@ def feature_errors(fidelity: str, output: Tensor, x: Tensor) -> Tensor:
         raise ValueError("cross-entropy is for samples in [0, 1]; bring them there, or take the fidelity 'sq' or 'l1'")
     with torch.autocast(x.device.type, enabled=False):
         return FIDELITIES[fidelity](output, target)
-
-
-def full_precision(x: Tensor) -> Tensor:
-    """Half precision raised to float32."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def mean_of_all(terms: Tensor) -> Tensor:

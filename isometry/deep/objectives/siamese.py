@@ -13,6 +13,7 @@ from isometry.deep.distributed import gather
 from isometry.deep.loss import Loss, LossModule, TripletForm
 from isometry.deep.losses.contrastive import Contrastive
 from isometry.deep.losses.triplet import RatioTriplet as RatioTriplet  # files of earlier versions look for it here
+from isometry.deep.objective import watch
 
 
 class Siamese(nn.Module):
@@ -71,12 +72,8 @@ class Siamese(nn.Module):
             z = torch.cat([model(x) for x in samples])
         else:
             z = model(torch.cat(list(samples)))  # (2B or 3B, p)
-        if z.requires_grad:
-            z.register_hook(self._watch)
+        watch(self, z)
         return z.chunk(len(samples))
-
-    def _watch(self, gradient: Tensor) -> None:
-        self.active = (gradient != 0).any(1).float().mean()
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss."""

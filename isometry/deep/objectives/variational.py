@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isometry.deep.functional import full_precision
 from isometry.deep.models.autoencoder import VariationalAutoencoder
 from isometry.deep.objectives.reconstruction import (
     AutoencoderObjective,
     decode,
     draw_rows,
     feature_errors,
-    full_precision,
     mean_of_all,
     samples_of,
 )
