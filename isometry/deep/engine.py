@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import gather_object, send_to_device
+from accelerate.utils import send_to_device
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -69,11 +69,6 @@ class Engine:
         while group := list(itertools.islice(batches, self.optimization.accumulate)):
             yield group
 
-    @property
-    def updates_per_epoch(self) -> int:
-        """Of which each takes some batches."""
-        return -(-len(self.loader) // self.optimization.accumulate)
-
     def set_lr(self, share: float) -> None:
         """The learning rates after a share of all updates."""
         factor = self.optimization.lr_factor(share)
@@ -119,10 +114,6 @@ class Engine:
             return value
         there = torch.tensor(value, dtype=torch.float64, device=self.accelerator.device)
         return float(self.accelerator.reduce(there, "mean"))
-
-    def of_all(self, value: Any) -> list[Any]:
-        """The value of every process, in the order of their ranks."""
-        return gather_object([value])
 
     def weights(self) -> dict[str, torch.Tensor]:
         """A copy of the weights of model and objective, on the CPU."""

@@ -26,12 +26,13 @@ from isometry.deep.miners import Miner
 from isometry.deep.models import MLP, Autoencoder, ConvNet, LinearMap, VariationalAutoencoder
 from isometry.deep.objective import on_sphere
 from isometry.deep.objectives.reconstruction import AutoencoderObjective
+from isometry.deep.samplers import ceil_div
 from isometry.deep.trainer import Trainer, network_dtype
 from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.registry import get
 from isometry.supervision import Labels
 
-BLOCK = 4096  # samples that pass the network at a time
+BLOCK_SIZE = 4096  # samples that pass the network at a time
 
 
 @parameters
@@ -65,8 +66,8 @@ class DeepMetric(MetricLearner):
     lr, weight_decay, classes_per_batch, samples_per_class : float, float, int, int
         See `Trainer`.
     max_epochs, min_steps : int
-        An epoch has room for all samples; on small tables it is longer, so that there are ``min_steps`` updates in all.
-        Without labels an epoch is all samples, and there are more of them instead.
+        An epoch has batches enough for all samples; on small tables it is longer, so that there are ``min_steps``
+        updates in all. Without labels an epoch is all samples, and there are more of them instead.
     validation : float, optional
         Share of each class to hold out: the epoch of best MAP@R on it is kept.
     patience : int, optional
@@ -122,7 +123,7 @@ class DeepMetric(MetricLearner):
     random_state: Seed = None
     verbose: bool = False
 
-    def _validate_samples(self, X, *, reset):
+    def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
         dtypes = (np.float64, np.float32)
         X = validate_data(self, X, dtype=dtypes, allow_nd=True, ensure_min_samples=2 if reset else 1, reset=reset)
         if not reset and X.shape[1:] != self.sample_shape_:
@@ -137,7 +138,7 @@ class DeepMetric(MetricLearner):
         y: Any = None,
         *,
         held_out: tuple[Any, Any] | None = None,
-        folder: str | os.PathLike | None = None,
+        folder: str | os.PathLike[str] | None = None,
         callbacks: Sequence[Callable[[Trainer], str | None]] = (),
     ) -> DeepMetric:
         """Train.
@@ -157,10 +158,10 @@ class DeepMetric(MetricLearner):
         self.sample_shape_ = X.shape[1:]
         if held_out is not None:
             held_out = self._validate_samples(held_out[0], reset=False), np.asarray(held_out[1])
-        self._fit(X, side, held_out, folder, callbacks)
+        self._train(X, side, held_out, folder, callbacks)
         return self
 
-    def _fit(self, X, side, held_out, folder, callbacks):
+    def _train(self, X: np.ndarray, side: Labels | None, held_out: Any, folder: Any, callbacks: Sequence[Any]) -> None:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         params = dict(self.trainer_params or {})
         if "folder" in params:
@@ -200,7 +201,8 @@ class DeepMetric(MetricLearner):
         self.weights_ = {k: v.numpy(force=True).copy() for k, v in network.state_dict().items()}
         self.normalized_ = on_sphere(trainer.objective) if trainer.normalize is None else trainer.normalize
         self.embedding_size_, self.classes_ = size, None if side is None else side.classes
-        self.history_, self.n_iter_, self.stop_reason_ = trainer.history, trainer.run.epoch, trainer.stop_reason
+        history: Any = trainer.history  # a table here, where other methods have a list
+        self.history_, self.n_iter_, self.stop_reason_ = history, trainer.run.epoch, str(trainer.stop_reason)
         self.converged_ = not trainer.run.failed
 
     def _units(self, X: np.ndarray) -> tuple[Any, Any]:
@@ -215,8 +217,8 @@ class DeepMetric(MetricLearner):
         """Epochs, and batches in each where that can be chosen, so that there are enough updates."""
         size = self.classes_per_batch * self.samples_per_class
         if labelled:
-            return self.max_epochs, max(-(-n // size), -(-self.min_steps // self.max_epochs))
-        return max(self.max_epochs, -(-self.min_steps // max(n // size, 1))), None
+            return self.max_epochs, max(ceil_div(n, size), ceil_div(self.min_steps, self.max_epochs))
+        return max(self.max_epochs, ceil_div(self.min_steps, max(n // size, 1))), None
 
     @property
     def _needs_y(self) -> bool:  # type: ignore[override]
@@ -328,12 +330,12 @@ class DeepMetric(MetricLearner):
         return network.eval()
 
     @torch.no_grad()
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         network = self.network()
         dtype = network_dtype(network)
         Z = np.empty((len(X), self.embedding_size_), dtype=X.dtype)
-        for start in range(0, len(X), BLOCK):
-            block = slice(start, start + BLOCK)
+        for start in range(0, len(X), BLOCK_SIZE):
+            block = slice(start, start + BLOCK_SIZE)
             z = network(torch.as_tensor((X[block] - self.mean_) / self.scale_).to(dtype))
             Z[block] = (unit(z) if self.normalized_ else z).numpy()
         return Z

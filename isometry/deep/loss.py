@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from isometry.deep.functional import Distance, full_precision, get_distance, masks, paired, unit
-from isometry.deep.miners import Miner, TripleMiner, Triples
-from isometry.deep.slopes import in_blocks, of_triples, with_slopes
+from isometry.deep.miners import Miner, TripleMiner
+from isometry.deep.slopes import Triples, in_blocks, of_triples, with_slopes
 
 ADVICE = "normalise the embeddings, lower the learning rate, clip gradients, or compute in float64"
 
@@ -176,7 +176,7 @@ class Loss(LossModule, ABC):
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor | None) -> tuple[Tensor, Tensor]:
         """The part of some anchors in ``loss``, and ∂loss/∂D as a new matrix; D stays as it is.
 
-        If D has a graph the slopes must have one too; ``spare`` copies what would be overwritten in place.
+        If D has a graph the slopes must have one too; ``overwritable`` copies what would be overwritten in place.
         """
         raise NotImplementedError(f"{type(self).__name__} has no slopes: set accelerated = False")
 

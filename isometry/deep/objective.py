@@ -16,7 +16,7 @@ from isometry.deep.functional import euclidean, masked_mean, masks, unit
 from isometry.deep.loss import LossModule, own_parameters
 
 Objective = Callable[[nn.Module, Any], Tensor]
-POINT = 1e-6  # embeddings whose variance is below this share of their mean square are one point
+POINT_VARIANCE = 1e-6  # embeddings whose variance is below this share of their mean square are one point
 
 
 class LossObjective(nn.Module):
@@ -76,9 +76,7 @@ class Step(nn.Module):
         groups = [g | {"weight_decay": weight_decay} for g in own_parameters(self.model, lr)]
         groups += parameter_groups(self.objective, lr)
         if not groups:
-            raise ValueError(
-                "there is nothing to train: neither model nor objective has parameters that need gradients"
-            )
+            raise ValueError("nothing to train: neither model nor objective has parameters that need gradients")
         return groups
 
 
@@ -126,11 +124,11 @@ def contrast(loss: LossModule, z: Tensor, y: Tensor) -> float:
     embeddings are too close together for the loss to tell them apart. For 0 a thousandth is taken, which leaves miners
     what they compare. The loss itself, and its random numbers, stay as they are.
     """
-    twin = copy.deepcopy(loss).to(z.dtype).eval()
+    copied = copy.deepcopy(loss).to(z.dtype).eval()
     centre = z.mean(0)
     with torch.random.fork_rng([z.device] if z.device.type == "cuda" else []):
         try:
-            point, *values = (float(twin(centre + s * (z - centre), y)) for s in (1e-3, 1, 2))
+            point, *values = (float(copied(centre + s * (z - centre), y)) for s in (1e-3, 1, 2))
         except OverflowError:  # large differences are no collapse
             return math.inf
     return max(abs(value - point) for value in values) / abs(point) if point else math.nan
@@ -142,7 +140,7 @@ def effective_rank(z: Tensor) -> float:
     centred = z - z.mean(0)
     spectrum = torch.linalg.eigvalsh(centred.T @ centred / len(z)).clamp_min(0)  # (p,)
     total = spectrum.sum()
-    if total <= POINT * z.square().sum(1).mean():
+    if total <= POINT_VARIANCE * z.square().sum(1).mean():
         return 0.0
     w = spectrum / total
     return float(torch.special.entr(w).sum().exp())

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.utils import gather_object
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from tqdm.auto import tqdm
@@ -20,6 +21,7 @@ from isometry.deep.functional import unit
 from isometry.deep.objective import LossObjective, Objective, as_objective, effective_rank, on_sphere
 from isometry.deep.offline import embed
 from isometry.deep.run import NOT_FINITE, Run
+from isometry.deep.samplers import ceil_div
 from isometry.deep.settings import GROUP_OF, Batches, Hardware, Optimization, Stopping, check_known
 from isometry.deep.wrapper import innermost
 from isometry.eval import retrieval
@@ -128,7 +130,8 @@ class Trainer:
         with isolated_rng(self.random_state), CtrlC() as ctrl_c:
             engine, probe = self._prepare(samples, labels, validation, protocol)
             files, best = self._begin(engine, resume)
-            run, total = self.run, self.stopping.max_epochs * engine.updates_per_epoch
+            run, updates = self.run, ceil_div(len(engine.loader), self.optimization.accumulate)  # of an epoch
+            total = self.stopping.max_epochs * updates
             with tqdm(
                 total=total, initial=run.step, disable=not (self.verbose and engine.accelerator.is_main_process)
             ) as bar:
@@ -209,7 +212,7 @@ class Trainer:
         run = self.run
         if files.folder is None:
             return
-        processes = engine.of_all({"rng": rng_state(), "sums": run.sums})
+        processes = gather_object([{"rng": rng_state(), "sums": run.sums}])  # in the order of their ranks
         if engine.accelerator.is_main_process:
             state = {"run": asdict(run), "engine": engine.state(run.batch), "processes": processes}
             files.save(state, best, best_is_new=run.best_epoch == run.epoch and not run.batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -89,14 +90,14 @@ class _LogPairSums(torch.autograd.Function):
     CHUNK = 1 << 18  # numbers gathered at a time
 
     @staticmethod
-    def forward(ctx, S, S_refs, neg, a, p, c):
+    def forward(ctx: Any, S: Tensor, S_refs: Tensor, neg: Tensor, a: Tensor, p: Tensor, c: float) -> Tensor:
         value, *kept = _LogPairSums.values(S, S_refs, neg, a, p, c)
         ctx.c, ctx.neg = c, neg
         ctx.save_for_backward(S, S_refs, a, p, value, *kept)
         return value
 
     @staticmethod
-    def values(S, S_refs, neg, a, p, c):
+    def values(S: Tensor, S_refs: Tensor, neg: Tensor, a: Tensor, p: Tensor, c: float) -> tuple[Tensor, ...]:
         """The logarithms (P,), E (B, R) and (R, R), the products (P,), and which of the pairs they fail (F,)."""
         E, top = _LogPairSums.exponentials(S.masked_fill(~neg, -torch.inf), c)
         E_refs, top_refs = _LogPairSums.exponentials(S_refs.clone(), c)
@@ -118,26 +119,28 @@ class _LogPairSums(torch.autograd.Function):
         return value, E, E_refs, sums, far
 
     @staticmethod
-    def exponentials(S, c):
+    def exponentials(S: Tensor, c: float) -> tuple[Tensor, Tensor]:
         top = S.detach().amax(1).mul_(c).nan_to_num_(neginf=0.0)  # (B,)
         return exp_(S.mul_(c).sub_(top[:, None])), top
 
     @staticmethod
-    def terms(S, S_refs, neg, a, p, c, far):
+    def terms(
+        S: Tensor, S_refs: Tensor, neg: Tensor, a: Tensor, p: Tensor, c: float, far: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Some of the far pairs at a time, and c S_an + c S_pn for all their negatives, −inf elsewhere."""
         for k in far.split(_LogPairSums.rows(S)):
             yield k, (S[a[k]] + S_refs[p[k]]).mul_(c).masked_fill_(~neg[a[k]], -torch.inf)
 
     @staticmethod
-    def dense(a, neg):
+    def dense(a: Tensor, neg: Tensor) -> bool:
         return len(a) > _LogPairSums.DENSE * neg.numel()
 
     @staticmethod
-    def rows(S):
+    def rows(S: Tensor) -> int:
         return max(1, _LogPairSums.CHUNK // S.shape[1])
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         S, S_refs, a, p, value, E, E_refs, sums, far = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients will be differentiated again
             S, S_refs = apart(S, S_refs)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import Distance, as_weights, soft_masks, spare
+from isometry.deep.functional import Distance, as_weights, overwritable, soft_masks
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Draws, Miner
 
@@ -42,7 +42,7 @@ def _hinges(x: Tensor, weight: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
     """Σ w h(x), and its slopes (B, R), in the memory of the two arguments."""
     x.relu_()
     C = weight.mul_(x if squared else x.sign())
-    value = spare(x).mul_(C).sum()
+    value = overwritable(x).mul_(C).sum()
     return value / 2 if squared else value, C
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from isometry.deep.functional import LOG2E, length, masks, unit
 from isometry.deep.losses.nca import log_probability, mean_of_anchors
 from isometry.deep.losses.proxy import ProxyForm, random_proxies
-from isometry.deep.slopes import apart, blocks, gradients
+from isometry.deep.slopes import BlockSlopes, apart, blocks, gradients
 
-SHARP = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the largest cosine is subtracted first
+SHARP_GAMMA = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the largest cosine is subtracted first
 
 
 class SoftTriple(ProxyForm):
@@ -57,9 +59,8 @@ class SoftTriple(ProxyForm):
         if y.ndim == 2 or not self.accelerated:
             S, w = similarities(unit(z), refs, self.gamma)
             return self.loss(-S, pos, neg) + self.tau * spread(w)
-        return _SoftTriple.apply(
-            unit(z), refs, self.gamma, self.tau, lambda rows, D: self.cross_entropy(D, y[rows], len(z))
-        )
+        f = lambda rows, D: self.cross_entropy(D, y[rows], len(z))  # noqa: E731
+        return _SoftTriple.apply(unit(z), refs, self.gamma, self.tau, f)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         """Here D is −S."""
@@ -83,7 +84,7 @@ class _SoftTriple(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, z, centers, gamma, tau, f):
+    def forward(ctx: Any, z: Tensor, centers: Tensor, gamma: float, tau: float, f: BlockSlopes) -> Tensor:
         (C, K, p), n = centers.shape, length(centers)
         w = centers.new_empty(K, C, p)  # classes before the embedding, to run over them at once
         torch.div(centers, n, out=w.transpose(0, 1))
@@ -96,7 +97,7 @@ class _SoftTriple(torch.autograd.Function):
         for rows in parts:
             c, q = memory[:, : rows.stop - rows.start]  # (block, K, C) each
             torch.mm(scaled[rows], w_rows.T, out=c.view(-1, K * C))
-            torch.exp2(c if gamma > SHARP else c - c.amax(1, keepdim=True), out=q)
+            torch.exp2(c if gamma > SHARP_GAMMA else c - c.amax(1, keepdim=True), out=q)
             total = q.sum(1)  # (block, C)
             S = q[:, 0] * c[:, 0]
             for k in range(1, K):  # a sum of products without a place for the products
@@ -114,21 +115,16 @@ class _SoftTriple(torch.autograd.Function):
         return value
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         z, centers, dz, dw = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients will be differentiated again
-            return *_SoftTriple.with_graph(ctx, z, centers, g), None, None, None
+            (gamma, tau, f), (z, centers) = ctx.settings, apart(z, centers)
+            S, w = similarities(z, centers, gamma)
+            _, G = f(slice(0, len(z)), -S)
+            parts = torch.cat([S.flatten(), spread(w)[None]])
+            slopes = torch.cat([(-g * G).flatten(), (g * tau)[None]])
+            return *gradients(parts, (z, centers), slopes, ctx.needs_input_grad[:2]), None, None, None
         return g * dz, g * dw, None, None, None
-
-    @staticmethod
-    def with_graph(ctx, z, centers, g):
-        """The same gradients as functions of z, the centres and g."""
-        (gamma, tau, f), (z, centers) = ctx.settings, apart(z, centers)
-        S, w = similarities(z, centers, gamma)
-        _, G = f(slice(0, len(z)), -S)
-        parts = torch.cat([S.flatten(), spread(w)[None]])
-        slopes = torch.cat([(-g * G).flatten(), (g * tau)[None]])
-        return gradients(parts, (z, centers), slopes, ctx.needs_input_grad[:2])
 
 
 def similarities(z: Tensor, centers: Tensor, gamma: float) -> tuple[Tensor, Tensor]:

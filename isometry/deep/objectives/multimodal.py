@@ -63,7 +63,8 @@ class MultiModal(nn.Module):
             raise ValueError(f"margins must satisfy 0 <= m1 < m2, got m1={m1}, m2={m2}")
         if not 0 <= modality_dropout < 1:
             raise ValueError(f"modality_dropout is a chance in [0, 1), got {modality_dropout}")
-        self.lam1, self.lam2, self.m1, self.m2, self.modality_dropout = lam1, lam2, m1, m2, modality_dropout
+        self.lam1, self.lam2 = lam1, lam2
+        self.m1, self.m2, self.modality_dropout = m1, m2, modality_dropout
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
         x, y = batch

@@ -96,7 +96,7 @@ def episode_loader(
     episodes: int = 100,
     *,
     random_state: int = 0,
-) -> DataLoader:
+) -> DataLoader[Any]:
     """Episodes for ``Trainer.fit``: of an array with labels, or of a data set of (sample, label) that has these labels.
 
     ``episodes`` make an epoch. A meta-batch of several is ``Trainer(accumulate=...)``, which averages their gradients.
