@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+from dataclasses import fields
 from functools import partial
 
 import numpy as np
@@ -334,6 +336,15 @@ def test_objectives_that_need_no_labels_say_so_in_one_way(kind):
     with pytest.raises(ValueError, match="requires y to be passed"):
         quick(loss=objective).fit(X)
     assert len(quick(loss=objective, n_components=4).fit(X, y).classes_) == len(np.unique(y))
+
+
+def test_parameters_are_declared_as_those_of_every_learner():
+    """By annotated names, which make the arguments: two by position, all others by keyword only."""
+    declared = [f.name for f in fields(DeepMetric)]
+    taken = inspect.signature(DeepMetric).parameters
+    assert declared == list(taken) == [*vars(DeepMetric())] and len(declared) == 20
+    assert [n for n, p in taken.items() if p.kind is p.POSITIONAL_OR_KEYWORD] == ["model", "loss"]
+    assert sorted(DeepMetric().get_params()) == sorted(declared)
 
 
 def test_losses_that_need_labels_still_say_so():
