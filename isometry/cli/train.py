@@ -189,7 +189,7 @@ def _print_epoch(trainer: Trainer) -> None:
     """For a log file; a terminal has a bar."""
     last = {name: trainer.history[name][-1] for name in ("loss", "active", "recall@1", "map@r")}
     shown = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if value == value)  # NaN: not measured
-    print(f"epoch {trainer.run.epoch} of {trainer.max_epochs}: {shown}", flush=True)
+    print(f"epoch {trainer.run.epoch} of {trainer.stopping.max_epochs}: {shown}", flush=True)
 
 
 def _report(

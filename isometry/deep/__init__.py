@@ -1,6 +1,5 @@
 """Deep metric learning on PyTorch: losses, miners, samplers, and what they are made of."""
 
-from isometry.deep.gather import gather as gather  # here, else the module of that name would take its place
 from isometry.registry.exports import exports
 
 _OTHERS = {  # by module: what is exported beside the methods of the table
@@ -8,8 +7,8 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "batches": ("ShuffledBatches", "Table"),
     "checkpoint": ("CheckpointError", "load_checkpoint", "save_checkpoint"),
     "class_gaussians": ("ClassGaussians",),
+    "distributed": ("Gathered", "gather"),
     "functional": ("DISTANCES", "cosine_dissimilarity"),
-    "gather": ("Gathered", "gather"),
     "gradient_cache": ("GradientCache",),
     "loss": ("Loss", "TripletForm", "WeightedSum"),
     "losses.contrastive": ("ThresholdContrastive",),
@@ -34,6 +33,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "objectives.siamese": ("SimilarityHead",),
     "offline": ("embed", "mine_triplets"),
     "samplers": ("Episode",),
+    "settings": ("Batches", "Hardware", "Optimization", "Stopping"),
     "trainer": ("Trainer",),
     "tuples": ("PairDataset", "TripletDataset"),
 }

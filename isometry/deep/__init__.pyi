@@ -15,11 +15,11 @@ from isometry.deep.checkpoint import save_checkpoint as save_checkpoint
 from isometry.deep.class_gaussians import BUNCA as BUNCA
 from isometry.deep.class_gaussians import BUT as BUT
 from isometry.deep.class_gaussians import ClassGaussians as ClassGaussians
+from isometry.deep.distributed import Gathered as Gathered
+from isometry.deep.distributed import gather as gather
 from isometry.deep.estimator import DeepMetric as DeepMetric
 from isometry.deep.functional import DISTANCES as DISTANCES
 from isometry.deep.functional import cosine_dissimilarity as cosine_dissimilarity
-from isometry.deep.gather import Gathered as Gathered
-from isometry.deep.gather import gather as gather
 from isometry.deep.gradient_cache import GradientCache as GradientCache
 from isometry.deep.loss import Loss as Loss
 from isometry.deep.loss import TripletForm as TripletForm
@@ -52,6 +52,7 @@ from isometry.deep.losses.proxy import ProxyNCA as ProxyNCA
 from isometry.deep.losses.proxy import ProxyNCAPlusPlus as ProxyNCAPlusPlus
 from isometry.deep.losses.soft_triple import SoftTriple as SoftTriple
 from isometry.deep.losses.softmax_triplet import SoftmaxTriplet as SoftmaxTriplet
+from isometry.deep.losses.triplet import RatioTriplet as RatioTriplet
 from isometry.deep.losses.triplet import Triplet as Triplet
 from isometry.deep.losses.triplet import Tuplet as Tuplet
 from isometry.deep.losses.triplet_global import TripletGlobal as TripletGlobal
@@ -98,7 +99,6 @@ from isometry.deep.objectives.reconstruction import Reconstruction as Reconstruc
 from isometry.deep.objectives.reconstruction import SaltPepperNoise as SaltPepperNoise
 from isometry.deep.objectives.reconstruction import SparseCode as SparseCode
 from isometry.deep.objectives.reconstruction import WeightPenalty as WeightPenalty
-from isometry.deep.objectives.siamese import RatioTriplet as RatioTriplet
 from isometry.deep.objectives.siamese import Siamese as Siamese
 from isometry.deep.objectives.siamese import SimilarityHead as SimilarityHead
 from isometry.deep.objectives.two_step import TwoStep as TwoStep
@@ -109,6 +109,10 @@ from isometry.deep.offline import mine_triplets as mine_triplets
 from isometry.deep.samplers import Episode as Episode
 from isometry.deep.samplers import EpisodeSampler as EpisodeSampler
 from isometry.deep.samplers import PKBatchSampler as PKBatchSampler
+from isometry.deep.settings import Batches as Batches
+from isometry.deep.settings import Hardware as Hardware
+from isometry.deep.settings import Optimization as Optimization
+from isometry.deep.settings import Stopping as Stopping
 from isometry.deep.trainer import Trainer as Trainer
 from isometry.deep.tuples import PairDataset as PairDataset
 from isometry.deep.tuples import PairSampler as PairSampler

@@ -178,12 +178,9 @@ class Mix(nn.Module):
 
 def partners(y: Tensor) -> Tensor:
     """(B,) for each sample one of its class, itself included: a random permutation inside each class."""
-    order, other = (shuffled[y[shuffled].argsort(stable=True)] for shuffled in (_shuffle(y), _shuffle(y)))
+    shuffles = [torch.randperm(len(y), device=y.device) for _ in range(2)]
+    order, other = (shuffled[y[shuffled].argsort(stable=True)] for shuffled in shuffles)
     return torch.empty_like(order).scatter_(0, order, other)  # both orders have the classes at the same places
-
-
-def _shuffle(y: Tensor) -> Tensor:
-    return torch.randperm(len(y), device=y.device)
 
 
 def uniform(x: Tensor, *shape: int) -> Tensor:

@@ -10,13 +10,22 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from isometry.deep.samplers import EpochSampler, LabelList, PKBatchSampler, class_members, current_place, positive
+from isometry.deep.samplers import (
+    EpochSampler,
+    LabelList,
+    PKBatchSampler,
+    as_array,
+    class_members,
+    positive,
+    rank_and_size,
+)
+from isometry.deep.settings import Batches
 from isometry.parameters import one_of
 
-PROBE = 512  # training samples that are looked at after an epoch, if none are held out
+PROBE_SIZE = 512  # training samples that are looked at after an epoch, if none are held out
 
 
-class Table(Dataset):
+class Table(Dataset[Any]):
     """Samples in memory, with labels 0 … C − 1 if there are any; a batch is cut out in one piece."""
 
     def __init__(self, samples: Any, labels: LabelList | None = None, dtype: torch.dtype = torch.float32):
@@ -43,7 +52,7 @@ class ShuffledBatches(EpochSampler):
         return self.n // self.batch_size
 
     def items(self, start: int) -> Iterator[list[int]]:
-        rank, world = self.place
+        rank, world = self.rank_and_size
         order = np.random.default_rng([self.random_state, self.epoch]).permutation(self.n)
         for b in range(start, len(self)):
             yield np.array_split(order[b * self.batch_size : (b + 1) * self.batch_size], world)[rank].tolist()
@@ -53,7 +62,7 @@ def class_balanced(
     labels: LabelList, classes_per_batch: int, samples_per_class: int, n_batches: int | None, random_state: int
 ) -> PKBatchSampler:
     """P × K batches, all processes together; with fewer classes than P all of them, and K raised to keep the size."""
-    world = current_place()[1]
+    world = rank_and_size()[1]
     P, K, members = classes_per_batch, samples_per_class, class_members(labels)
     if P % world:
         raise ValueError(f"classes_per_batch={P} classes cannot be cut for {world} processes: choose a multiple")
@@ -66,7 +75,7 @@ def class_balanced(
 class Probe(NamedTuple):
     """Samples that are looked at after each epoch, and their labels if they are held out."""
 
-    samples: Dataset
+    samples: Dataset[Any]
     labels: np.ndarray | None
 
 
@@ -75,15 +84,11 @@ def training_data(
     labels: LabelList | None,
     validation: float | tuple[Any, LabelList] | None,
     protocol: str,
-    batch: tuple[int, int, int | None],
-    workers: int,
+    batches: Batches,
     dtype: torch.dtype,
     random_state: int,
-) -> tuple[DataLoader, Probe | None]:
-    """A loader of class-balanced batches, or of shuffled ones without labels, and what to look at after an epoch.
-
-    ``batch`` is (classes in a batch, samples of each, batches in an epoch).
-    """
+) -> tuple[DataLoader[Any], Probe | None]:
+    """A loader of class-balanced batches, or of shuffled ones without labels, and what to look at after an epoch."""
     if isinstance(validation, (int, float)) and (labels is None or isinstance(samples, DataLoader)):
         raise ValueError("a share can be held out of labelled samples only; give validation=(samples, labels)")
     probe = None
@@ -100,21 +105,22 @@ def training_data(
         samples, labels = take(samples, kept), labels[kept]
     data: Any = as_dataset(samples, labels, dtype)
     if labels is None:
-        sampler = ShuffledBatches(len(data), batch[0] * batch[1], random_state=random_state)
-        return make_loader(data, sampler, workers), probe
-    loader = make_loader(data, class_balanced(labels, *batch, random_state), workers)
+        size = batches.classes_per_batch * batches.samples_per_class
+        return make_loader(data, ShuffledBatches(len(data), size, random_state=random_state), batches.workers), probe
+    P, K, n_batches = batches.classes_per_batch, batches.samples_per_class, batches.batches_per_epoch
+    loader = make_loader(data, class_balanced(labels, P, K, n_batches, random_state), batches.workers)
     if probe is None:
-        rows = np.random.default_rng(random_state).permutation(len(data))[:PROBE]
+        rows = np.random.default_rng(random_state).permutation(len(data))[:PROBE_SIZE]
         probe = Probe(as_dataset(take(samples, rows), None, dtype), None)
     return loader, probe
 
 
-def as_dataset(samples: Any, labels: LabelList | None, dtype: torch.dtype) -> Dataset:
+def as_dataset(samples: Any, labels: LabelList | None, dtype: torch.dtype) -> Dataset[Any]:
     """A data set as it is, an array as a table."""
     return samples if isinstance(samples, Dataset) else Table(samples, labels, dtype)
 
 
-def make_loader(data: Dataset, sampler: EpochSampler, workers: int = 0) -> DataLoader:
+def make_loader(data: Dataset[Any], sampler: EpochSampler, workers: int = 0) -> DataLoader[Any]:
     """A loader of the sampler's batches whose own random numbers leave torch's generator alone."""
     generator = torch.Generator()
     if isinstance(data, Table):
@@ -122,7 +128,7 @@ def make_loader(data: Dataset, sampler: EpochSampler, workers: int = 0) -> DataL
     return DataLoader(data, batch_sampler=sampler, num_workers=workers, generator=generator)
 
 
-def plan_of(loader: DataLoader) -> tuple[EpochSampler | None, int]:
+def plan_of(loader: DataLoader[Any]) -> tuple[EpochSampler | None, int]:
     """The sampler that can enter an epoch in the middle, if the loader has one, and its items in a batch."""
     for sampler, items in ((loader.batch_sampler, 1), (loader.sampler, loader.batch_size or 1)):
         if isinstance(sampler, EpochSampler):
@@ -165,8 +171,3 @@ def take(samples: Any, rows: np.ndarray) -> Any:
     if isinstance(samples, Dataset):
         return Subset(samples, rows.tolist())
     return samples[rows] if isinstance(samples, Tensor) else np.asarray(samples)[rows]
-
-
-def as_array(labels: LabelList) -> np.ndarray:
-    """Labels as an array."""
-    return labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)

@@ -13,7 +13,6 @@ import random
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,15 +34,16 @@ class CheckpointError(ValueError):
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def save_checkpoint(path: str | os.PathLike, state: Any) -> None:
+def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
     """Write nested dicts, lists and tuples of tensors, numbers and strings; `load_checkpoint` gives them back."""
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_pack(state, tensors, "state"))
-    with replacing(Path(path)) as temporary:
+    path = Path(path)
+    with taking_place(path.with_name(f".{path.name}.part"), path) as temporary:  # one name: a killed run's is replaced
         save_file(tensors, temporary, metadata={"format": FORMAT, "state": tree})
 
 
-def load_checkpoint(path: str | os.PathLike) -> Any:
+def load_checkpoint(path: str | os.PathLike[str]) -> Any:
     """What `save_checkpoint` was given, bit for bit, its tensors on the CPU."""
     try:
         with safe_open(path, framework="pt") as file:
@@ -70,7 +70,7 @@ class Checkpoints:
     settings : what must not change between a checkpoint and its continuation
     """
 
-    def __init__(self, folder: str | os.PathLike | None, settings: dict[str, Any]):
+    def __init__(self, folder: str | os.PathLike[str] | None, settings: dict[str, Any]):
         self.folder, self.settings = None if folder is None else Path(folder), settings
 
     def path(self, name: str) -> Path:
@@ -98,11 +98,6 @@ class Checkpoints:
         if best_is_new:  # first: if a crash follows, the epoch is trained again and ends the same
             save_checkpoint(self.path("best"), {"weights": best})
         save_checkpoint(self.path("last"), {**state, "settings": self.settings, "has_best": best is not None})
-
-
-def replacing(path: Path) -> AbstractContextManager[Path]:
-    """A temporary file that takes the place of ``path`` if the block succeeds; if not, the old file stays."""
-    return taking_place(path.with_name(f".{path.name}.part"), path)  # one name: a killed run's is written over
 
 
 def _pack(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
@@ -133,7 +128,7 @@ def _unpack(tree: Any, tensors: dict[str, Tensor]) -> Any:
     return {_unpack(k, tensors): _unpack(v, tensors) for k, v in content}
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Any], path: str | os.PathLike) -> None:
+def load_weights(module: nn.Module, weights: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Put weights into a module of the same names and shapes; of any other, refuse before anything is changed."""
     own = module.state_dict()
     missing, foreign = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
@@ -155,7 +150,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Any], path: str | os.P
 
 def rng_state() -> dict[str, Any]:
     """The global generators of Python, NumPy and torch: augmentation, dropout and miners may use any of them."""
-    name, keys, *rest = cast(tuple, np.random.get_state(legacy=True))  # noqa: NPY002
+    name, keys, *rest = cast(tuple[Any, ...], np.random.get_state(legacy=True))  # noqa: NPY002
     return {
         "python": random.getstate(),
         "numpy": (name, keys.tolist(), *rest),

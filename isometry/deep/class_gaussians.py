@@ -62,12 +62,12 @@ class ClassGaussians(nn.Module):
     @torch.no_grad()
     def update(self, z: Tensor, y: Tensor) -> None:
         """Take in a batch of embeddings (B, p) with labels 0 … C − 1."""
-        z = _wide(z)
+        z = _double(z)
         classes, members = class_indicator(y, z.dtype)  # (C_b,), (C_b, B)
         aged = slice(None) if self.kind == "shared" else classes
         self.count[aged] *= self.forget
         self.scatter[aged] *= self.forget
-        n0, mean0 = _wide(self.count[classes]), _wide(self.mean[classes])
+        n0, mean0 = _double(self.count[classes]), _double(self.mean[classes])
         n1 = members.sum(1)
         mean1 = members @ z / n1[:, None]
         step = mean0 - mean1
@@ -76,7 +76,7 @@ class ClassGaussians(nn.Module):
         self.count[classes] = (n0 + n1).to(self.count.dtype)
         self.mean[classes] = (mean1 + (n0 / (n0 + n1))[:, None] * step).to(self.mean.dtype)
         added = self._scatter_of(within, between, members)
-        self.scatter[aged] = (_wide(self.scatter[aged]) + added).to(self.scatter.dtype)
+        self.scatter[aged] = (_double(self.scatter[aged]) + added).to(self.scatter.dtype)
 
     def _scatter_of(self, within: Tensor, between: Tensor, members: Tensor) -> Tensor:
         """Sums of outer products of the rows of each class, of their diagonals, or of all rows together."""
@@ -100,17 +100,17 @@ class ClassGaussians(nn.Module):
         n ≥ 2(p + 1); below that, half the sample covariance Λ/n and half its mean variance in all directions.
         """
         classes = self._all if classes is None else classes
-        scatter, n = _wide(self.scatter), _wide(self.count)
+        scatter, n = _double(self.scatter), _double(self.count)
         if self.kind == "shared":  # one covariance, estimated from all
             scatter, n = scatter.expand(len(n), -1, -1), n.sum().expand(len(n))
         scatter, n = scatter[classes], n[classes]
         p = self.mean.shape[1]
         diagonal = scatter if self.kind == "diag" else scatter.diagonal(dim1=1, dim2=2)
-        round_ = (diagonal.sum(1) / p)[:, None].expand_as(diagonal)  # (C, p), the mean variance times n
-        round_ = round_ if self.kind == "diag" else torch.diag_embed(round_)
+        isotropic = (diagonal.sum(1) / p)[:, None].expand_as(diagonal)  # (C, p), the mean variance times n
+        isotropic = isotropic if self.kind == "diag" else torch.diag_embed(isotropic)
         n = n.reshape(-1, *[1] * (scatter.ndim - 1))
-        few = (scatter + round_) / (2 * n.clamp_min(1))
-        return torch.where(n >= 2 * (p + 1), scatter / (n - p - 1).clamp_min(1), few)
+        shrunk = (scatter + isotropic) / (2 * n.clamp_min(1))
+        return torch.where(n >= 2 * (p + 1), scatter / (n - p - 1).clamp_min(1), shrunk)
 
     @torch.no_grad()
     def sample(self, classes: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -145,7 +145,7 @@ class ClassGaussians(nn.Module):
         return torch.arange(len(self.count), device=self.count.device)
 
 
-def _wide(x: Tensor) -> Tensor:
+def _double(x: Tensor) -> Tensor:
     """At least float64, where the device has it."""
     return x if x.device.type == "mps" else x.double()
 

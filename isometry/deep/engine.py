@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import gather_object, send_to_device
+from accelerate.utils import send_to_device
 from torch import nn
 from torch.utils.data import DataLoader
 
 from isometry.deep.batches import plan_of
 from isometry.deep.checkpoint import load_weights, rng_state, seed_of_process, seed_rng, set_rng_state
 from isometry.deep.objective import Objective, Step
-
-OPTIMIZERS: dict[str, Callable[[list[dict]], torch.optim.Optimizer]] = {
-    "adamw": torch.optim.AdamW,
-    "sgd": lambda groups: torch.optim.SGD(groups, momentum=0.9, nesterov=True),
-}
+from isometry.deep.settings import Optimization
 
 
 def make_accelerator(precision: str, device: str | None) -> Accelerator:
@@ -45,25 +41,22 @@ class Engine:
         accelerator: Accelerator,
         model: nn.Module,
         objective: Objective,
-        loader: DataLoader,
-        optimizer: str | Callable[[list[dict]], torch.optim.Optimizer],
-        *,
-        lr: float,
-        weight_decay: float,
+        loader: DataLoader[Any],
+        optimization: Optimization,
         random_state: int,
     ):
-        self.accelerator, self.objective, self.loader, self.random_state = accelerator, objective, loader, random_state
+        self.accelerator, self.objective, self.loader = accelerator, objective, loader
+        self.optimization, self.random_state = optimization, random_state
         self.plan, self.items_per_batch = plan_of(loader)
         self.module = Step(model, objective)
-        groups = self.module.param_groups(lr, weight_decay)
+        groups = self.module.param_groups(optimization.lr, optimization.weight_decay)
         self.lrs = [group["lr"] for group in groups]
-        made = OPTIMIZERS[optimizer](groups) if isinstance(optimizer, str) else optimizer(groups)
-        self.step, self.optimizer = accelerator.prepare(self.module, made)
+        self.step, self.optimizer = accelerator.prepare(self.module, optimization.make_optimizer(groups))
         if self.rank:
             seed_rng(seed_of_process(random_state, self.rank))
 
-    def groups(self, epoch: int, start: int, size: int) -> Iterator[list[Any]]:
-        """The batches of an epoch from batch ``start`` on, some at a time."""
+    def groups(self, epoch: int, start: int) -> Iterator[list[Any]]:
+        """The batches of an epoch from batch ``start`` on, as many at a time as make one update."""
         self.step.train()
         if self.plan is not None:
             self.plan.set_epoch(epoch)
@@ -73,11 +66,12 @@ class Engine:
         batches = iter(self.loader)
         if start:
             set_rng_state(before)  # the loader draws a seed where an epoch begins, and this one has begun already
-        while group := list(itertools.islice(batches, size)):
+        while group := list(itertools.islice(batches, self.optimization.accumulate)):
             yield group
 
-    def set_lr(self, factor: float) -> None:
-        """Learning rates, in units of those given."""
+    def set_lr(self, share: float) -> None:
+        """The learning rates after a share of all updates."""
+        factor = self.optimization.lr_factor(share)
         for group, lr in zip(self.optimizer.param_groups, self.lrs):
             group["lr"] = lr * factor
 
@@ -94,9 +88,9 @@ class Engine:
                 active.append(float(share))
         return total, sum(active) / len(active) if active else None
 
-    def update(self, loss: float, clip_norm: float | None) -> bool:
+    def update(self, loss: float) -> bool:
         """A step along the gradient; none, and False, if it or the loss is not finite in some process."""
-        norm = self.accelerator.clip_grad_norm_(self.step.parameters(), clip_norm or math.inf)
+        norm = self.accelerator.clip_grad_norm_(self.step.parameters(), self.optimization.clip_norm or math.inf)
         # in fp16 the gradient scaler skips what is not finite by itself
         finite = math.isfinite(loss) and (self.accelerator.scaler is not None or math.isfinite(float(norm)))
         good = not self.any(not finite)
@@ -110,15 +104,6 @@ class Engine:
         """The number of this process."""
         return self.accelerator.process_index
 
-    @property
-    def is_main(self) -> bool:
-        """Whether this process is the one that writes."""
-        return self.accelerator.is_main_process
-
-    def wait(self) -> None:
-        """Until all processes are here."""
-        self.accelerator.wait_for_everyone()
-
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in some process."""
         return self.mean(float(flag)) > 0
@@ -129,10 +114,6 @@ class Engine:
             return value
         there = torch.tensor(value, dtype=torch.float64, device=self.accelerator.device)
         return float(self.accelerator.reduce(there, "mean"))
-
-    def of_all(self, value: Any) -> list[Any]:
-        """The value of every process, in the order of their ranks."""
-        return gather_object([value])
 
     def weights(self) -> dict[str, torch.Tensor]:
         """A copy of the weights of model and objective, on the CPU."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import inspect
@@ -26,17 +25,17 @@ from isometry.deep.loss import LossModule
 from isometry.deep.miners import Miner
 from isometry.deep.models import MLP, Autoencoder, ConvNet, LinearMap, VariationalAutoencoder
 from isometry.deep.objective import on_sphere
-from isometry.deep.objectives.adversarial_autoencoder import AdversarialReconstruction
-from isometry.deep.objectives.reconstruction import Reconstruction
-from isometry.deep.objectives.variational import VariationalReconstruction
-from isometry.deep.trainer import Trainer
+from isometry.deep.objectives.reconstruction import AutoencoderObjective
+from isometry.deep.samplers import ceil_div
+from isometry.deep.trainer import Trainer, network_dtype
+from isometry.parameters import KW_ONLY, Seed, parameters
 from isometry.registry import get
 from isometry.supervision import Labels
 
-BLOCK = 4096  # samples that pass the network at a time
-RECONSTRUCTIONS = (Reconstruction, AdversarialReconstruction, VariationalReconstruction)  # they need no labels
+BLOCK_SIZE = 4096  # samples that pass the network at a time
 
 
+@parameters
 class DeepMetric(MetricLearner):
     """A network trained by a metric-learning loss, or without labels as an autoencoder.
 
@@ -69,8 +68,8 @@ class DeepMetric(MetricLearner):
     lr, weight_decay, classes_per_batch, samples_per_class : float, float, int, int
         See `Trainer`.
     max_epochs, min_steps : int
-        An epoch has room for all samples; on small tables it is longer, so that there are ``min_steps`` updates in all.
-        Without labels an epoch is all samples, and there are more of them instead.
+        An epoch has batches enough for all samples; on small tables it is longer, so that there are ``min_steps``
+        updates in all. Without labels an epoch is all samples, and there are more of them instead.
     validation : float, optional
         Share of each class to hold out: the epoch of best MAP@R on it is kept.
     patience : int, optional
@@ -109,52 +108,29 @@ class DeepMetric(MetricLearner):
     _sees = (Labels,)
     _needs = ("similar", "dissimilar")
 
-    def __init__(
-        self,
-        model: str | nn.Module | Callable[..., nn.Module] | None = None,
-        loss: str | nn.Module | Callable[..., Any] = "Triplet",
-        *,
-        loss_params: Mapping[str, Any] | None = None,
-        n_components: int = 32,
-        hidden: Sequence[int] = (128,),
-        lr: float = 1e-3,
-        weight_decay: float = 1e-4,
-        classes_per_batch: int = 8,
-        samples_per_class: int = 8,
-        max_epochs: int = 20,
-        min_steps: int = 300,
-        validation: float | None = None,
-        patience: int | None = None,
-        standardize: bool = True,
-        image_shape: tuple[int, int, int] | None = None,
-        augment: bool | nn.Module = False,
-        chunk_size: int | None = None,
-        trainer_params: Mapping[str, Any] | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ):
-        self.model = model
-        self.loss = loss
-        self.loss_params = loss_params
-        self.n_components = n_components
-        self.hidden = hidden
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.classes_per_batch = classes_per_batch
-        self.samples_per_class = samples_per_class
-        self.max_epochs = max_epochs
-        self.min_steps = min_steps
-        self.validation = validation
-        self.patience = patience
-        self.standardize = standardize
-        self.image_shape = image_shape
-        self.augment = augment
-        self.chunk_size = chunk_size
-        self.trainer_params = trainer_params
-        self.random_state = random_state
-        self.verbose = verbose
+    model: str | nn.Module | Callable[..., nn.Module] | None = None
+    loss: str | nn.Module | Callable[..., Any] = "Triplet"
+    _: KW_ONLY
+    loss_params: Mapping[str, Any] | None = None
+    n_components: int = 32
+    hidden: Sequence[int] = (128,)
+    lr: float = 1e-3
+    weight_decay: float = 1e-4
+    classes_per_batch: int = 8
+    samples_per_class: int = 8
+    max_epochs: int = 20
+    min_steps: int = 300
+    validation: float | None = None
+    patience: int | None = None
+    standardize: bool = True
+    image_shape: tuple[int, int, int] | None = None
+    augment: bool | nn.Module = False
+    chunk_size: int | None = None
+    trainer_params: Mapping[str, Any] | None = None
+    random_state: Seed = None
+    verbose: bool = False
 
-    def _validate_samples(self, X, *, reset):
+    def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
         dtypes = (np.float64, np.float32)
         X = validate_data(self, X, dtype=dtypes, allow_nd=True, ensure_min_samples=2 if reset else 1, reset=reset)
         if not reset and X.shape[1:] != self.sample_shape_:
@@ -169,7 +145,7 @@ class DeepMetric(MetricLearner):
         y: Any = None,
         *,
         held_out: tuple[Any, Any] | None = None,
-        folder: str | os.PathLike | None = None,
+        folder: str | os.PathLike[str] | None = None,
         callbacks: Sequence[Callable[[Trainer], str | None]] = (),
     ) -> DeepMetric:
         """Train.
@@ -189,10 +165,10 @@ class DeepMetric(MetricLearner):
         self.sample_shape_ = X.shape[1:]
         if held_out is not None:
             held_out = self._validate_samples(held_out[0], reset=False), np.asarray(held_out[1])
-        self._fit(X, side, held_out, folder, callbacks)
+        self._train(X, side, held_out, folder, callbacks)
         return self
 
-    def _fit(self, X, side, held_out, folder, callbacks):
+    def _train(self, X: np.ndarray, side: Labels | None, held_out: Any, folder: Any, callbacks: Sequence[Any]) -> None:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         params = dict(self.trainer_params or {})
         if "folder" in params:
@@ -232,7 +208,8 @@ class DeepMetric(MetricLearner):
         self.weights_ = {k: v.numpy(force=True).copy() for k, v in network.state_dict().items()}
         self.normalized_ = on_sphere(trainer.objective) if trainer.normalize is None else trainer.normalize
         self.embedding_size_, self.classes_ = size, None if side is None else side.classes
-        self.history_, self.n_iter_, self.stop_reason_ = trainer.history, trainer.run.epoch, trainer.stop_reason
+        history: Any = trainer.history  # a table here, where other methods have a list
+        self.history_, self.n_iter_, self.stop_reason_ = history, trainer.run.epoch, str(trainer.stop_reason)
         self.converged_ = not trainer.run.failed
 
     def _units(self, X: np.ndarray) -> tuple[Any, Any]:
@@ -247,23 +224,30 @@ class DeepMetric(MetricLearner):
         """Epochs, and batches in each where that can be chosen, so that there are enough updates."""
         size = self.classes_per_batch * self.samples_per_class
         if labelled:
-            return self.max_epochs, max(-(-n // size), -(-self.min_steps // self.max_epochs))
-        return max(self.max_epochs, -(-self.min_steps // max(n // size, 1))), None
+            return self.max_epochs, max(ceil_div(n, size), ceil_div(self.min_steps, self.max_epochs))
+        return max(self.max_epochs, ceil_div(self.min_steps, max(n // size, 1))), None
 
     @property
-    def _needs_labels(self) -> bool:
-        return getattr(self.loss, "needs_labels", True) and not self._is_loss(*RECONSTRUCTIONS)
+    def _needs_y(self) -> bool:  # type: ignore[override]
+        return bool(getattr(self._known_loss(), "needs_labels", True))
 
-    def _is_loss(self, *kinds: type) -> bool:
-        """Whether the loss, given by name, as a module or as its class, is one of these."""
-        loss = self.loss
-        if isinstance(loss, str):
-            with contextlib.suppress(KeyError):  # a name that means nothing is refused where the loss is made
-                loss = get(loss).load()
-        return issubclass(loss, kinds) if isinstance(loss, type) else isinstance(loss, kinds)
+    def _known_loss(self) -> Any:
+        """The loss as it was given, for a name its class; None for a name that is refused where the loss is made."""
+        if not isinstance(self.loss, str):
+            return self.loss
+        try:
+            return get(self.loss).load()
+        except KeyError:
+            return None
 
-    def _supervise(self, y, n):
-        return super()._supervise(y, n) if self._needs_labels else None
+    def _autoencoder(self) -> type[Autoencoder] | None:
+        """The kind of autoencoder that the loss trains, if it trains one."""
+        loss = self._known_loss()
+        kind = loss if isinstance(loss, type) else type(loss)
+        return kind.network if issubclass(kind, AutoencoderObjective) else None
+
+    def _supervise(self, y: Any, n: int) -> Any:
+        return super()._supervise(y, n) if self._needs_y else None
 
     def _build(self, shape: tuple[int, ...]) -> nn.Module:
         """An untrained network for samples of this shape: an autoencoder if it shall reconstruct them."""
@@ -274,12 +258,12 @@ class DeepMetric(MetricLearner):
             return copy.deepcopy(self.model)
         if callable(self.model):
             return self.model(shape, self.n_components)
-        if not self._is_loss(*RECONSTRUCTIONS):
+        autoencoder = self._autoencoder()
+        if autoencoder is None:
             return self._encoder(shape, images, self.n_components)
-        back = MLP(self.n_components, math.prod(shape), () if self.model == "linear" else tuple(self.hidden)[::-1])
-        if self._is_loss(VariationalReconstruction):
-            return VariationalAutoencoder(self._encoder(shape, images, 2 * self.n_components), back)
-        return Autoencoder(self._encoder(shape, images, self.n_components), back)
+        size = 2 * self.n_components if autoencoder is VariationalAutoencoder else self.n_components
+        decoder = MLP(self.n_components, math.prod(shape), () if self.model == "linear" else tuple(self.hidden)[::-1])
+        return autoencoder(self._encoder(shape, images, size), decoder)
 
     def _encoder(self, shape: tuple[int, ...], images: tuple[int, ...], size: int) -> nn.Module:
         """One of the named networks, from samples of this shape, maybe seen as images, to ``size`` numbers."""
@@ -303,7 +287,7 @@ class DeepMetric(MetricLearner):
         """The loss, in chunks and on augmented samples if wanted."""
         objective = self._make_loss(side, size)
         if self.chunk_size is not None:
-            if self._is_loss(*RECONSTRUCTIONS):
+            if self._autoencoder() is not None:
                 raise ValueError(
                     "chunk_size is for losses that compare the samples of a batch; a reconstruction takes them one by "
                     "one: make batches smaller, by samples_per_class, and leave chunk_size unset"
@@ -324,8 +308,9 @@ class DeepMetric(MetricLearner):
         params = dict(self.loss_params or {})
         if isinstance(params.get("miner"), str):
             params["miner"] = call(self._from_registry("miner", params["miner"], Miner), known)
-        losses = (LossModule, *RECONSTRUCTIONS)
-        make = self._from_registry("loss", self.loss, *losses) if isinstance(self.loss, str) else self.loss
+        make: Any = self.loss
+        if isinstance(make, str):
+            make = self._from_registry("loss", make, LossModule, AutoencoderObjective)
         return call(make, known, **params)
 
     @staticmethod
@@ -352,12 +337,12 @@ class DeepMetric(MetricLearner):
         return network.eval()
 
     @torch.no_grad()
-    def _transform(self, X):
+    def _transform(self, X: np.ndarray) -> np.ndarray:
         network = self.network()
         dtype = network_dtype(network)
         Z = np.empty((len(X), self.embedding_size_), dtype=X.dtype)
-        for start in range(0, len(X), BLOCK):
-            block = slice(start, start + BLOCK)
+        for start in range(0, len(X), BLOCK_SIZE):
+            block = slice(start, start + BLOCK_SIZE)
             z = network(torch.as_tensor((X[block] - self.mean_) / self.scale_).to(dtype))
             Z[block] = (unit(z) if self.normalized_ else z).numpy()
         return Z
@@ -366,21 +351,11 @@ class DeepMetric(MetricLearner):
     def _n_features_out(self) -> int:
         return self.embedding_size_
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = self._needs_labels
-        return tags
-
 
 def call(make: Callable[..., Any], known: Mapping[str, Any], **params: Any) -> Any:
     """``make`` with those of the known arguments that it takes, and with all of ``params``."""
     taken = inspect.signature(make).parameters
     return make(**{k: v for k, v in known.items() if k in taken} | params)
-
-
-def network_dtype(network: nn.Module) -> torch.dtype:
-    """What the network computes in."""
-    return next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
 
 
 @torch.no_grad()

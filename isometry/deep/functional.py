@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -74,7 +74,7 @@ class _Euclidean(torch.autograd.Function):
     """‖z_i − r_j‖, or its square, with gradient zero where the two coincide."""
 
     @staticmethod
-    def forward(ctx, z, refs, squared):
+    def forward(ctx: Any, z: Tensor, refs: Tensor, squared: bool) -> Tensor:
         D = gram_sqdist(z, refs, Centred.of(z, refs))
         if not squared:
             D.sqrt_()
@@ -83,7 +83,7 @@ class _Euclidean(torch.autograd.Function):
         return D
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         z, refs, *D = ctx.saved_tensors
         W = 2 * G if ctx.squared else G / D[0].masked_fill(D[0] == 0, torch.inf)  # (B, R)
         a, b, *_ = Centred.of(z, refs)
@@ -154,19 +154,24 @@ def paired(distance: Distance, a: Tensor, b: Tensor) -> Tensor:
 
 class _Unit(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, z):
+    def forward(ctx: Any, z: Tensor) -> Tensor:
         n = length(z)
         u = z / n
         ctx.save_for_backward(z, n, u)
         return u
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx: Any, G: Tensor) -> Tensor:
         z, n, u = ctx.saved_tensors
         if torch.is_grad_enabled():  # this gradient will be differentiated again
             n = length(z)
             u = z / n
         return torch.addcmul(G, torch.linalg.vecdot(G, u)[..., None], u, value=-1) / n
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """Half precision raised to float32."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def length(z: Tensor) -> Tensor:
@@ -268,11 +273,11 @@ def masked_min(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
     return x.masked_fill(~mask, torch.inf).min(dim).values
 
 
-def first_derivative_only(backward: Callable) -> Callable:
+def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """For a ``backward`` whose gradient cannot be differentiated again: an error then, where torch would be wrong."""
 
     @wraps(backward)
-    def wrapper(ctx, *gradients):
+    def wrapper(ctx: Any, *gradients: Tensor) -> Any:
         if torch.is_grad_enabled():  # under create_graph=True
             name = type(ctx).__name__.removesuffix("Backward").lstrip("_")
             raise RuntimeError(f"{name} can be differentiated only once: call backward without create_graph=True")
@@ -281,7 +286,7 @@ def first_derivative_only(backward: Callable) -> Callable:
     return wrapper
 
 
-def spare(x: Tensor) -> Tensor:
+def overwritable(x: Tensor) -> Tensor:
     """A tensor that may be overwritten: x itself, or a copy if a graph is recorded, which may need x as it is."""
     return x.clone() if x.requires_grad else x
 
@@ -307,7 +312,7 @@ def exp_(x: Tensor) -> Tensor:
 def masked_softmax(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """log Σ exp(x) (B,) and the softmax (B, R) of each row under the mask; −inf and zeros for a row without any."""
     e, total, top = _exponentials(x, mask, 1)
-    return (_log_total(total) + top).squeeze(1), spare(e).div_(total.clamp_min(1))
+    return (_log_total(total) + top).squeeze(1), overwritable(e).div_(total.clamp_min(1))
 
 
 class _MaskedLogSumExp(torch.autograd.Function):
@@ -317,7 +322,7 @@ class _MaskedLogSumExp(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x, mask, dim):
+    def forward(ctx: Any, x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         e, total, top = _exponentials(x, mask, dim)
         ctx.dim = dim
         ctx.set_materialize_grads(False)
@@ -325,9 +330,9 @@ class _MaskedLogSumExp(torch.autograd.Function):
         return (_log_total(total) + top).squeeze(dim), e
 
     @staticmethod
-    def backward(ctx, g, g_e):
+    def backward(ctx: Any, g: Tensor | None, g_e: Tensor | None) -> tuple[Tensor, None, None]:
         e, total = ctx.saved_tensors
-        factor = 0 if g_e is None else g_e
+        factor = torch.zeros_like(total) if g_e is None else g_e
         if g is not None:
             if torch.is_grad_enabled():  # this gradient will be differentiated again
                 total = e.sum(ctx.dim, keepdim=True)
@@ -343,13 +348,6 @@ def masked_logsumexp(x: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
 def softplus(x: Tensor) -> Tensor:
     """log(1 + eˣ); torch's own default switches to x at 20, too early for float64."""
     return F.softplus(x, threshold=40.0)
-
-
-def signed_excess(D: Tensor, pos: Tensor, neg: Tensor, inner: float, outer: float) -> Tensor:
-    """D − inner for positives, outer − D for negatives, 0 elsewhere: above zero where a pair is on the wrong side."""
-    is_pos, is_neg = as_weights(pos, D.dtype), as_weights(neg, D.dtype)
-    offset = outer * is_neg if inner == 0 else outer * is_neg - inner * is_pos
-    return torch.addcmul(offset, is_pos.sub_(is_neg), D)
 
 
 def log1mexp(x: Tensor) -> Tensor:

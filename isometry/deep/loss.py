@@ -1,20 +1,33 @@
-"""What all losses share: a batch is compared with references, a miner narrows the choice, a reduction is left."""
+"""What all losses share. From ``forward`` to the formula of a loss it is three steps:
+
+1. ``Loss.forward`` checks what it is given and calls ``compute``.
+2. ``Loss.compute`` makes the masks of positives and negatives (B, R), brings embeddings and references to unit length
+   if so asked (``prepare``), takes the distances D (B, R) between them, and lets the miner narrow the masks.
+3. ``loss(D, pos, neg)`` is the formula, in plain operations on D and the masks; autograd differentiates it.
+
+In a ``TripletForm`` the formula is ``triplet_loss(d_ap, d_an)``, of a list of triplets; its ``loss`` takes all triplets
+of the masks. A loss that compares something else, such as centres of classes, overrides ``compute``.
+
+``slopes`` is an optional accelerator. It gives the same value as ``loss`` with its slopes ∂loss/∂D in closed form;
+``compute`` takes it in place of ``loss`` where ``accelerated`` is True. If ``totals`` says what the slopes are divided
+by, they are worked out block by block of anchors, in O(block · R) memory beside the masks. A test compares the two for
+every loss that has both: set ``accelerated = False`` to compute by the formula.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import Distance, get_distance, masks, paired, unit
-from isometry.deep.miners import Miner, TripleMiner, Triples
-from isometry.deep.slopes import of_distances, of_matrix, of_triples
+from isometry.deep.functional import Distance, full_precision, get_distance, masks, paired, unit
+from isometry.deep.miners import Miner, TripleMiner
+from isometry.deep.slopes import Triples, in_blocks, of_triples, with_slopes
 
-SMALLER = "normalise the embeddings, lower the learning rate, clip gradients, or compute in float64"
+ADVICE = "normalise the embeddings, lower the learning rate, clip gradients, or compute in float64"
 
 
 class LossModule(nn.Module):
@@ -25,8 +38,7 @@ class LossModule(nn.Module):
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss, given the learning rate of the backbone."""
-        params = [p for p in self.parameters() if p.requires_grad]
-        return [{"params": params, "lr": min(lr * self.lr_mult, self.lr_cap), "weight_decay": 0.0}] if params else []
+        return own_parameters(self, min(lr * self.lr_mult, self.lr_cap))
 
 
 class LabelLoss(LossModule, ABC):
@@ -62,6 +74,7 @@ class Loss(LossModule, ABC):
     """
 
     of_pairs = False  # True: each pair has a term of its own, so that a list of pairs is enough
+    accelerated = False  # True: ``slopes`` is used in place of ``loss``
 
     def __init__(self, distance: Distance = "euclidean", miner: Miner | None = None, normalize: bool = False):
         super().__init__()
@@ -115,14 +128,16 @@ class Loss(LossModule, ABC):
             return finite(self.compute(z, y, refs, ref_y, self_index), self, z)
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
-        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
-        return self.loss(D, *self.mine(D, pos, neg))
-
-    def compare(
-        self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Distances (B, R) and the masks of positives and negatives."""
-        return self.distances(z, refs), *self.masks(y, ref_y, self_index, z.dtype)
+        """The scalar, in full precision: masks, distances, the choice of the miner, then the formula."""
+        pos, neg = self.masks(y, ref_y, self_index, z.dtype)
+        z, refs = self.prepare(z, refs)
+        if self.accelerated and self.miner is None and (totals := self.totals(pos, neg)) is not None:
+            return in_blocks(self.distance, z, refs, lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals))
+        D = get_distance(self.distance)(z, refs)
+        pos, neg = self.mine(D, pos, neg)
+        if self.accelerated:
+            return with_slopes(D, lambda D: self.slopes(D, pos, neg, self.totals(pos, neg)))
+        return self.loss(D, pos, neg)
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
@@ -130,15 +145,16 @@ class Loss(LossModule, ABC):
         """Which references are positive and which negative, (B, R) each."""
         return masks(y, ref_y, self_index)
 
-    def distances(self, z: Tensor, refs: Tensor) -> Tensor:
-        return get_distance(self.distance)(*self.placed(z, refs))
-
-    def placed(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings and references where they are compared: on the unit sphere, if so asked."""
+    def prepare(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings and references as they are compared: of unit length, if so asked."""
         if not self.normalize:
             return z, refs
         same, z = refs is z, unit(z)
         return z, z if same else unit(refs)
+
+    def distances(self, z: Tensor, refs: Tensor) -> Tensor:
+        """Distances (B, R) as the loss compares them."""
+        return get_distance(self.distance)(*self.prepare(z, refs))
 
     def pair_distances(self, a: Tensor, b: Tensor) -> Tensor:
         """Distances between partners, (..., p) and (..., p) to (...)."""
@@ -147,6 +163,7 @@ class Loss(LossModule, ABC):
         return paired(self.distance, a, b)
 
     def mine(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        """The masks that the miner leaves."""
         if self.miner is None:
             return pos, neg
         with torch.no_grad():
@@ -154,7 +171,18 @@ class Loss(LossModule, ABC):
 
     @abstractmethod
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """The reduction: distances and masks, all (B, R), to a scalar."""
+        """The formula: distances and masks, all (B, R), to a scalar."""
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The part of some anchors in ``loss``, and ∂loss/∂D as a new matrix; D stays as it is.
+
+        If D has a graph the slopes must have one too; ``overwritable`` copies what would be overwritten in place.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no slopes: set accelerated = False")
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor | None:
+        """What ``slopes`` of some anchors are divided by, counted over the whole batch; None: they need all anchors."""
+        return None
 
     def views(self, z1: Tensor, z2: Tensor) -> Tensor:
         """The loss of two views of the same unlabelled samples: each instance is a class of two."""
@@ -162,74 +190,54 @@ class Loss(LossModule, ABC):
         return self(torch.cat([z1, z2]), torch.cat([instance, instance]))
 
 
-class SlopeForm(Loss):
-    """A loss that gives its slopes ∂L/∂D with its value; the way on to the embeddings is two matrix products.
-
-    Without a miner it is worked out in blocks of anchors, in O(block · R) memory beside the masks, unless ``whole``.
-    """
-
-    whole = False  # True: the slopes of one anchor depend on the distances of others
-
-    def totals(self, pos: Tensor, neg: Tensor) -> Any:
-        """What to divide by: counts over the masks (B, R) of the whole batch."""
-        return None
-
-    @abstractmethod
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        """The part of some anchors in the scalar, and its slopes in a new matrix; D stays as it is.
-
-        If D has a graph the slopes must have one too; for what is overwritten in place there is ``spare``.
-        """
-
-    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
-        pos, neg = self.masks(y, ref_y, self_index, z.dtype)
-        z, refs = self.placed(z, refs)
-        if self.whole or self.miner is not None:
-            mined = remembered(partial(self.mine, pos=pos, neg=neg))
-            return of_distances(self.distance, z, refs, lambda _, D: self.sloped(D, *mined(D)), True)
-        totals = self.totals(pos, neg)
-        return of_distances(self.distance, z, refs, lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals))
-
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        return of_matrix(D, lambda _, D: self.sloped(D, pos, neg))
-
-    def sloped(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """Value and slopes of a whole batch."""
-        return self.slopes(D, pos, neg, self.totals(pos, neg))
-
-
 class TripletForm(Loss):
     """A loss that also has a value for a list of triplets: from a miner, or given by the caller."""
 
+    uses_pn = False  # True: the loss also depends on the distances between positives and negatives
+
     @abstractmethod
-    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
-        """The loss of triplets from the distances (T,) of anchors to positives and to negatives."""
+    def triplet_loss(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
+        """The loss of triplets from the distances (T,) of anchors to positives and to negatives.
+
+        ``d_pn``, from positives to negatives, is given if ``uses_pn``.
+        """
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None) -> Tensor:
+        """All triplets of the masks as a list; ``D_refs`` (R, R) are the distances among references, if needed."""
+        a, p, n = (pos[:, :, None] & neg[:, None]).nonzero(as_tuple=True)
+        return self.triplet_loss(D[a, p], D[a, n], *(() if D_refs is None else (D_refs[p, n],)))
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
-        if self.triple_miner is None:
+        miner = self.miner if isinstance(self.miner, TripleMiner) and self.miner.gives_triples else None
+        if miner is None and not self.uses_pn:
             return super().compute(z, y, refs, ref_y, self_index)
-        return self.triplet_loss(*self.mined(self.triple_miner, z, y, refs, ref_y, self_index)[:2])
-
-    @property
-    def triple_miner(self) -> TripleMiner | None:
-        """The miner, if its choice is a list of triplets."""
-        return self.miner if isinstance(self.miner, TripleMiner) and self.miner.gives_triples else None
-
-    def mined(
-        self, miner: TripleMiner, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """d_ap, d_an, a, p, n (T,) of the triplets that the miner chooses."""
         pos, neg = self.masks(y, ref_y, self_index, z.dtype)
-        z, refs = self.placed(z, refs)
-        return of_triples(self.distance, z, refs, partial(miner.triples, pos=pos, neg=neg))
+        z, refs = self.prepare(z, refs)
+        if miner is not None:
+            d_ap, d_an, _, p, n = of_triples(self.distance, z, refs, partial(miner.triples, pos=pos, neg=neg))
+            d_pn = (paired(self.distance, refs[p], refs[n]),) if self.uses_pn else ()
+            return self.triplet_loss(d_ap, d_an, *d_pn)
+        distance = get_distance(self.distance)
+        D = distance(z, refs)
+        return self.loss(D, *self.mine(D, pos, neg), D if refs is z else distance(refs, refs))
 
-    def triplets(self, z: Tensor, triples: Triples, refs: Tensor | None = None) -> Tensor:
-        """The loss of given triplets: rows of ``z`` as anchors; positives and negatives are rows of ``refs``."""
+    def triplets(self, z: Tensor, triples: Triples | Tensor, refs: Tensor | None = None) -> Tensor:
+        """The loss of given triplets.
+
+        ``triplets(z, (a, p, n))`` takes rows of ``z`` as anchors, positives and negatives; given ``refs``, positives
+        and negatives are rows of these. ``triplets(anchors, positives, negatives)`` takes embeddings, (T, p) each.
+        """
+        if isinstance(triples, Tensor):
+            if refs is None:
+                raise ValueError("triplets(anchors, positives, negatives) needs all three; the negatives are missing")
+            a = torch.arange(len(z), device=z.device)
+            z, triples, refs = torch.cat([z, triples, refs]), (a, a + len(a), a + 2 * len(a)), None
         z = as_embeddings(z, "z", squared=True)
         refs = z if refs is None else as_embeddings(refs, "refs", squared=True).to(z.dtype)
         a, p, n = triples
         with torch.autocast(z.device.type, enabled=False):
-            return self.triplet_loss(self.pair_distances(z[a], refs[p]), self.pair_distances(z[a], refs[n]))
+            d_pn = (self.pair_distances(refs[p], refs[n]),) if self.uses_pn else ()
+            return self.triplet_loss(self.pair_distances(z[a], refs[p]), self.pair_distances(z[a], refs[n]), *d_pn)
 
 
 class WeightedSum(LossModule):
@@ -249,16 +257,10 @@ class WeightedSum(LossModule):
         return [group for loss in self.losses for group in loss.param_groups(lr)]  # type: ignore[operator]
 
 
-def remembered(choose: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """A choice that is made once: a miner that draws at random would choose others in a second pass."""
-    made: list[tuple[Tensor, Tensor]] = []
-
-    def chosen(D: Tensor) -> tuple[Tensor, Tensor]:
-        if not made:
-            made.append(choose(D))
-        return made[0]
-
-    return chosen
+def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:
+    """One optimiser group of the parameters to be trained, or none."""
+    params = [p for p in module.parameters() if p.requires_grad]
+    return [{"params": params, "lr": lr, "weight_decay": 0.0}] if params else []
 
 
 def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
@@ -268,8 +270,7 @@ def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
     """
     if z.ndim != 2 or not z.is_floating_point():
         raise ValueError(f"{name} must be a floating-point matrix (n, p), got {z.dtype} of shape {tuple(z.shape)}")
-    if z.dtype in (torch.float16, torch.bfloat16):
-        z = z.float()
+    z = full_precision(z)
     if not torch.linalg.vector_norm(z.detach()).isfinite():  # one pass for good input; squares may also overflow
         bad = (~z.detach().isfinite().all(1)).nonzero().squeeze(1).tolist()
         if bad:
@@ -281,7 +282,7 @@ def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
         if squared and 4 * norm > torch.finfo(z.dtype).max / norm:  # ‖z_i − z_j‖² ≤ (2 norm)²
             raise OverflowError(
                 f"{name} has rows of norm up to {norm:.3g}, whose squared distances exceed what {z.dtype} can hold, "
-                f"{torch.finfo(z.dtype).max:.2g}; {SMALLER}"
+                f"{torch.finfo(z.dtype).max:.2g}; {ADVICE}"
             )
     return z
 
@@ -301,7 +302,7 @@ def finite(value: Tensor, loss: nn.Module, z: Tensor) -> Tensor:
         raise OverflowError(f"{type(loss).__name__} has NaN or infinite numbers in its parameters {', '.join(bad)}")
     raise OverflowError(
         f"{type(loss).__name__} is {float(value.detach())} though all embeddings are finite: at norms up to "
-        f"{largest_norm(z):.3g} a step of its computation exceeds what {z.dtype} can hold; {SMALLER}"
+        f"{largest_norm(z):.3g} a step of its computation exceeds what {z.dtype} can hold; {ADVICE}"
     )
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isometry.deep.distributed import Gathered, gather
 from isometry.deep.functional import euclidean, masked_mean, masks, unit
-from isometry.deep.gather import Gathered, gather
-from isometry.deep.loss import LossModule
+from isometry.deep.loss import LossModule, own_parameters
 
 Objective = Callable[[nn.Module, Any], Tensor]
-POINT = 1e-6  # embeddings whose variance is below this share of their mean square are one point
+POINT_VARIANCE = 1e-6  # embeddings whose variance is below this share of their mean square are one point
 
 
 class LossObjective(nn.Module):
@@ -31,14 +31,10 @@ class LossObjective(nn.Module):
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
         x, y = batch
         z = model(x)
-        if z.requires_grad:
-            z.register_hook(self._watch)
+        watch(self, z)
         z, y = gather(z, y)
         self.last = z.detach(), y
         return self.loss(z, y) if z.isfinite().all() else z.sum()  # not finite: the trainer counts and reports it
-
-    def _watch(self, gradient: Tensor) -> None:
-        self.active = (gradient != 0).any(1).float().mean()
 
     @torch.no_grad()
     def geometry(self) -> dict[str, float]:
@@ -58,9 +54,7 @@ class LossObjective(nn.Module):
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss."""
-        if isinstance(self.loss, LossModule):
-            return self.loss.param_groups(lr)
-        return own_parameters(self.loss, lr)
+        return parameter_groups(self.loss, lr)
 
 
 class Step(nn.Module):
@@ -80,21 +74,28 @@ class Step(nn.Module):
     def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, Any]]:
         """The model's parameters, then those of the objective, which have no weight decay."""
         groups = [g | {"weight_decay": weight_decay} for g in own_parameters(self.model, lr)]
-        if hasattr(self.objective, "param_groups"):
-            groups += self.objective.param_groups(lr)
-        elif isinstance(self.objective, nn.Module):
-            groups += own_parameters(self.objective, lr)
+        groups += parameter_groups(self.objective, lr)
         if not groups:
-            raise ValueError(
-                "there is nothing to train: neither model nor objective has parameters that need gradients"
-            )
+            raise ValueError("nothing to train: neither model nor objective has parameters that need gradients")
         return groups
 
 
-def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:
-    """One group of the parameters to be trained, or none."""
-    params = [p for p in module.parameters() if p.requires_grad]
-    return [{"params": params, "lr": lr, "weight_decay": 0.0}] if params else []
+def watch(objective: Any, z: Tensor) -> None:
+    """Let ``objective.active`` be the share of the samples whose embeddings (B, p) get a gradient in backward."""
+
+    def note(gradient: Tensor) -> None:
+        objective.active = (gradient != 0).any(1).float().mean()
+
+    if z.requires_grad:
+        z.register_hook(note)  # type: ignore[no-untyped-call, unused-ignore]
+
+
+def parameter_groups(part: Any, lr: float) -> list[dict[str, Any]]:
+    """Optimiser groups of a loss or objective: those it gives, or one of all its parameters."""
+    if hasattr(part, "param_groups"):
+        groups: list[dict[str, Any]] = part.param_groups(lr)
+        return groups
+    return own_parameters(part, lr) if isinstance(part, nn.Module) else []
 
 
 def as_objective(objective: nn.Module | Objective) -> Objective:
@@ -123,11 +124,11 @@ def contrast(loss: LossModule, z: Tensor, y: Tensor) -> float:
     embeddings are too close together for the loss to tell them apart. For 0 a thousandth is taken, which leaves miners
     what they compare. The loss itself, and its random numbers, stay as they are.
     """
-    twin = copy.deepcopy(loss).to(z.dtype).eval()
+    copied = copy.deepcopy(loss).to(z.dtype).eval()
     centre = z.mean(0)
     with torch.random.fork_rng([z.device] if z.device.type == "cuda" else []):
         try:
-            point, *values = (float(twin(centre + s * (z - centre), y)) for s in (1e-3, 1, 2))
+            point, *values = (float(copied(centre + s * (z - centre), y)) for s in (1e-3, 1, 2))
         except OverflowError:  # large differences are no collapse
             return math.inf
     return max(abs(value - point) for value in values) / abs(point) if point else math.nan
@@ -139,7 +140,7 @@ def effective_rank(z: Tensor) -> float:
     centred = z - z.mean(0)
     spectrum = torch.linalg.eigvalsh(centred.T @ centred / len(z)).clamp_min(0)  # (p,)
     total = spectrum.sum()
-    if total <= POINT * z.square().sum(1).mean():
+    if total <= POINT_VARIANCE * z.square().sum(1).mean():
         return 0.0
     w = spectrum / total
     return float(torch.special.entr(w).sum().exp())

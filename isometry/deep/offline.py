@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset
 
+from isometry.deep.distributed import gather
 from isometry.deep.functional import Distance, get_distance, masks, unit
-from isometry.deep.gather import gather
 from isometry.deep.loss import as_embeddings
-from isometry.deep.miners import Extreme, TripleMiner, Triples
-from isometry.deep.samplers import LabelList, class_members, current_place, positive
+from isometry.deep.miners import Extreme, TripleMiner
+from isometry.deep.samplers import LabelList, class_members, positive, rank_and_size
+from isometry.deep.slopes import Triples
 from isometry.deep.tuples import TupleSampler
 
 
@@ -28,7 +29,7 @@ def embed(model: nn.Module, samples: Any, batch_size: int = 256) -> Tensor:
     if isinstance(model, DistributedDataParallel):
         model = model.module  # its forward waits for the other processes, which may have a batch less
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    rank, world = current_place()
+    rank, world = rank_and_size()
     rows = np.array_split(np.arange(len(samples)), world)[rank]
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -83,7 +84,7 @@ def mine_triplets(
     if y.shape != (len(z),):
         raise ValueError(f"{len(z)} embeddings need labels ({len(z)},), got shape {tuple(y.shape)}")
     z = unit(z) if normalize else z
-    rank, world = current_place()
+    rank, world = rank_and_size()
     generator = torch.Generator().manual_seed(random_state)
     found = [torch.empty(0, 3, dtype=torch.long, device=z.device)]
     for rows in torch.arange(len(z), device=z.device).split(positive("block", block))[rank::world]:

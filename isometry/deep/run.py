@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-SCHEDULES: dict[str, Callable[[float], float]] = {  # share of the steps done → factor of the learning rate
-    "constant": lambda t: 1.0,
-    "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
-    "linear": lambda t: 1 - t,
-}
 NOT_FINITE = (
     "the loss or its gradient was NaN or infinite in {} steps in a row, up to step {} in epoch {}; lower lr, set "
     "clip_norm, or look for bad samples"
@@ -19,8 +13,9 @@ COLUMNS = (  # of the history; NaN where not measured
     *("loss", "active", "skipped", "lr", "rank", "recall@1", "map@r"),
     *("norm", "d_ap", "d_an", "contrast"),  # of the last batch of the epoch
 )
-PATIENCE = 3  # epochs in which embeddings may be too close together: many runs begin so, and recover
-CLOSE, SHRUNK = 0.2, 0.1
+CLOSE_EPOCHS = 3  # in which embeddings may be too close together: many runs begin so, and recover
+CLOSE_SHARE = 0.2  # of the norm: negative pairs nearer than that are close together
+SHRUNK_SHARE = 0.1  # of the norm in the first epoch
 
 
 @dataclass
@@ -78,11 +73,11 @@ class Run:
         Its contrast is low, and negative pairs are close by the size of embeddings, or these have shrunk to a tenth. A
         low contrast alone may come from labels that have nothing to do with the samples.
         """
-        if self.epoch < PATIENCE:
+        if self.epoch < CLOSE_EPOCHS:
             return False
-        contrast, d_an, norm = (self.history[name][-PATIENCE:] for name in ("contrast", "d_an", "norm"))
-        close = all(d < CLOSE * (1.0 if unit_length else n) for d, n in zip(d_an, norm))
-        shrunk = not unit_length and all(n < SHRUNK * self.history["norm"][0] for n in norm)
+        contrast, d_an, norm = (self.history[name][-CLOSE_EPOCHS:] for name in ("contrast", "d_an", "norm"))
+        close = all(d < CLOSE_SHARE * (1.0 if unit_length else n) for d, n in zip(d_an, norm))
+        shrunk = not unit_length and all(n < SHRUNK_SHARE * self.history["norm"][0] for n in norm)
         unseen = all(c < min_contrast for c in contrast)
         return unseen and (close or shrunk) and d_an[-1] <= d_an[0]  # where one is NaN: no
 

@@ -17,19 +17,19 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import Sampler, default_collate
 
-from isometry.deep.gather import is_distributed
+from isometry.deep.distributed import is_distributed
 from isometry.deep.walks import SqrtDraws, Walk, per_step
 from isometry.parameters import one_of
 
 LabelList = Sequence[Any] | np.ndarray | Tensor
 
 
-def current_place() -> tuple[int, int]:
+def rank_and_size() -> tuple[int, int]:
     """(rank, world_size) of this process."""
     return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
 
 
-class EpochSampler(Sampler, ABC):
+class EpochSampler(Sampler[Any], ABC):
     """What all samplers share.
 
     Parameters
@@ -47,14 +47,14 @@ class EpochSampler(Sampler, ABC):
         if rank is not None and world_size is not None and not 0 <= rank < world_size:
             raise ValueError(f"rank must lie in 0 … world_size − 1 = {world_size - 1}, got {rank}")
         self.random_state = random_state
-        self._place = None if rank is None or world_size is None else (rank, world_size)
+        self._rank_and_size = None if rank is None or world_size is None else (rank, world_size)
         self.epoch, self.position = 0, 0
         self._start = 0
 
     @property
-    def place(self) -> tuple[int, int]:
+    def rank_and_size(self) -> tuple[int, int]:
         """(rank, world_size)."""
-        return current_place() if self._place is None else self._place
+        return rank_and_size() if self._rank_and_size is None else self._rank_and_size
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch; without it each complete iteration moves on to the next."""
@@ -110,7 +110,7 @@ class PKBatchSampler(EpochSampler):
     classes_per_batch, samples_per_class : int
         P, K.
     n_batches : int, optional
-        Batches in an epoch; by default as many as have room for all samples, the last included.
+        Batches in an epoch; by default as many as it takes for all samples, the last included.
     small : {"repeat", "skip"}
         A class with fewer than K samples gives some of them several times, or is left out, with a warning.
     frequency : {"equal", "sqrt"}
@@ -180,7 +180,7 @@ class PKBatchSampler(EpochSampler):
     @property
     def _slots(self) -> int:
         """Classes in a step of all processes together."""
-        return self.classes_per_batch * self.place[1]
+        return self.classes_per_batch * self.rank_and_size[1]
 
     def _grouped(self, categories: LabelList | None) -> list[np.ndarray]:
         if categories is None:
@@ -206,7 +206,7 @@ class PKBatchSampler(EpochSampler):
 
         The number of the pass through a category says how often it has come before; that through its classes likewise.
         """
-        rank, world = self.place
+        rank, world = self.rank_and_size
         G, n = self.categories_per_batch, len(self.groups)
         each, visits = self.classes_per_batch // G, per_step(G * world, n)  # visits of a category in a step, at most
         slot = (batch * world + rank) * G
@@ -218,7 +218,7 @@ class PKBatchSampler(EpochSampler):
             yield from ((c, (first + i) // len(group), often) for i, c in enumerate(classes.tolist()))
 
     def _drawn_by_size(self, batch: int) -> Iterator[tuple[int, int, int]]:
-        rank, P = self.place[0], self.classes_per_batch
+        rank, P = self.rank_and_size[0], self.classes_per_batch
         if self._drawn is None or self._drawn.count != self._slots:
             self._drawn = SqrtDraws([len(rows) for rows in self.members], self._slots, [self.random_state, 0, 0, 2])
         classes, turns = self._drawn.step(batch)
@@ -299,7 +299,7 @@ class EpisodeSampler(EpochSampler):
         return self.episodes
 
     def items(self, start: int) -> Iterator[list[int]]:
-        rank, _ = self.place
+        rank, _ = self.rank_and_size
         for number in range(start, self.episodes):
             rng = np.random.default_rng([self.random_state, self.epoch, rank, number])
             classes = rng.choice(len(self.members), self.n_way, replace=False)
@@ -320,7 +320,7 @@ class EpisodeSampler(EpochSampler):
 
 def class_members(labels: LabelList, overlap: bool = True) -> list[np.ndarray]:
     """The rows of each class, in the order of the sorted labels; ``overlap`` allows a boolean matrix (n, c)."""
-    y = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
+    y = as_array(labels)
     if y.ndim == 2 and y.dtype == bool and overlap:
         members = [np.flatnonzero(column) for column in y.T]
         if (y.sum(1) == 0).any():
@@ -333,9 +333,14 @@ def class_members(labels: LabelList, overlap: bool = True) -> list[np.ndarray]:
     return np.split(np.argsort(code, kind="stable"), count.cumsum()[:-1])
 
 
+def as_array(labels: LabelList) -> np.ndarray:
+    """Labels as an array."""
+    return labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
+
+
 def category_of_each(members: list[np.ndarray], categories: LabelList) -> np.ndarray:
     """The category of each class (C,), from those of its samples, which must agree."""
-    kind = categories.numpy(force=True) if isinstance(categories, Tensor) else np.asarray(categories)
+    kind = as_array(categories)
     n = 1 + max(int(rows.max()) for rows in members)
     if kind.ndim != 1 or len(kind) < n:
         raise ValueError(f"categories must be one value a sample, ({n},), got shape {kind.shape}")

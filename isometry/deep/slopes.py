@@ -9,6 +9,7 @@ Under ``create_graph=True`` the backward works C(D) out anew, with a graph, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,25 +18,22 @@ from isometry.deep.functional import Centred, Distance, get_distance, gram_sqdis
 
 # (rows, D of those rows) ↦ their share of f, and ∂f/∂D as a matrix of its own; D stays as it is. It may be called again
 # in backward with a D that has a graph: it must give the same, and slopes that can be differentiated.
-Sloped = Callable[[slice, Tensor], tuple[Tensor, Tensor]]
+BlockSlopes = Callable[[slice, Tensor], tuple[Tensor, Tensor]]
 Triples = tuple[Tensor, Tensor, Tensor]
 EUCLIDEAN = ("euclidean", "sqeuclidean")
 BLOCK, MIN_ROWS = 1 << 19, 64  # numbers in a block; fewer rows would make poor matrix products
 
 
-def of_distances(distance: Distance, z: Tensor, refs: Tensor, f: Sloped, whole: bool = False) -> Tensor:
-    """Σ f over blocks of rows of the distances D (B, R) of embeddings (B, p) to references (R, p).
-
-    ``whole``: one block, for an f that needs to see all of D.
-    """
+def in_blocks(distance: Distance, z: Tensor, refs: Tensor, f: BlockSlopes) -> Tensor:
+    """Σ f over blocks of rows of the distances D (B, R) of embeddings (B, p) to references (R, p)."""
     if distance in EUCLIDEAN:
-        return _OfEuclidean.apply(z, refs, distance == "sqeuclidean", f, whole)
-    return of_matrix(get_distance(distance)(z, refs), f)
+        return _InBlocks.apply(z, refs, distance == "sqeuclidean", f)
+    return with_slopes(get_distance(distance)(z, refs), lambda D: f(slice(0, len(D)), D))
 
 
-def of_matrix(D: Tensor, f: Sloped) -> Tensor:
-    """f(D) for a matrix that is part of a graph."""
-    return _OfMatrix.apply(D, f)
+def with_slopes(D: Tensor, f: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    """f(D), where f gives its value and its slopes, for a matrix that is part of a graph."""
+    return _WithSlopes.apply(D, f)
 
 
 def of_triples(distance: Distance, z: Tensor, refs: Tensor, choose: Callable[[Tensor], Triples]) -> tuple[Tensor, ...]:
@@ -54,32 +52,31 @@ def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
     return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 
-class _OfMatrix(torch.autograd.Function):
+class _WithSlopes(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, D, f):
-        value, C = f(slice(0, len(D)), D.detach())
+    def forward(ctx: Any, D: Tensor, f: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+        value, C = f(D.detach())
         ctx.f = f
         ctx.save_for_backward(D, C)
         return value
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         D, C = ctx.saved_tensors
         if torch.is_grad_enabled():  # this gradient will be differentiated again
-            _, C = ctx.f(slice(0, len(D)), D)
+            _, C = ctx.f(D)
         return g * C, None
 
 
-class _OfEuclidean(torch.autograd.Function):
+class _InBlocks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, z, refs, squared, f, whole):
+    def forward(ctx: Any, z: Tensor, refs: Tensor, squared: bool, f: BlockSlopes) -> Tensor:
         for_z, for_refs = ctx.needs_input_grad[:2]
         centred = Centred.of(z, refs)
         a, b = centred.a, centred.b
         value = z.new_zeros(())
-        dz = torch.empty_like(z) if for_z else None
-        pull, weight = (b.new_zeros(b.shape[::-1]), b.new_zeros(len(b))) if for_refs else (None, None)  # (p, R), (R,)
-        for rows in [slice(0, len(z))] if whole else blocks(len(z), len(refs)):
+        dz, pull, weight = torch.empty_like(z), b.new_zeros(b.shape[::-1]), b.new_zeros(len(b))  # (B, p), (p, R), (R,)
+        for rows in blocks(len(z), len(refs)):
             D = gram_sqdist(z, refs, centred, rows)
             share, W = f(rows, D if squared else D.sqrt_())
             value += share
@@ -90,30 +87,28 @@ class _OfEuclidean(torch.autograd.Function):
                 pull.addmm_(a[rows].T, W)
                 weight += W.sum(0)
         ctx.squared, ctx.f = squared, f
-        ctx.save_for_backward(z, refs, dz, torch.addcmul(-pull.T, weight[:, None], b) if for_refs else None)
+        drefs = torch.addcmul(-pull.T, weight[:, None], b) if for_refs else None
+        ctx.save_for_backward(z, refs, dz if for_z else None, drefs)
         return value
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         z, refs, *d = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return *_OfEuclidean.with_graph(ctx, z, refs, g), None, None, None
-        return *(None if x is None else g * x for x in d), None, None, None
-
-    @staticmethod
-    def with_graph(ctx, z, refs, g):
-        """The same gradients as functions of z, refs and g."""
-        (z, refs), wanted = apart(z, refs), ctx.needs_input_grad[:2]
-        D = get_distance("sqeuclidean" if ctx.squared else "euclidean")(z, refs)
-        _, C = ctx.f(slice(0, len(z)), D)
-        return gradients(D, (z, refs), g * C, wanted)
+        if torch.is_grad_enabled():  # these gradients will be differentiated again
+            z, refs = apart(z, refs)
+            D = get_distance("sqeuclidean" if ctx.squared else "euclidean")(z, refs)
+            _, C = ctx.f(slice(0, len(z)), D)
+            return *gradients(D, (z, refs), g * C, ctx.needs_input_grad[:2]), None, None
+        return *(None if x is None else g * x for x in d), None, None
 
 
 class _ChosenEuclidean(torch.autograd.Function):
     """Only as many slopes as chosen pairs: the pull is a sparse product, O(T p)."""
 
     @staticmethod
-    def forward(ctx, z, refs, squared, choose):
+    def forward(
+        ctx: Any, z: Tensor, refs: Tensor, squared: bool, choose: Callable[[Tensor], Triples]
+    ) -> tuple[Tensor, ...]:
         D = gram_sqdist(z, refs, Centred.of(z, refs))
         a, p, n = choose(D if squared else D.sqrt_())
         d = D[a, p], D[a, n]
@@ -123,18 +118,18 @@ class _ChosenEuclidean(torch.autograd.Function):
         return *d, a, p, n
 
     @staticmethod
-    def backward(ctx, g_ap, g_an, *_):
+    def backward(ctx: Any, g_ap: Tensor, g_an: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         z, refs, a, p, n, *d = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients will be differentiated again
             (z, refs), name = apart(z, refs), "sqeuclidean" if ctx.squared else "euclidean"
-            d = torch.cat([paired(name, z[a], refs[p]), paired(name, z[a], refs[n])])
-            return *gradients(d, (z, refs), torch.cat([g_ap, g_an]), ctx.needs_input_grad[:2]), None, None
+            both = torch.cat([paired(name, z[a], refs[p]), paired(name, z[a], refs[n])])
+            return *gradients(both, (z, refs), torch.cat([g_ap, g_an]), ctx.needs_input_grad[:2]), None, None
         slopes = torch.cat([g_ap, g_an])  # (2T,)
         slopes.mul_(2 if ctx.squared else inverse_(torch.cat(d)))
         W = sparse(torch.cat([a, a]), torch.cat([p, n]), slopes, len(z), len(refs))
-        z, refs, *_ = Centred.of(z, refs)
-        dz = pulled(W, z, refs) if ctx.needs_input_grad[0] else None
-        return dz, pulled(W.t(), refs, z) if ctx.needs_input_grad[1] else None, None, None
+        centred = Centred.of(z, refs)
+        dz = pulled(W, centred.a, centred.b) if ctx.needs_input_grad[0] else None
+        return dz, pulled(W.t(), centred.b, centred.a) if ctx.needs_input_grad[1] else None, None, None
 
 
 def apart(*tensors: Tensor) -> list[Tensor]:

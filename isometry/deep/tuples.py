@@ -30,11 +30,11 @@ class TupleSampler(EpochSampler):
         """m, known before drawing."""
 
     def __len__(self) -> int:
-        return ceil_div(self.total, self.place[1])
+        return ceil_div(self.total, self.rank_and_size[1])
 
     def items(self, start: int) -> Iterator[tuple[int, ...]]:
         rng = np.random.default_rng([self.random_state, self.epoch])
-        rank, world = self.place
+        rank, world = self.rank_and_size
         tuples = self.draw(rng)
         order = rng.permutation(len(tuples))
         mine = order[np.arange(rank, len(self) * world, world) % len(order)]
@@ -77,7 +77,7 @@ class TripletSampler(TupleSampler):
         self.negative = one_of("negative", negative, ("points", "classes"))
         self.triplets_per_anchor = positive("triplets_per_anchor", triplets_per_anchor)
         self.classes = _ByClass(labels)
-        self.anchors = self.classes.with_company()
+        self.anchors = self.classes.with_partner()
 
     @property
     def total(self) -> int:
@@ -85,8 +85,8 @@ class TripletSampler(TupleSampler):
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         a = self.anchors.repeat(self.triplets_per_anchor)
-        n = self.classes.stranger(a, rng) if self.negative == "points" else self.classes.of_other_class(a, rng)
-        return np.stack([a, self.classes.companion(a, rng), n], 1)  # (m, 3)
+        n = self.classes.negatives(a, rng) if self.negative == "points" else self.classes.negatives_by_class(a, rng)
+        return np.stack([a, self.classes.positives(a, rng), n], 1)  # (m, 3)
 
 
 class PairSampler(TupleSampler):
@@ -124,7 +124,7 @@ class PairSampler(TupleSampler):
             raise ValueError(f"pos_fraction is a share between 0 and 1, got {pos_fraction}")
         self.pos_fraction = pos_fraction
         self.classes = _ByClass(labels)
-        self.anchors = self.classes.with_company()
+        self.anchors = self.classes.with_partner()
         self.n_pairs = positive("n_pairs", len(self.classes) if n_pairs is None else n_pairs)
 
     @property
@@ -135,20 +135,21 @@ class PairSampler(TupleSampler):
         n_similar = round(self.pos_fraction * self.n_pairs)
         i = rng.choice(self.anchors, n_similar)
         k = rng.integers(len(self.classes), size=self.n_pairs - n_similar)
-        similar = np.stack([i, self.classes.companion(i, rng), np.ones_like(i)], 1)
-        return np.concatenate([similar, np.stack([k, self.classes.stranger(k, rng), np.zeros_like(k)], 1)])  # (m, 3)
+        similar = np.stack([i, self.classes.positives(i, rng), np.ones_like(i)], 1)
+        dissimilar = np.stack([k, self.classes.negatives(k, rng), np.zeros_like(k)], 1)
+        return np.concatenate([similar, dissimilar])  # (m, 3)
 
 
 class _ByClass:
-    """Rows sorted by class, so that a partner is a random place inside or outside a stretch of them."""
+    """Rows sorted by class, so that a partner is a random position inside or outside a range of them."""
 
     def __init__(self, labels: LabelList):
         members = class_members(labels, overlap=False)
         self.order = np.concatenate(members)  # (n,)
         self.size = np.array([len(rows) for rows in members])  # (C,)
-        self.first = self.size.cumsum() - self.size  # (C,), where the stretch begins
-        self.place = np.empty(len(self), dtype=int)  # (n,), inverse of order
-        self.place[self.order] = np.arange(len(self))
+        self.first = self.size.cumsum() - self.size  # (C,), where the range of a class begins
+        self.position = np.empty(len(self), dtype=int)  # (n,), inverse of order
+        self.position[self.order] = np.arange(len(self))
         self.code = np.empty(len(self), dtype=int)  # (n,)
         self.code[self.order] = np.arange(len(members)).repeat(self.size)
         if len(members) < 2:
@@ -157,26 +158,26 @@ class _ByClass:
     def __len__(self) -> int:
         return len(self.order)
 
-    def with_company(self) -> np.ndarray:
+    def with_partner(self) -> np.ndarray:
         """The rows that are not alone in their class."""
         rows = np.flatnonzero(self.size[self.code] > 1)
         if not len(rows):
             raise ValueError("every sample has a label of its own; positives need a class with two samples or more")
         return rows
 
-    def companion(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Another row of the same class: a place among size − 1, moved past the row itself."""
+    def positives(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Another row of the same class: a position among size − 1, moved past the row itself."""
         c, k = self.code[rows], rng.integers(self.size[self.code[rows]] - 1)
-        own = self.place[rows] - self.first[c]
+        own = self.position[rows] - self.first[c]
         return self.order[self.first[c] + k + (k >= own)]
 
-    def stranger(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A row of any other class: a place among n − size, moved past the class."""
+    def negatives(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A row of any other class: a position among n − size, moved past the class."""
         c = self.code[rows]
         k = rng.integers(len(self) - self.size[c])
         return self.order[k + np.where(k >= self.first[c], self.size[c], 0)]
 
-    def of_other_class(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def negatives_by_class(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """A row of another class, each class with the same chance."""
         c = self.code[rows]
         other = rng.integers(len(self.size) - 1, size=len(rows))
@@ -184,18 +185,18 @@ class _ByClass:
         return self.order[self.first[other] + rng.integers(self.size[other])]
 
 
-class TripletDataset(Dataset):
+class TripletDataset(Dataset[Any]):
     """Index triples to triples of samples: ``DataLoader(TripletDataset(xs), 64, sampler=TripletSampler(y))``."""
 
     def __init__(self, samples: Any):
         self.samples = samples
 
     def __getitem__(self, index: tuple[int, int, int]) -> tuple[Any, Any, Any]:
-        a, p, n = index
-        return self.samples[a], self.samples[p], self.samples[n]
+        a, p, n = (self.samples[i] for i in index)
+        return a, p, n
 
 
-class PairDataset(Dataset):
+class PairDataset(Dataset[Any]):
     """(i, j, similar) to two samples and the same flag: ``DataLoader(PairDataset(xs), 64, sampler=PairSampler(y))``."""
 
     def __init__(self, samples: Any):
@@ -206,7 +207,7 @@ class PairDataset(Dataset):
         return self.samples[i], self.samples[j], similar
 
 
-class ViewsDataset(Dataset):
+class ViewsDataset(Dataset[Any]):
     """Positives by augmentation: independent random views of one sample, and its index, which serves as label.
 
         x_i ↦ (t₁(x_i), t₂(x_i), …, i),     t independent random augmentations

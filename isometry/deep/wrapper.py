@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from isometry.deep.objective import Objective, as_objective, own_parameters
+from isometry.deep.objective import Objective, as_objective, parameter_groups
 
 
 def innermost(objective: Any) -> Any:
@@ -39,6 +39,4 @@ class ObjectiveWrapper(nn.Module):
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the objective."""
-        if hasattr(self.objective, "param_groups"):
-            return self.objective.param_groups(lr)
-        return own_parameters(self.objective, lr) if isinstance(self.objective, nn.Module) else []
+        return parameter_groups(self.objective, lr)

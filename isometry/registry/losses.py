@@ -29,7 +29,7 @@ ROWS: tuple[Method, ...] = (
     _head("D13", "isometry.deep.losses.heads:CrossEntropy", "Cross-entropy Loss", test_params=_SIZES,
         deviates="With sigmoid outputs the terms (1 − y) log(1 − σ) are needed; the printed sum is minimal for σ = 1 "
         "everywhere. Cross-entropy bounds a pairwise cross-entropy, not every metric-learning loss."),
-    _loss("D14r", "isometry.deep.objectives.siamese:RatioTriplet", "Siamese and Triplet Networks",
+    _loss("D14r", "isometry.deep.losses.triplet:RatioTriplet", "Siamese and Triplet Networks",
         own_sees="labels, triplets",
         deviates="Not printed in the survey; the loss that triplet networks were published with."),
     _loss("D16", "isometry.deep.losses.contrastive:Contrastive", "Contrastive Loss", own_sees="labels, pairs",

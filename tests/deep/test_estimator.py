@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+from dataclasses import fields
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from torch import nn
 import isometry
 from isometry.deep import (
     MLP,
+    AdversarialReconstruction,
     Autoencoder,
     DeepMetric,
     Lifted,
@@ -30,6 +34,7 @@ from isometry.deep import (
     Trainer,
     Triplet,
     VariationalAutoencoder,
+    VariationalReconstruction,
     mlp_autoencoder,
 )
 from isometry.eval import retrieval
@@ -316,6 +321,30 @@ def test_an_objective_of_ones_own_says_that_it_needs_no_labels():
     Spread.needs_labels = True
     with pytest.raises(ValueError, match="requires y to be passed"):
         quick(loss=Spread()).fit(X)
+
+
+NO_LABELS = [partial(Reconstruction, noise="masking"), VariationalReconstruction, partial(AdversarialReconstruction, 4)]
+
+
+@pytest.mark.parametrize("kind", NO_LABELS)
+def test_objectives_that_need_no_labels_say_so_in_one_way(kind):
+    """The attribute alone decides, also for those of the library: set to True, labels are asked for and come along."""
+    X, y = make_blobs()
+    objective = kind()
+    assert not objective.needs_labels and quick(loss=objective).fit(X).classes_ is None
+    objective.needs_labels = True
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        quick(loss=objective).fit(X)
+    assert len(quick(loss=objective, n_components=4).fit(X, y).classes_) == len(np.unique(y))
+
+
+def test_parameters_are_declared_as_those_of_every_learner():
+    """By annotated names, which make the arguments: two by position, all others by keyword only."""
+    declared = [f.name for f in fields(DeepMetric)]
+    taken = inspect.signature(DeepMetric).parameters
+    assert declared == list(taken) == [*vars(DeepMetric())] and len(declared) == 20
+    assert [n for n, p in taken.items() if p.kind is p.POSITIONAL_OR_KEYWORD] == ["model", "loss"]
+    assert sorted(DeepMetric().get_params()) == sorted(declared)
 
 
 def test_losses_that_need_labels_still_say_so():

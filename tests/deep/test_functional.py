@@ -18,7 +18,6 @@ from isometry.deep.functional import (
     packed,
     paired,
     safe_sqrt,
-    signed_excess,
     soft_masks,
     unit,
 )
@@ -147,9 +146,3 @@ def test_log1mexp_is_accurate_at_both_ends():
     exact = [math.log(-math.expm1(v)) if v > -1 else math.log1p(-math.exp(v)) for v in x.tolist()]
     assert_close(log1mexp(x), torch.tensor(exact, dtype=torch.float64), rtol=1e-12, atol=0)
     assert torch.autograd.gradcheck(log1mexp, (x.requires_grad_(),), eps=1e-9, atol=1e-4, rtol=1e-3)
-
-
-def test_signed_excess():
-    D, pos, neg = torch.tensor([[2.0, 3.0, 4.0]]), torch.tensor([[1, 0, 0]]).bool(), torch.tensor([[0, 1, 0]]).bool()
-    assert signed_excess(D, pos, neg, 0.5, 10.0).tolist() == [[1.5, 7.0, 0.0]]
-    assert signed_excess(D, pos, neg, 0.0, 10.0).tolist() == [[2.0, 7.0, 0.0]]

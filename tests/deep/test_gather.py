@@ -1,6 +1,8 @@
 """Two processes together have the loss and the gradients, proxies included, of one that holds the whole batch."""
 
 import os
+import pkgutil
+from types import ModuleType
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.testing import assert_close
 
+import isometry.deep
 from isometry.deep import (
     BatchHard,
     CrossBatchMemory,
@@ -95,3 +98,10 @@ def test_a_process_may_have_no_rows(ranks):
         z, y = rank["rows"]
         assert_close(z, torch.ones(3, 2))
         assert y.tolist() == [1, 1, 1]
+
+
+def test_no_function_has_the_name_of_its_module():
+    """`isometry.deep.gather` is the function and nothing else; a module that a name hides could not be reached."""
+    modules = [m.name for m in pkgutil.iter_modules(isometry.deep.__path__)]
+    assert "distributed" in modules and callable(isometry.deep.gather)
+    assert all(isinstance(vars(isometry.deep).get(name, isometry.deep), ModuleType) for name in modules)

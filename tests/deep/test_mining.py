@@ -243,8 +243,7 @@ def test_D35_anchors_with_a_nonpositive_cosine_can_be_dropped(negatives):
     z, y = batch(5, c=5)
     u, kept, i = F.normalize(z), [], torch.arange(12)
     plain, dropping = (EasyPositiveNCA(0.3, negatives, drop_nonpositive=drop) for drop in (False, True))
-    D, pos, neg = plain.compare(z, y, z, y, i)
-    pos, neg = plain.miner.select(D, pos, neg)
+    pos, neg = plain.miner.select(plain.distances(z, z), *masks(y, y, i))
     for k in range(12):
         best = [max((float(u[k] @ u[j]) for j in range(12) if mask[k, j]), default=-1) for mask in (pos, neg)]
         if min(best) > 0:
@@ -394,13 +393,22 @@ def test_D38b_D38d_order_and_separation():
         CenterTriplet()(z, y[:, None] == y)
 
 
+def test_D43_a_pair_that_is_neither_positive_nor_negative_takes_no_part():
+    loss = MarginLoss(margin=0.5, beta=1.0).double()
+    D = torch.tensor([[2.0, 3.0, 4.0, 1.2]], dtype=torch.float64) - 1.0  # d − β
+    pos, neg = torch.tensor([[True, False, False, False]]), torch.tensor([[False, True, False, True]])
+    close(loss.loss(D, pos, neg), ((0.5 + 1.0) + (0.5 - 0.2)) / 2, 1e-12)
+
+
 def test_D38_options():
     z, y = batch(0, n=6)
     lonely = [k for k in y.unique().tolist() if (y == k).sum() == 1]
     assert lonely
     counted = CenterTriplet(margin=3.0, min_count=2)(z, y)
-    D, pos, neg = CenterTriplet(min_count=2).compare(z, y, z, y, None)
-    assert not pos[lonely].any() and counted > 0 and D.shape == pos.shape == neg.shape == (4, 6)
+    centers = torch.stack([z[y == k].mean(0) for k in range(4)])  # a class without company is no anchor
+    kept = [k for k in range(4) if k not in lonely]
+    terms = [max((z[y == k] - centers[k]).norm(dim=1)) - min((z[y != k] - centers[k]).norm(dim=1)) + 3 for k in kept]
+    close(counted, mean(max(t, 0) for t in terms), 1e-10)
     free, held = (gradient(CenterTriplet(margin=3.0, detach_centers=d), z, y) for d in (False, True))
     assert not torch.allclose(free, held)
 

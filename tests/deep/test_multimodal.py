@@ -27,7 +27,7 @@ from isometry.deep import (
 )
 from isometry.deep.engine import make_accelerator
 from isometry.deep.objectives.multimodal import DenoisingLevel
-from isometry.deep.samplers import current_place
+from isometry.deep.samplers import rank_and_size
 from tests.deep.batches import A, Y, batch, mean, ordered_pairs, sq
 from tests.deep.processes import results_of_two
 
@@ -406,7 +406,7 @@ def trained(key):
     settings = {"max_epochs": 2, "monitor": "last", "classes_per_batch": 6, "samples_per_class": 2}
     trainer = Trainer(model, rule, batches_per_epoch=4, **settings)
     if key == "siamese":
-        x, world = torch.tensor(X, dtype=torch.float32), current_place()[1]
+        x, world = torch.tensor(X, dtype=torch.float32), rank_and_size()[1]
         trainer.fit(DataLoader(TripletDataset(x), 12 // world, sampler=TripletSampler(y)))
     else:
         trainer.fit(X, y)

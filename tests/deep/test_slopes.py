@@ -1,21 +1,30 @@
-"""Losses with slopes of their own: blocks, products and lists of triplets against autograd on the whole matrix."""
+"""Accelerators of the losses, against autograd on their formulas: slopes, blocks, sums over triplets, lists of them."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from isometry.deep import (
+    Angular,
     BatchHard,
     Contrastive,
     CrossBatchMemory,
+    FisherTriplet,
     GeneralizedContrastive,
     NCALoss,
+    RandomTriplets,
+    RatioTriplet,
     SoftTriple,
     Triplet,
+    TripletGlobal,
+    Tuplet,
 )
 from isometry.deep import slopes as module
 from isometry.deep.functional import DISTANCES, masks
-from isometry.deep.slopes import blocks, of_distances, of_triples, sparse
+from isometry.deep.loss import Loss, TripletForm
+from isometry.deep.losses.triplet import sum_over_triplets
+from isometry.deep.slopes import blocks, in_blocks, of_triples, sparse
+from isometry.registry import all_methods
 from tests.deep.batches import batch, gradient
 
 
@@ -31,7 +40,7 @@ def test_value_and_gradient_are_those_of_autograd(distance, own):
     z, refs = batch(0)[0].requires_grad_(), batch(1, n=7)[0].requires_grad_()
     refs = z if own else refs
     inputs = (z,) if own else (z, refs)
-    value = of_distances(distance, z, refs, lambda rows, D: cubes(D), whole=True)
+    value = in_blocks(distance, z, refs, lambda rows, D: cubes(D))  # 12 rows are one block
     expected = cubes(DISTANCES[distance](z, refs))[0]
     assert_close(value, expected, rtol=1e-10, atol=1e-10)
     found, wanted = (torch.autograd.grad(v, inputs) for v in (value, expected))
@@ -42,8 +51,123 @@ def test_value_and_gradient_are_those_of_autograd(distance, own):
 def test_coincident_points_have_gradient_zero(own):
     z = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
     refs = z if own else torch.ones(4, 2, dtype=torch.float64)
-    of_distances("euclidean", z, refs, lambda rows, D: (D.sum(), torch.ones_like(D))).backward()
+    in_blocks("euclidean", z, refs, lambda rows, D: (D.sum(), torch.ones_like(D))).backward()
     assert (z.grad == 0).all()
+
+
+ACCELERATED = {
+    "contrastive": lambda **o: Contrastive(**o),
+    "contrastive, linear, balanced": lambda **o: Contrastive(2.0, 0.1, squared_hinge=False, balanced=True, **o),
+    "contrastive, cosine": lambda **o: Contrastive(distance="cosine", **o),
+    "generalised": lambda **o: GeneralizedContrastive(2.0, **o),
+    "NCA": lambda **o: NCALoss(**o),
+    "NCA, exp": lambda **o: NCALoss(form="exp", **o),
+    "NCA, negatives": lambda **o: NCALoss(denominator="negatives", **o),
+    "SoftTriple": lambda **o: SoftTriple(4, 4, 3, **o),
+    "SoftTriple, sharp": lambda **o: SoftTriple(4, 4, 3, gamma=0.03, **o),
+    "triplet": lambda **o: Triplet(0.7, **o),
+    "triplet, sum": lambda **o: Triplet(0.7, distance="euclidean", normalize=False, reduction="sum", **o),
+    "tuplet": lambda **o: Tuplet(0.7, **o),
+}
+MINABLE = [key for key in ACCELERATED if key.split(",")[0] in ("contrastive", "NCA", "triplet", "tuplet")]
+
+
+def test_every_accelerated_loss_of_the_registry_is_compared_with_its_formula():
+    kinds = {m.load() for m in all_methods(family="deep") if m.kind == "loss"}
+    accelerated = {k for k in kinds if issubclass(k, Loss) and (k.accelerated or k.slopes is not Loss.slopes)}
+    assert accelerated == {type(make()) for make in ACCELERATED.values()}
+    assert all(make().accelerated for make in ACCELERATED.values())
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("key, mined", [*((k, False) for k in ACCELERATED), *((k, True) for k in MINABLE)])
+def test_an_accelerator_gives_value_and_gradient_of_the_formula(key, mined, ties):
+    """In embeddings and parameters; against labels, a matrix of similarities, and references, one an anchor itself."""
+    (z, y), (refs, ref_y) = batch(3, ties=ties), batch(4, n=9)
+    refs, ref_y, own = torch.cat([refs, z[:1]]), torch.cat([ref_y, y[:1]]), torch.full((12,), -1)
+    own[0] = 9
+    proxies = "SoftTriple" in key
+    cases = [(z, y), (z, (y[:, None] == (torch.arange(4) if proxies else y)).double())]
+    if not proxies:
+        lonely = y.clone()
+        lonely[4] = 17  # an anchor without a positive
+        cases += [(z, lonely), (z, y, refs, ref_y, own)]
+    for case in cases:
+        found = []
+        for accelerated in (True, False):
+            torch.manual_seed(0)
+            loss = ACCELERATED[key](**({"miner": RandomTriplets(2, random_state=0)} if mined else {})).double()
+            loss.accelerated = accelerated
+            u = case[0].clone().requires_grad_()
+            value = loss(u, *case[1:])
+            found.append((value.detach(), *torch.autograd.grad(value, [u, *loss.parameters()])))
+        assert_close(found[0], found[1], rtol=1e-9, atol=1e-11)  # SoftTriple multiplies round-off by λ/γ, up to 700
+
+
+TERMS = {
+    "hinge": lambda d_ap, d_an: (d_ap - d_an + 0.7).relu(),
+    "cubes": lambda d_ap, d_an: d_ap**3 * d_an,
+    "three": lambda d_ap, d_an, d_pn: (d_ap * d_pn - d_an**2).relu(),
+}
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("key", TERMS)
+def test_the_sum_over_triplets_is_that_of_their_list(key, own):
+    """Value, count, first and second derivatives; one row has no positive, and one no negative."""
+    term, (z, y), (refs, ref_y) = TERMS[key], batch(3), batch(4, n=9)
+    D, D_refs = DISTANCES["euclidean"](z, z if own else refs), DISTANCES["euclidean"](*[z if own else refs] * 2)
+    pos, neg = masks(y, y if own else ref_y, torch.arange(12) if own else None)
+    pos[2], neg[5] = False, False
+    a, p, n = (pos[:, :, None] & neg[:, None]).nonzero(as_tuple=True)
+    matrices = [D.requires_grad_(), D_refs.requires_grad_()][: 2 if key == "three" else 1]
+    listed = term(*(D[a, p], D[a, n], D_refs[p, n])[: len(matrices) + 1])
+    total, above_zero = sum_over_triplets(term, D, pos, neg, *matrices[1:])
+    assert_close(total, listed.sum(), rtol=1e-12, atol=0)
+    assert above_zero == (listed > 0).sum()
+    slopes = [torch.autograd.grad(value, matrices, create_graph=True) for value in (total, listed.sum())]
+    assert_close(slopes[0], slopes[1], rtol=1e-10, atol=1e-12)
+    second = [torch.autograd.grad(sum(s.sin().sum() for s in first), matrices, allow_unused=True) for first in slopes]
+    assert_close(*([torch.zeros(()) if s is None else s for s in order] for order in second), rtol=1e-9, atol=1e-10)
+
+
+OF_TRIPLETS = {
+    "triplet": lambda: Triplet(0.7),
+    "triplet, soft": lambda: Triplet("soft"),
+    "triplet, swap": lambda: Triplet(0.7, swap=True),
+    "tuplet": lambda: Tuplet(0.7),
+    "ratio": lambda: RatioTriplet(),
+    "angular": lambda: Angular(36, "triplet"),
+    "global": lambda: TripletGlobal(),
+    "Fisher": lambda: FisherTriplet(),
+}
+
+
+@pytest.mark.parametrize("key", OF_TRIPLETS)
+def test_a_batch_of_triplets_is_the_list_of_them(key):
+    """The formula of a triplet loss stands in ``triplet_loss``; what sums up a batch in another way gives the same."""
+    z, y = batch(3)
+    loss = OF_TRIPLETS[key]()
+    i = torch.arange(12)
+    pos, neg = masks(y, y, i)
+    a, p, n = (pos[:, :, None] & neg[:, None]).nonzero(as_tuple=True)
+    assert_close(loss(z, y), loss.triplets(z, (a, p, n)), rtol=1e-10, atol=0)
+    assert_close(loss.triplets(z[a], z[p], z[n]), loss.triplets(z, (a, p, n)), rtol=1e-12, atol=0)
+    assert_close(gradient(loss, z, y), gradient(lambda u: loss.triplets(u, (a, p, n)), z), rtol=1e-9, atol=1e-11)
+    D = loss.distances(z, z)
+    listed = TripletForm.loss(loss, D, pos, neg, D if loss.uses_pn else None)
+    assert_close(listed, loss.triplets(z, (a, p, n)), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("key", OF_TRIPLETS)
+def test_triplets_of_a_miner_are_the_loss_of_their_list(key):
+    (z, y), (refs, ref_y) = batch(3), batch(4, n=9)
+    loss = OF_TRIPLETS[key]()
+    loss.miner = RandomTriplets(2, random_state=0)
+    chosen = RandomTriplets(2, random_state=0).triples(loss.distances(z, refs), *masks(y, ref_y))
+    assert_close(loss(z, y, refs, ref_y), loss.triplets(z, chosen, refs), rtol=1e-10, atol=1e-12)
+    with pytest.raises(ValueError, match="the negatives are missing"):
+        loss.triplets(z, z)
 
 
 LOSSES = {

@@ -7,6 +7,7 @@ import copy
 import math
 import os
 import signal
+from dataclasses import fields, replace
 from itertools import chain
 
 import numpy as np
@@ -22,21 +23,25 @@ from torch.utils.data import DataLoader, TensorDataset
 from isometry.deep import (
     MLP,
     Augmented,
+    Batches,
     BatchHard,
     BatchSemiHard,
     Contrastive,
     ConvNet,
     CrossBatchMemory,
     DeepMetric,
+    Hardware,
     LinearMap,
     LossObjective,
     MarginLoss,
     NCALoss,
     NPair,
+    Optimization,
     PKBatchSampler,
     ProxyNCA,
     RandomTriplets,
     ShuffledBatches,
+    Stopping,
     Table,
     Trainer,
     Triplet,
@@ -608,6 +613,50 @@ def test_bad_input_is_named(params, fit, message):
     X, y = data()
     with pytest.raises(ValueError, match=message):
         Trainer(network(), NCALoss(), **params).fit(X, **{"labels": y, **fit})
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+GROUPED = {
+    "optimization": Optimization(lr=0.02, optimizer="sgd", schedule="linear", warmup=0.2, clip_norm=1.0, accumulate=2),
+    "batches": Batches(classes_per_batch=4, samples_per_class=3, batches_per_epoch=4),
+    "stopping": Stopping(max_epochs=3, monitor="last", min_contrast=0.0),
+    "hardware": Hardware(device="cpu"),
+}
+
+
+def test_settings_in_groups_and_flat_are_the_same_run():
+    flat = {field: value for group in GROUPED.values() for field, value in vars(group).items()}
+    runs = [Trainer(network(), NCALoss(), **settings).fit(*data()) for settings in (GROUPED, flat)]
+    assert states_equal(runs[0].model, runs[1].model) and runs[0].history["loss"] == runs[1].history["loss"]
+    assert len(runs[0].history["loss"]) == 3
+    both = Trainer(network(), NCALoss(), **GROUPED, lr=0.5, max_epochs=7)
+    assert both.optimization == replace(GROUPED["optimization"], lr=0.5) and both.stopping.max_epochs == 7
+    assert GROUPED["stopping"].max_epochs == 3
+
+
+def test_every_setting_is_in_one_group_and_can_be_read_and_set_by_its_name():
+    names = [field.name for kind in (Optimization, Batches, Stopping, Hardware) for field in fields(kind)]
+    assert len(names) == len(set(names)) == 21
+    trainer = Trainer(network(), NCALoss())
+    assert all(getattr(trainer, f.name) == f.default for kind in (Optimization, Batches) for f in fields(kind))
+    trainer.max_epochs = 2
+    assert trainer.stopping == Stopping(max_epochs=2) and trainer.max_epochs == 2
+    with pytest.raises(AttributeError, match="no attribute 'max_epoch'"):
+        trainer.max_epoch  # noqa: B018
+    with pytest.raises(ValueError, match="precision='fp8'"):
+        trainer.precision = "fp8"
+    twin = copy.deepcopy(trainer)
+    assert twin.stopping == trainer.stopping and twin.lr == trainer.lr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("max_epoch", "max_epochs"), ("min_contrst", "min_contrast"), ("foldr", "folder"), ("batch", "batches")],
+)
+def test_an_unknown_setting_names_the_closest(wrong, meant):
+    with pytest.raises(TypeError, match=f"Trainer has no parameter '{wrong}'; the closest is '{meant}'"):
+        Trainer(network(), NCALoss(), **{wrong: 1})
 
 
 def test_nothing_to_train_is_refused():

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import REDUCTIONS, any_of_row, exp_, packed, reduced, softplus, unit
-from isometry.deep.loss import Loss, as_embeddings
-from isometry.deep.losses.triplet import n_triplets
+from isometry.deep.functional import any_of_row, exp_, softplus
+from isometry.deep.losses.triplet import SumOfTriplets
 from isometry.deep.miners import Miner
 from isometry.deep.slopes import apart, gradients, sparse
 from isometry.parameters import one_of
 
 
-class Angular(Loss):
+class Angular(SumOfTriplets):
     """Angular loss: bounds the angle under which anchor and positive are seen from a negative by α.
 
         triplet:  [‖a − p‖² − 4 tan²α ‖n − (a + p)/2‖²]_+
@@ -37,6 +38,8 @@ class Angular(Loss):
     J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
     """
 
+    uses_pn = True
+
     def __init__(
         self,
         alpha: float | None = None,
@@ -47,46 +50,31 @@ class Angular(Loss):
         reduction: str = "mean_nonzero",
     ):
         form = one_of("form", form, ("batch", "triplet"))
-        super().__init__("inner" if form == "batch" else "sqeuclidean", miner, normalize)
+        super().__init__("inner" if form == "batch" else "sqeuclidean", miner, normalize, reduction)
         alpha = {"batch": 45.0, "triplet": 20.0}[form] if alpha is None else alpha
         if not 0 < alpha < 90:
             raise ValueError(f"alpha is an angle in degrees between 0 and 90, got {alpha}")
         self.alpha, self.form = alpha, form
-        self.reduction = one_of("reduction", reduction, REDUCTIONS)
+        if form == "batch":
+            self.reduction = "mean"
 
-    def compute(self, z, y, refs, ref_y, self_index):
-        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
-        among_refs = D if refs is z else self.distances(refs, refs)  # (R, R): positives also see the negatives
-        return self.loss(D, *self.mine(D, pos, neg), among_refs)
+    def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Any = None) -> Tensor:
+        """x = (1 + t) d_ap − 2t (d_an + d_pn), t = tan²α: the triplet form is [x]_+, and f_apn is 2x.
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor, among_refs: Tensor | None = None) -> Tensor:
-        among_refs = D if among_refs is None else among_refs
+        ‖n − (a + p)/2‖² = ½ d_an + ½ d_pn − ¼ d_ap in squared distances; in the batch form d is minus an inner product.
+        """
         t = math.tan(math.radians(self.alpha)) ** 2
-        if self.form == "batch":
-            S = -D
-            S_refs = S if among_refs is D else -among_refs
-            return _batch_terms(S, S_refs, pos & any_of_row(neg)[:, None], neg, t)
-        total, active = _AngularTriplets.apply(D, among_refs, pos, neg, t)
-        return reduced(total, n_triplets(pos, neg), active, self.reduction)
+        x = (1 + t) * d_ap - 2 * t * (d_an + d_pn)
+        return softplus(2 * x) if self.form == "batch" else x.relu()
 
-    def triplets(self, a: Tensor, p: Tensor, n: Tensor) -> Tensor:
-        """The loss of embeddings of anchors, positives and negatives, (T, p) each: of one negative to each pair."""
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None) -> Tensor:
+        D_refs = D if D_refs is None else D_refs
+        if self.form == "triplet":
+            return super().loss(D, pos, neg, D_refs)
         t = math.tan(math.radians(self.alpha)) ** 2
-        a, p, n = (as_embeddings(x, name) for x, name in ((a, "anchors"), (p, "positives"), (n, "negatives")))
-        if self.normalize:
-            a, p, n = unit(a), unit(p), unit(n)
-        if self.form == "batch":
-            f = 4 * t * ((a + p) * n).sum(1) - 2 * (1 + t) * (a * p).sum(1)  # (T,)
-            return softplus(f).sum() / max(len(f), 1)
-        terms = ((a - p).square().sum(1) - 4 * t * (n - (a + p) / 2).square().sum(1)).relu()
-        return reduced(terms.sum(), len(terms), (terms > 0).sum(), self.reduction)
-
-
-def _batch_terms(S: Tensor, S_refs: Tensor, pos: Tensor, neg: Tensor, t: float) -> Tensor:
-    """Mean of log(1 + Σ_n exp f_apn) over the positive pairs, from inner products (B, R) and (R, R)."""
-    a, p = pos.nonzero(as_tuple=True)  # (P,)
-    log_sum = _LogPairSums.apply(S, S_refs, neg, a, p, 4 * t)
-    return softplus(log_sum - 2 * (1 + t) * S[a, p]).sum() / max(len(a), 1)
+        a, p = (pos & any_of_row(neg)[:, None]).nonzero(as_tuple=True)  # (P,)
+        log_sum = _LogPairSums.apply(-D, -D_refs, neg, a, p, 4 * t)
+        return softplus(log_sum + 2 * (1 + t) * D[a, p]).sum() / max(len(a), 1)
 
 
 class _LogPairSums(torch.autograd.Function):
@@ -102,14 +90,14 @@ class _LogPairSums(torch.autograd.Function):
     CHUNK = 1 << 18  # numbers gathered at a time
 
     @staticmethod
-    def forward(ctx, S, S_refs, neg, a, p, c):
+    def forward(ctx: Any, S: Tensor, S_refs: Tensor, neg: Tensor, a: Tensor, p: Tensor, c: float) -> Tensor:
         value, *kept = _LogPairSums.values(S, S_refs, neg, a, p, c)
         ctx.c, ctx.neg = c, neg
         ctx.save_for_backward(S, S_refs, a, p, value, *kept)
         return value
 
     @staticmethod
-    def values(S, S_refs, neg, a, p, c):
+    def values(S: Tensor, S_refs: Tensor, neg: Tensor, a: Tensor, p: Tensor, c: float) -> tuple[Tensor, ...]:
         """The logarithms (P,), E (B, R) and (R, R), the products (P,), and which of the pairs they fail (F,)."""
         E, top = _LogPairSums.exponentials(S.masked_fill(~neg, -torch.inf), c)
         E_refs, top_refs = _LogPairSums.exponentials(S_refs.clone(), c)
@@ -131,26 +119,28 @@ class _LogPairSums(torch.autograd.Function):
         return value, E, E_refs, sums, far
 
     @staticmethod
-    def exponentials(S, c):
+    def exponentials(S: Tensor, c: float) -> tuple[Tensor, Tensor]:
         top = S.detach().amax(1).mul_(c).nan_to_num_(neginf=0.0)  # (B,)
         return exp_(S.mul_(c).sub_(top[:, None])), top
 
     @staticmethod
-    def terms(S, S_refs, neg, a, p, c, far):
+    def terms(
+        S: Tensor, S_refs: Tensor, neg: Tensor, a: Tensor, p: Tensor, c: float, far: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Some of the far pairs at a time, and c S_an + c S_pn for all their negatives, −inf elsewhere."""
         for k in far.split(_LogPairSums.rows(S)):
             yield k, (S[a[k]] + S_refs[p[k]]).mul_(c).masked_fill_(~neg[a[k]], -torch.inf)
 
     @staticmethod
-    def dense(a, neg):
+    def dense(a: Tensor, neg: Tensor) -> bool:
         return len(a) > _LogPairSums.DENSE * neg.numel()
 
     @staticmethod
-    def rows(S):
+    def rows(S: Tensor) -> int:
         return max(1, _LogPairSums.CHUNK // S.shape[1])
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         S, S_refs, a, p, value, E, E_refs, sums, far = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients will be differentiated again
             S, S_refs = apart(S, S_refs)
@@ -164,34 +154,3 @@ class _LogPairSums(torch.autograd.Function):
             dS.index_add_(0, a[k], x)
             dS_refs.index_add_(0, p[k], x)
         return dS, dS_refs, None, None, None, None
-
-
-class _AngularTriplets(torch.autograd.Function):
-    """Σ [(1 + t) D_ap − 2t (D_an + D_pn)]_+ over all triplets and how many are active; D squared Euclidean.
-
-    ‖n − (a + p)/2‖² = ½ D_an + ½ D_pn − ¼ D_ap makes the term linear in distances. One pass over (B, R) for each
-    positive of a row keeps memory at O(B R).
-    """
-
-    @staticmethod
-    def forward(ctx, D, D_refs, pos, neg, t):
-        columns, filled = packed(pos)
-        total, active = D.new_zeros(()), D.new_zeros(())
-        W, W_refs = torch.zeros_like(D), torch.zeros_like(D_refs)
-        for p, used in zip(columns.T, filled.T):
-            x = (1 + t) * D.gather(1, p[:, None]) - 2 * t * (D + D_refs[p])  # (B, R)
-            on = ((x > 0) & neg & used[:, None]).to(D.dtype)
-            count = on.sum(1, keepdim=True)
-            total += (on * x).sum()
-            active += count.sum()
-            W.scatter_add_(1, p[:, None], (1 + t) * count)
-            W -= 2 * t * on
-            W_refs.index_add_(0, p, on, alpha=-2 * t)
-        ctx.save_for_backward(W, W_refs)
-        ctx.mark_non_differentiable(active)
-        return total, active
-
-    @staticmethod
-    def backward(ctx, g, _):
-        W, W_refs = ctx.saved_tensors
-        return g * W, g * W_refs, None, None, None

@@ -47,9 +47,9 @@ class CenterTriplet(Loss):
         self.negatives = one_of("negatives", negatives, ("samples", "centers"))
         self.margin, self.detach_centers, self.min_count = margin, detach_centers, min_count
 
-    def compare(self, z, y, refs, ref_y, self_index):
-        """Distances (C_b, R) of the batch's class centres, themselves the anchors, to the references."""
-        if y.ndim != 1:
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
+        """Class centres of the batch are the anchors: distances (C_b, R) to the references, or to the other centres."""
+        if y.ndim != 1 or ref_y is None:
             raise ValueError("CenterTriplet needs class labels (B,); a similarity matrix has no centres")
         classes, members = class_indicator(y, z.dtype)  # (C_b,), (C_b, B)
         count = members.sum(1, keepdim=True)
@@ -61,7 +61,7 @@ class CenterTriplet(Loss):
         if self.negatives == "centers":
             refs, none = torch.cat([refs, centers]), torch.zeros_like(classes[:, None] == classes)
             pos, neg = torch.cat([pos, none], 1), torch.cat([torch.zeros_like(neg), classes[:, None] != classes], 1)
-        return self.distances(centers, refs), pos, neg
+        return self.loss(self.distances(centers, refs), pos, neg)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         anchors = pos.any(1) & neg.any(1)

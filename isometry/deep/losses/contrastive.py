@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import Distance, as_weights, soft_masks, spare
-from isometry.deep.loss import Loss, SlopeForm
+from isometry.deep.functional import Distance, as_weights, overwritable, soft_masks
+from isometry.deep.loss import Loss
 from isometry.deep.miners import Draws, Miner
 
 
-class Contrastive(Draws, SlopeForm):
+class PairHinges(Loss):
+    """Σ w⁺ h(d − m⁺) / n⁺ + Σ w⁻ h(m − d) / n⁻ over pairs, h(x) = ½ [x]_+² or [x]_+; ``totals`` are n⁺, n⁻."""
+
+    of_pairs = True
+    accelerated = True
+    pos_margin = 0.0
+    squared_hinge = True
+    margin: float
+
+    @abstractmethod
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor: ...
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        n_pos, n_neg = self.totals(pos, neg)
+        pull, push = (D - self.pos_margin).relu(), (self.margin - D).relu()
+        if self.squared_hinge:
+            pull, push = pull.square() / 2, push.square() / 2
+        return (pull * pos).sum() / n_pos + (push * neg).sum() / n_neg
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        pull, C = _hinges(D - self.pos_margin, as_weights(pos, D.dtype), self.squared_hinge)
+        push, C_neg = _hinges(self.margin - D, as_weights(neg, D.dtype), self.squared_hinge)
+        return pull / totals[0] + push / totals[1], C.div_(totals[0]).sub_(C_neg.div_(totals[1]))
+
+
+def _hinges(x: Tensor, weight: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
+    """Σ w h(x), and its slopes (B, R), in the memory of the two arguments."""
+    x.relu_()
+    C = weight.mul_(x if squared else x.sign())
+    value = overwritable(x).mul_(C).sum()
+    return value / 2 if squared else value, C
+
+
+class Contrastive(Draws, PairHinges):
     """Contrastive loss: similar pairs are pulled together, dissimilar ones pushed a margin apart.
 
         mean over pairs of  ½ d²  (similar)  and  ½ [m − d]_+²  (dissimilar)
@@ -36,8 +72,6 @@ class Contrastive(Draws, SlopeForm):
     R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
     """
 
-    of_pairs = True
-
     def __init__(
         self,
         margin: float = 1.0,
@@ -56,8 +90,8 @@ class Contrastive(Draws, SlopeForm):
         self.squared_hinge, self.balanced = squared_hinge, balanced
         self.jitter, self.random_state = jitter, random_state
 
-    def placed(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
-        same, (z, refs) = refs is z, super().placed(z, refs)
+    def prepare(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
+        same, (z, refs) = refs is z, super().prepare(z, refs)
         if self.jitter and self.training:
             noise = torch.randn(z.shape, generator=self.generator(z.device), dtype=z.dtype, device=z.device)
             z = z + self.jitter * noise
@@ -67,21 +101,8 @@ class Contrastive(Draws, SlopeForm):
         n_pos, n_neg = pos.count_nonzero(), neg.count_nonzero()
         return torch.stack([n_pos, n_neg] if self.balanced else [n_pos + n_neg] * 2).clamp_min(1)
 
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-        pull, C = _hinges(D - self.pos_margin, as_weights(pos, D.dtype), self.squared_hinge)
-        push, C_neg = _hinges(self.margin - D, as_weights(neg, D.dtype), self.squared_hinge)
-        return pull / totals[0] + push / totals[1], C.div_(totals[0]).sub_(C_neg.div_(totals[1]))
 
-
-def _hinges(x: Tensor, weight: Tensor, squared: bool) -> tuple[Tensor, Tensor]:
-    """Σ w [x]_+, or ½ Σ w [x]_+², and its slopes (B, R), in the memory of the two arguments."""
-    x.relu_()
-    C = weight.mul_(x if squared else x.sign())
-    value = spare(x).mul_(C).sum()
-    return value / 2 if squared else value, C
-
-
-class GeneralizedContrastive(SlopeForm):
+class GeneralizedContrastive(PairHinges):
     """Generalised contrastive loss: for similarities s in [0, 1], a matrix ``y`` (B, R), or 0/1 from labels.
 
         mean over pairs of  s ½ d² + (1 − s) ½ [m − d]_+²
@@ -94,22 +115,17 @@ class GeneralizedContrastive(SlopeForm):
     recognition", arXiv 2021.
     """
 
-    of_pairs = True
-
     def __init__(self, margin: float = 0.5, *, distance: Distance = "euclidean", normalize: bool = False):
         super().__init__(distance, None, normalize)
         self.margin = margin
 
-    def masks(self, y, ref_y, self_index, dtype):
+    def masks(
+        self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
         return soft_masks(y, ref_y, self_index, dtype)
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        return (pos.sum() + neg.sum()).clamp_min(1)
-
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-        pull, C = _hinges(D.clone(), as_weights(pos, D.dtype), squared=True)
-        push, C_neg = _hinges(self.margin - D, as_weights(neg, D.dtype), squared=True)
-        return (pull + push) / totals, C.sub_(C_neg).div_(totals)
+        return (pos.sum() + neg.sum()).clamp_min(1).expand(2)
 
 
 class ThresholdContrastive(Loss):

@@ -56,11 +56,11 @@ class FisherTriplet(TripletForm):
         self.layer = (layer,)  # in a tuple, so that its weights do not become parameters of the loss
         self.reduction = one_of("reduction", reduction, ("mean", "sum"))
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None) -> Tensor:
         w_pos, w_neg = triplet_counts(pos, neg, D.dtype)
         return self.hinge((w_pos * D).sum(), (w_neg * D).sum(), w_pos.sum())
 
-    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
+    def triplet_loss(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
         return self.hinge(d_ap.sum(), d_an.sum(), d_ap.new_tensor(len(d_ap)))
 
     def hinge(self, within: Tensor, between: Tensor, n_triplets: Tensor) -> Tensor:

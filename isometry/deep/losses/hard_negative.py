@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import masked_logsumexp, masked_mean, softplus
+from isometry.deep.functional import masked_logsumexp, masked_mean, masks, softplus
 from isometry.deep.loss import Loss, as_embeddings
 from isometry.deep.miners import Miner
 
@@ -44,8 +44,9 @@ class HardNegativeContrastive(Loss):
         z = as_embeddings(torch.cat([z1, z2]), "z")
         y = torch.arange(len(z1), device=z.device).repeat(2)
         with torch.autocast(z.device.type, enabled=False):
-            D, pos, neg = self.compare(z, y, z, y, torch.arange(len(z), device=z.device))
-            return self.loss(D, *self.mine(D, pos, neg), self.tau_plus)
+            D = self.distances(z, z)
+            pos, neg = self.mine(D, *masks(y, y, torch.arange(len(z), device=z.device)))
+            return self.loss(D, pos, neg, self.tau_plus)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor, tau_plus: float = 0.0) -> Tensor:
         s = -D / self.temperature  # (B, R)

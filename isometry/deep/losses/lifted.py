@@ -51,7 +51,7 @@ class Lifted(Loss):
         self.form = one_of("form", form, ("logsumexp", "max", "generalized"))
         self.margin, self.l2_reg = margin, l2_reg
 
-    def compute(self, z, y, refs, ref_y, self_index):
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         value = super().compute(z, y, refs, ref_y, self_index)
         return value + self.l2_reg * z.square().sum(1).mean() if self.l2_reg else value
 

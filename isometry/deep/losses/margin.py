@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import Distance, signed_excess
+from isometry.deep.functional import Distance, as_weights, masks
 from isometry.deep.loss import Loss, check_labels
 from isometry.deep.miners import Miner, TripleMiner
 
@@ -54,8 +54,9 @@ class MarginLoss(Loss):
         self.margin, self.nu, self.num_classes, self.beta_lr = margin, nu, num_classes, beta_lr
         self.beta = nn.Parameter(torch.full((num_classes or 1,), float(beta)), requires_grad=learn_beta)
 
-    def compute(self, z, y, refs, ref_y, self_index):
-        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
+        D = self.distances(z, refs)
+        pos, neg = masks(y, ref_y, self_index)
         shifted = D - self.boundary(y, len(z)).to(z.dtype)[:, None]
         if isinstance(self.miner, TripleMiner) and self.miner.gives_triples:
             with torch.no_grad():
@@ -76,7 +77,8 @@ class MarginLoss(Loss):
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         """Here D is d − β."""
-        return self.average(signed_excess(D, pos, neg, -self.margin, self.margin))
+        sign = as_weights(pos, D.dtype) - as_weights(neg, D.dtype)  # t, 0 for a pair that takes no part
+        return self.average(torch.addcmul(self.margin * sign.abs(), sign, D))
 
     def average(self, terms: Tensor) -> Tensor:
         """[·]_+ of the terms over the number of those above zero."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from isometry.deep.functional import (
@@ -13,12 +15,12 @@ from isometry.deep.functional import (
     masked_min,
     masked_softmax,
 )
-from isometry.deep.loss import SlopeForm
+from isometry.deep.loss import Loss
 from isometry.deep.miners import EasyPositive, Miner
 from isometry.parameters import one_of
 
 
-def nca(s: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+def log_probability(s: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
     """log p_i (B,): log-probability that a softmax over similarities s picks a positive; −inf if there is none."""
     return masked_logsumexp(s, pos) - masked_logsumexp(s, pos | neg)
 
@@ -26,11 +28,6 @@ def nca(s: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
 def mean_of_anchors(value: Tensor, log_p: Tensor) -> Tensor:
     """Mean of the values of the anchors that have a positive: those whose log p is finite."""
     return masked_mean(value, log_p.detach().isfinite())
-
-
-def n_anchors(pos: Tensor) -> Tensor:
-    """How many anchors have a positive; at least 1."""
-    return any_of_row(pos).count_nonzero().clamp_min(1)
 
 
 def nca_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor, form: str = "log") -> tuple[Tensor, Tensor]:
@@ -48,7 +45,7 @@ def nca_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor, form: str = "log"
     return -(weight * log_p.expm1()).sum(), C.mul_((weight * log_p.exp())[:, None])
 
 
-class NCALoss(SlopeForm):
+class NCALoss(Loss):
     """Neighbourhood component analysis loss: the probability that a stochastic neighbour has the anchor's class.
 
         p_i = Σ_{j ∈ pos(i)} e^{−d_ij/τ} / Σ_{k ≠ i} e^{−d_ik/τ},     −mean log p_i    or    1 − mean p_i
@@ -68,6 +65,8 @@ class NCALoss(SlopeForm):
     J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
     """
 
+    accelerated = True
+
     def __init__(
         self,
         temperature: float = 1.0,
@@ -83,12 +82,19 @@ class NCALoss(SlopeForm):
         self.form = one_of("form", form, ("log", "exp"))
         self.denominator = one_of("denominator", denominator, ("all", "negatives"))
 
-    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        if self.denominator == "all":
-            return n_anchors(pos)
-        return (pos & any_of_row(neg)[:, None]).count_nonzero().clamp_min(1)
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        s = D / -self.temperature
+        if self.denominator == "negatives":
+            ratio = masked_logsumexp(s, neg)[:, None] - s  # (B, R)
+            return masked_mean(ratio, pos & any_of_row(neg)[:, None])
+        log_p = log_probability(s, pos, neg)
+        return mean_of_anchors(-log_p if self.form == "log" else -log_p.expm1(), log_p)
 
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        terms = any_of_row(pos) if self.denominator == "all" else pos & any_of_row(neg)[:, None]
+        return terms.count_nonzero().clamp_min(1)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
         s = D / -self.temperature
         if self.denominator == "all":
             value, C = nca_slopes(s, pos, neg, totals, self.form)
@@ -107,7 +113,7 @@ def ratio_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor) -> tuple[Tensor
     return value, Q.mul_(per_anchor[:, None]).sub_(weight)
 
 
-class EasyPositiveNCA(SlopeForm):
+class EasyPositiveNCA(Loss):
     """Easy-positive NCA loss: the most similar positive against all, the hardest, or the hardest semi-hard negative.
 
         s⁺ = max_pos ẑ_iᵀẑ_j,     −mean log( e^{s⁺/σ} / (e^{s⁺/σ} + Σ_neg e^{s_ik/σ}) )
@@ -138,9 +144,6 @@ class EasyPositiveNCA(SlopeForm):
         similar = (masked_min(D, pos) < 0) & (masked_min(D, neg) < 0)  # D is minus the cosine
         return pos & similar[:, None], neg & similar[:, None]
 
-    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        return n_anchors(pos)
-
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-        value, C = nca_slopes(D / -self.temperature, pos, neg, totals)
-        return value, C.div_(-self.temperature)
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        log_p = log_probability(D / -self.temperature, pos, neg)
+        return mean_of_anchors(-log_p, log_p)

@@ -53,7 +53,7 @@ class NPair(Loss):
         self.variant = one_of("variant", variant, ("mc", "ovo"))
         self.scale, self.symmetric, self.l2_reg = scale, symmetric, l2_reg
 
-    def compute(self, z, y, refs, ref_y, self_index):
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         if refs is not z or y.ndim == 2 or self.pairs == "all":
             return super().compute(z, y, refs, ref_y, self_index) + self.l2_reg / 2 * z.square().sum(1).mean()
         a, p = disjoint_pairs(y, one=self.pairs == "one")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from isometry.deep.functional import class_indicator, log1mexp, masked_logsumexp, masked_mean, masks, unit
 from isometry.deep.loss import Loss, as_embeddings, check_batch, check_labels, finite
-from isometry.deep.losses.nca import mean_of_anchors, nca
+from isometry.deep.losses.nca import log_probability, mean_of_anchors
 from isometry.parameters import one_of
 
 TURN = 0.024  # largest angle of a proxy's first step under Adam
@@ -126,7 +126,7 @@ class ProxyNCA(ProxyForm):
     def references(self) -> Tensor:
         return self.proxies
 
-    def compute(self, z, y, refs, ref_y, self_index):
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         D = self.scale * self.distances(z, refs)  # (B, C)
         known = self.count > 0
         if self.assignment == "class":
@@ -220,7 +220,7 @@ class ProxyNCAPlusPlus(ProxyForm):
     def references(self) -> Tensor:
         return self.proxies
 
-    def compute(self, z, y, refs, ref_y, self_index):
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         if y.ndim == 2:
             return super().compute(z, y, refs, ref_y, self_index)
         logits = 2 / self.temperature * unit(z) @ unit(refs).T  # −‖ẑ − π̂‖² = 2 ẑᵀπ̂ − 2, and constants cancel
@@ -228,6 +228,6 @@ class ProxyNCAPlusPlus(ProxyForm):
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         s = D / -self.temperature
-        log_p = nca(s, pos, neg)
+        log_p = log_probability(s, pos, neg)
         own, spread = mean_of_anchors(-log_p, log_p), mean_of_anchors(-s.log_softmax(1).mean(1), log_p)
         return (1 - self.label_smoothing) * own + self.label_smoothing * spread

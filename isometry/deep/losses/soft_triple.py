@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import LOG2E, as_weights, length, masks, unit
-from isometry.deep.loss import SlopeForm
-from isometry.deep.losses.nca import n_anchors, nca_slopes
+from isometry.deep.functional import LOG2E, length, masks, unit
+from isometry.deep.losses.nca import log_probability, mean_of_anchors
 from isometry.deep.losses.proxy import ProxyForm, random_proxies
-from isometry.deep.slopes import apart, blocks, gradients
+from isometry.deep.slopes import BlockSlopes, apart, blocks, gradients
 
-SHARP = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the largest cosine is subtracted first
+SHARP_GAMMA = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the largest cosine is subtracted first
 
 
-class SoftTriple(ProxyForm, SlopeForm):
+class SoftTriple(ProxyForm):
     """SoftTriple loss: several learned centres for each class, softly assigned; a softmax over classes with a margin.
 
         S_il = Σ_k softmax_k(ẑᵀw_l^k / γ) ẑᵀw_l^k
@@ -34,6 +35,8 @@ class SoftTriple(ProxyForm, SlopeForm):
     ICCV 2019.
     """
 
+    accelerated = True
+
     def __init__(
         self,
         num_classes: int,
@@ -52,32 +55,27 @@ class SoftTriple(ProxyForm, SlopeForm):
     def references(self) -> Tensor:
         return self.centers
 
-    def compute(self, z, y, refs, ref_y, self_index):
-        if y.ndim == 1:
-            f = lambda rows, D: self.cross_entropy(D, y[rows], len(z))  # noqa: E731
-        else:
-            pos, neg = masks(y, ref_y)  # (B, C)
-            totals = self.totals(pos, neg)
-            f = lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals)  # noqa: E731
+    def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
+        pos, neg = masks(y, ref_y)  # (B, C)
+        if y.ndim == 2 or not self.accelerated:
+            S, w = similarities(unit(z), refs, self.gamma)
+            return self.loss(-S, pos, neg) + self.tau * spread(w)
+        f = lambda rows, D: self.cross_entropy(D, y[rows], len(z))  # noqa: E731
         return _SoftTriple.apply(unit(z), refs, self.gamma, self.tau, f)
 
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        """Here D is −S."""
+        log_p = log_probability(-self.la * (D + self.margin * pos.to(D.dtype)), pos, neg)
+        return mean_of_anchors(-log_p, log_p)
+
     def cross_entropy(self, D: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """``slopes`` for one class an anchor, n of them in the batch: the same in fewer steps."""
+        """The part of some anchors, of n, in ``loss``, and its slopes in D (B, C); each has one class, y."""
         own = y[:, None]
         s = D.mul(-self.la).scatter_add_(1, own, D.new_full(own.shape, -self.la * self.margin))
         log_p = s.log_softmax(1)
         value = log_p.gather(1, own).sum() / -n
         C = log_p.exp().mul(-self.la / n)
         return value, C.scatter_add_(1, own, D.new_full(own.shape, self.la / n))
-
-    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        return n_anchors(pos)
-
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-        """Here D is −S."""
-        s = D.add(as_weights(pos, D.dtype), alpha=self.margin).mul_(-self.la)
-        value, C = nca_slopes(s, pos, neg, totals)
-        return value, C.mul_(-self.la)
 
 
 class _SoftTriple(torch.autograd.Function):
@@ -87,7 +85,7 @@ class _SoftTriple(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, z, centers, gamma, tau, f):
+    def forward(ctx: Any, z: Tensor, centers: Tensor, gamma: float, tau: float, f: BlockSlopes) -> Tensor:
         (C, K, p), n = centers.shape, length(centers)
         w = centers.new_empty(K, C, p)  # classes before the embedding, to run over them at once
         torch.div(centers, n, out=w.transpose(0, 1))
@@ -100,7 +98,7 @@ class _SoftTriple(torch.autograd.Function):
         for rows in parts:
             c, q = memory[:, : rows.stop - rows.start]  # (block, K, C) each
             torch.mm(scaled[rows], w_rows.T, out=c.view(-1, K * C))
-            torch.exp2(c if gamma > SHARP else c - c.amax(1, keepdim=True), out=q)
+            torch.exp2(c if gamma > SHARP_GAMMA else c - c.amax(1, keepdim=True), out=q)
             total = q.sum(1)  # (block, C)
             S = q[:, 0] * c[:, 0]
             for k in range(1, K):  # a sum of products without a place for the products
@@ -118,23 +116,23 @@ class _SoftTriple(torch.autograd.Function):
         return value
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         z, centers, dz, dw = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients will be differentiated again
-            return *_SoftTriple.with_graph(ctx, z, centers, g), None, None, None
+            (gamma, tau, f), (z, centers) = ctx.settings, apart(z, centers)
+            S, w = similarities(z, centers, gamma)
+            _, G = f(slice(0, len(z)), -S)
+            parts = torch.cat([S.flatten(), spread(w)[None]])
+            slopes = torch.cat([(-g * G).flatten(), (g * tau)[None]])
+            return *gradients(parts, (z, centers), slopes, ctx.needs_input_grad[:2]), None, None, None
         return g * dz, g * dw, None, None, None
 
-    @staticmethod
-    def with_graph(ctx, z, centers, g):
-        """The same gradients as functions of z, the centres and g."""
-        (gamma, tau, f), (z, centers) = ctx.settings, apart(z, centers)
-        w = unit(centers)  # (C, K, p)
-        c = torch.einsum("bp,ckp->bck", z, w)
-        S = ((c / gamma).softmax(2) * c).sum(2)  # (B, C)
-        _, G = f(slice(0, len(z)), -S)
-        parts = torch.cat([S.flatten(), spread(w)[None]])
-        slopes = torch.cat([(-g * G).flatten(), (g * tau)[None]])
-        return gradients(parts, (z, centers), slopes, ctx.needs_input_grad[:2])
+
+def similarities(z: Tensor, centers: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """S (B, C) of embeddings of unit length, and the centres (C, K, p) at unit length, in plain operations."""
+    w = unit(centers)
+    c = torch.einsum("bp,ckp->bck", z, w)
+    return ((c / gamma).softmax(2) * c).sum(2), w
 
 
 def spread(w: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from isometry.deep.functional import Distance, log1mexp, masked_logsumexp, masked_mean
 from isometry.deep.loss import Loss
-from isometry.deep.losses.nca import nca
+from isometry.deep.losses.nca import log_probability
 from isometry.deep.miners import Miner
 from isometry.parameters import one_of
 
@@ -52,8 +52,9 @@ class SoftmaxTriplet(Loss):
         self.multi_positive = one_of("multi_positive", multi_positive, ("sum_log", "log_sum"))
         self.temperature, self.neg_weight, self.detach_reference = temperature, neg_weight, detach_reference
 
-    def distances(self, z: Tensor, refs: Tensor) -> Tensor:
-        return super().distances(z, refs.detach() if self.detach_reference else refs)
+    def prepare(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
+        z, refs = super().prepare(z, refs)
+        return z, refs.detach() if self.detach_reference else refs
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         s, anchors = -D / self.temperature, pos.any(1)
@@ -61,6 +62,6 @@ class SoftmaxTriplet(Loss):
         if self.multi_positive == "sum_log":
             found = log_p.masked_fill(~pos, 0).sum(1)
         else:
-            found = nca(s, pos, neg).masked_fill(~anchors, 0)
+            found = log_probability(s, pos, neg).masked_fill(~anchors, 0)
         rejected = log1mexp(log_p).masked_fill(~neg, 0).sum(1)
         return masked_mean(-(found + self.neg_weight * rejected), anchors)

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, reduced, softplus, spare
-from isometry.deep.loss import SlopeForm, TripletForm, as_embeddings
-from isometry.deep.miners import Miner, Triples
+from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, reduced, softplus
+from isometry.deep.loss import TripletForm, as_embeddings
+from isometry.deep.miners import Miner
+from isometry.deep.slopes import apart, gradients
 from isometry.parameters import one_of
 
+Term = Callable[..., Tensor]  # (d_ap, d_an) or (d_ap, d_an, d_pn) to one term a triplet, of any shape
 
-class Triplet(TripletForm, SlopeForm):
+
+class SumOfTriplets(TripletForm):
+    """A sum, or a mean, of one term for each triplet."""
+
+    def __init__(self, distance: Distance, miner: Miner | None, normalize: bool, reduction: str):
+        super().__init__(distance, miner, normalize)
+        self.reduction = one_of("reduction", reduction, REDUCTIONS)
+
+    @abstractmethod
+    def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
+        """The term of each triplet: the formula."""
+
+    def triplet_loss(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
+        terms = self.term(d_ap, d_an, d_pn)
+        return reduced(terms.sum(), len(terms), (terms > 0).sum(), self.reduction)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None) -> Tensor:
+        total, above_zero = sum_over_triplets(self.term, D, pos, neg, D_refs)
+        return reduced(total, n_triplets(pos, neg), above_zero, self.reduction)
+
+
+class Triplet(SumOfTriplets):
     """Triplet loss: every positive of an anchor nearer than every negative, by a margin.
 
         [d_ap − d_an + m]_+      or, with margin="soft",      log(1 + exp(d_ap − d_an))
@@ -38,8 +65,6 @@ class Triplet(TripletForm, SlopeForm):
     convolutional neural networks", BMVC 2016 (swap).
     """
 
-    whole = True  # how many triplets are active is known at the end
-
     def __init__(
         self,
         margin: float | str = 0.2,
@@ -50,52 +75,25 @@ class Triplet(TripletForm, SlopeForm):
         normalize: bool = True,
         reduction: str = "mean_nonzero",
     ):
-        super().__init__(distance, miner, normalize)
+        super().__init__(distance, miner, normalize, reduction)
         self.soft = isinstance(margin, str) and one_of("margin", margin, ("soft",)) == "soft"
-        self.margin, self.swap = 0.0 if self.soft else float(margin), swap
-        self.reduction = one_of("reduction", reduction, REDUCTIONS)
+        self.margin = 0.0 if self.soft else float(margin)
+        self.swap = self.uses_pn = swap
+        self.accelerated = not (self.soft or swap)
+        if self.soft and reduction == "mean_nonzero":
+            self.reduction = "mean"  # no term is zero, but for rounding
 
-    def compute(self, z, y, refs, ref_y, self_index):
-        if not self.swap:
-            return super().compute(z, y, refs, ref_y, self_index)
-        if self.triple_miner is not None:
-            d_ap, d_an, _, p, n = self.mined(self.triple_miner, z, y, refs, ref_y, self_index)
-            return self.triplet_loss(d_ap, torch.minimum(d_an, self.pair_distances(refs[p], refs[n])))
-        D, pos, neg = self.compare(z, y, refs, ref_y, self_index)
-        among_refs = D if refs is z else self.distances(refs, refs)  # (R, R): positives also see the negatives
-        pos, neg = self.mine(D, pos, neg)
-        total, active = _SwappedTriplets.apply(D, among_refs, pos, neg, self.margin, self.soft)
-        count = n_triplets(pos, neg)
-        return reduced(total, count, count if self.soft else active, self.reduction)
+    def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
+        excess = d_ap - (d_an if d_pn is None else torch.minimum(d_an, d_pn)) + self.margin
+        return softplus(excess) if self.soft else excess.relu()
 
-    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        return n_triplets(pos, neg)
-
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-        if self.soft:
-            total, _, W, _ = triplets_by_slot(D, None, pos, neg, self.margin, self.soft)
-            active = totals
-        else:
-            total, active, W = hinge_triplets(D, pos, neg, self.margin)
-        share = reduced(D.new_ones(()), totals, active, self.reduction)
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor | None) -> tuple[Tensor, Tensor]:
+        total, active, W = hinge_triplets(D, pos, neg, self.margin)
+        share = reduced(D.new_ones(()), n_triplets(pos, neg), active, self.reduction)
         return share * total, W.mul_(share)
 
-    def triplets(self, z: Tensor, triples: Triples, refs: Tensor | None = None) -> Tensor:
-        if not self.swap:
-            return super().triplets(z, triples, refs)
-        z = as_embeddings(z, "z")
-        refs = z if refs is None else as_embeddings(refs, "refs").to(z.dtype)
-        a, p, n = triples
-        with torch.autocast(z.device.type, enabled=False):
-            near = torch.minimum(self.pair_distances(z[a], refs[n]), self.pair_distances(refs[p], refs[n]))
-            return self.triplet_loss(self.pair_distances(z[a], refs[p]), near)
 
-    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
-        terms = softplus(d_ap - d_an) if self.soft else (d_ap - d_an + self.margin).relu()
-        return reduced(terms.sum(), len(terms), (terms > 0).sum(), self.reduction)
-
-
-class Tuplet(TripletForm, SlopeForm):
+class Tuplet(Triplet):
     """Tuplet hinge loss: one positive against several negatives, a hinge for each.
 
         mean over (a, p), j of  [d(a, p) − d(a, n_j) + m]_+
@@ -109,8 +107,6 @@ class Tuplet(TripletForm, SlopeForm):
     K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
     """
 
-    whole = True
-
     def __init__(
         self,
         margin: float = 0.2,
@@ -120,8 +116,7 @@ class Tuplet(TripletForm, SlopeForm):
         normalize: bool = True,
         reduction: str = "mean",
     ):
-        super().__init__(distance, miner, normalize)
-        self.margin, self.reduction = margin, one_of("reduction", reduction, REDUCTIONS)
+        super().__init__(margin, distance=distance, miner=miner, normalize=normalize, reduction=reduction)
 
     def tuples(self, anchors: Tensor, positives: Tensor, negatives: Tensor, present: Tensor | None = None) -> Tensor:
         """The loss of tuples: anchors and positives (B, p), negatives (B, k, p) of which ``present`` (B, k) count."""
@@ -137,17 +132,24 @@ class Tuplet(TripletForm, SlopeForm):
                 neg[:, 1:] &= present
             return self.loss(D, *self.mine(D, pos, neg))
 
-    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
-        return n_triplets(pos, neg)
 
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-        total, active, W = hinge_triplets(D, pos, neg, self.margin)
-        share = reduced(D.new_ones(()), totals, active, self.reduction)
-        return share * total, W.mul_(share)
+class RatioTriplet(SumOfTriplets):
+    """Squared softmax ratio: the share of the positive's distance, the loss of the first triplet network.
 
-    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
-        terms = (d_ap - d_an + self.margin).relu()
-        return reduced(terms.sum(), len(terms), (terms > 0).sum(), self.reduction)
+        mean over triplets of  (e^{d_ap} / (e^{d_ap} + e^{d_an}))² = σ(d_ap − d_an)²
+
+    Without a miner all triplets of the batch take part, in O(B²) memory.
+
+    References
+    ----------
+    E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
+    """
+
+    def __init__(self, *, distance: Distance = "euclidean", miner: Miner | None = None, normalize: bool = False):
+        super().__init__(distance, miner, normalize, reduction="mean")
+
+    def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
+        return (d_ap - d_an).sigmoid().square()
 
 
 def n_triplets(pos: Tensor, neg: Tensor) -> Tensor:
@@ -182,45 +184,58 @@ def hinge_triplets(D: Tensor, pos: Tensor, neg: Tensor, margin: float) -> tuple[
     return (W * D).sum() + margin * active.to(D.dtype), active, W
 
 
-def triplets_by_slot(
-    D: Tensor, D_refs: Tensor | None, pos: Tensor, neg: Tensor, margin: float, soft: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Sum over all triplets, how many are above zero, and the slopes in D (B, R) and in the distances of references.
+def sum_over_triplets(
+    term: Term, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Σ term(D_ap, D_an), or Σ term(D_ap, D_an, D_pn) given ``D_refs`` (R, R), over all triplets of the masks (B, R).
 
-    A term is [x]_+ or, if soft, log(1 + eˣ), of x = D_ap − D_an + m; given ``D_refs`` (R, R), of
-    x = D_ap − min(D_an, D_pn) + m. One pass over (B, R) for each positive of a row keeps memory at O(B R).
+    Also how many terms are above zero. One pass over (B, R) for each positive of a row keeps memory at O(B R).
     """
+    matrices = (D,) if D_refs is None else (D, D_refs)
+    return _SumOverTriplets.apply(term, pos, neg, *matrices)
+
+
+class _SumOverTriplets(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, term: Term, pos: Tensor, neg: Tensor, *matrices: Tensor) -> tuple[Tensor, Tensor]:
+        total, above_zero = pos.new_zeros((), dtype=matrices[0].dtype), pos.new_zeros((), dtype=torch.long)
+        slopes = [torch.zeros_like(D) for D in matrices]
+        for p, kept in passes(pos, neg):
+            weight = as_weights(kept, total.dtype)  # (B, R)
+            with torch.enable_grad():
+                parts = [d.detach().requires_grad_() for d in distances_of_pass(p, *matrices)]
+                terms = term(*parts)
+            d_ap, d_an, *d_pn = torch.autograd.grad(terms, parts, weight)
+            counted = weight.mul_(terms.detach())
+            total += counted.sum()
+            above_zero += counted.count_nonzero()
+            slopes[0].add_(d_an).scatter_add_(1, p[:, None], d_ap)
+            if d_pn:
+                slopes[1].index_add_(0, p, d_pn[0])
+        ctx.arguments = term, pos, neg
+        ctx.save_for_backward(*matrices, *slopes)
+        ctx.mark_non_differentiable(above_zero)
+        return total, above_zero
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        half = len(ctx.saved_tensors) // 2
+        matrices, slopes = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
+        if not torch.is_grad_enabled():
+            return None, None, None, *(g * W for W in slopes)
+        term, pos, neg = ctx.arguments  # these gradients will be differentiated again
+        matrices = apart(*matrices)
+        sums = [term(*distances_of_pass(p, *matrices)).where(kept, 0).sum() for p, kept in passes(pos, neg)]
+        total = torch.stack([*sums, *(0 * D.sum() for D in matrices)]).sum()  # each is part of the graph
+        return None, None, None, *gradients(total, matrices, g, ctx.needs_input_grad[3:])
+
+
+def passes(pos: Tensor, neg: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """One positive p (B,) of each row at a time, and which of (B, R) are its negatives; none in a row without p."""
     columns, filled = packed(pos)
-    total, active, W = D.new_zeros(()), D.new_zeros((), dtype=torch.long), torch.zeros_like(D)
-    W_refs = None if D_refs is None else torch.zeros_like(D_refs)
-    for p, used in zip(columns.T, filled.T):
-        near = D if D_refs is None else torch.minimum(D, D_refs[p])  # (B, R)
-        x = D.gather(1, p[:, None]) + margin - near
-        kept = as_weights(neg & used[:, None], D.dtype)
-        slope = spare(x.sigmoid() if soft else (x > 0).to(D.dtype)).mul_(kept)
-        total = total + spare(softplus(x) if soft else x.relu_()).mul_(kept).sum()
-        active += slope.count_nonzero()
-        W.scatter_add_(1, p[:, None], slope.sum(1, keepdim=True))
-        if D_refs is None or W_refs is None:
-            W -= slope
-        else:
-            W.addcmul_(slope, (near == D).to(D.dtype), value=-1)
-            W_refs.index_add_(0, p, slope * (near < D), alpha=-1)
-    return total, active, W, W_refs
+    return ((p, neg & used[:, None]) for p, used in zip(columns.T, filled.T))
 
 
-class _SwappedTriplets(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, D, D_refs, pos, neg, margin, soft):
-        total, active, W, W_refs = triplets_by_slot(D, D_refs, pos, neg, margin, soft)
-        ctx.settings = pos, neg, margin, soft
-        ctx.save_for_backward(D, D_refs, W, W_refs)
-        ctx.mark_non_differentiable(active)
-        return total, active
-
-    @staticmethod
-    def backward(ctx, g, _):
-        D, D_refs, W, W_refs = ctx.saved_tensors
-        if torch.is_grad_enabled():  # these gradients will be differentiated again
-            *_, W, W_refs = triplets_by_slot(D, D_refs, *ctx.settings)
-        return g * W, g * W_refs, None, None, None, None
+def distances_of_pass(p: Tensor, D: Tensor, D_refs: Tensor | None = None) -> list[Tensor]:
+    """d_ap (B, 1), d_an (B, R) and, given distances of references, d_pn (B, R)."""
+    return [D.gather(1, p[:, None]), D, *(() if D_refs is None else (D_refs[p],))]

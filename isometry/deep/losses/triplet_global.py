@@ -33,10 +33,10 @@ class TripletGlobal(TripletForm):
         super().__init__("sqeuclidean", miner, normalize)
         self.lam, self.margin = lam, margin
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None) -> Tensor:
         return self.moments(D, D, *triplet_counts(pos, neg, D.dtype))
 
-    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
+    def triplet_loss(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
         return self.moments(d_ap, d_an, torch.ones_like(d_ap), torch.ones_like(d_an))
 
     def moments(self, d_pos: Tensor, d_neg: Tensor, w_pos: Tensor, w_neg: Tensor) -> Tensor:

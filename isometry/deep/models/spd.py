@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 
 from isometry.deep.functional import first_derivative_only
+
+Spectral = Callable[[Tensor], Tensor]  # of eigenvalues (B, m)
 
 
 class BiMap(nn.Module):
@@ -144,7 +147,7 @@ class _SpectralMap(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, X, f, slopes):
+    def forward(ctx: Any, X: Tensor, f: Spectral, slopes: Spectral) -> Tensor:
         w, V = torch.linalg.eigh(symmetric(X))  # (B, m), (B, m, m)
         ctx.slopes = slopes
         ctx.save_for_backward(w, V)
@@ -152,12 +155,12 @@ class _SpectralMap(torch.autograd.Function):
 
     @staticmethod
     @first_derivative_only
-    def backward(ctx, G):
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor, None, None]:
         w, V = ctx.saved_tensors
         return V @ (ctx.slopes(w) * (V.mT @ symmetric(G) @ V)) @ V.mT, None, None
 
 
-def spectral_map(X: Tensor, f: Callable[[Tensor], Tensor], slopes: Callable[[Tensor], Tensor]) -> Tensor:
+def spectral_map(X: Tensor, f: Spectral, slopes: Spectral) -> Tensor:
     """f of the eigenvalues of symmetric matrices (B, m, m).
 
     Parameters

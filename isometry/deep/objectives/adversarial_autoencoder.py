@@ -9,14 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isometry.deep.functional import full_precision
+from isometry.deep.loss import own_parameters
 from isometry.deep.models.mlp import MLP
-from isometry.deep.objective import own_parameters
 from isometry.deep.objectives.reconstruction import (
     FIDELITIES,
+    AutoencoderObjective,
     decode,
     draw_rows,
     feature_errors,
-    full_precision,
     mean_of_all,
     samples_of,
 )
@@ -25,7 +26,7 @@ from isometry.parameters import one_of
 PRIORS: dict[str, Callable[..., Tensor]] = {"normal": torch.randn, "uniform": torch.rand}
 
 
-class AdversarialReconstruction(nn.Module):
+class AdversarialReconstruction(AutoencoderObjective):
     """Adversarial autoencoder: a reconstruction whose codes a discriminator T cannot tell from a prior.
 
         E, D:  (1/B) Σ_i δ(x_i, D(z_i)) − λ log σ(T(z_i)),                 z = E(x)

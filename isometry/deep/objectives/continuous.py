@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import paired
-from isometry.deep.gather import gather
+from isometry.deep.distributed import gather
+from isometry.deep.functional import full_precision, paired
 from isometry.deep.models.mlp import MLP
-from isometry.deep.objectives.prototypes import class_means, full_precision
+from isometry.deep.objectives.prototypes import class_means
 from isometry.deep.samplers import Episode
 
 
@@ -71,7 +71,8 @@ class ContinuousScores(nn.Module):
             raise ValueError(f"expected 0 < alpha < beta < 1, got alpha={alpha} and beta={beta}")
         if not 0 <= 2 * eta * lam <= 1 or mu < 0:
             raise ValueError(f"expected 0 ≤ 2 · eta · lam ≤ 1 and mu ≥ 0, got eta={eta}, lam={lam}, mu={mu}")
-        self.alpha, self.beta, self.lam, self.eta, self.mu, self.symmetric = alpha, beta, lam, eta, mu, symmetric
+        self.alpha, self.beta, self.mu = alpha, beta, mu
+        self.lam, self.eta, self.symmetric = lam, eta, symmetric
         self.relation = nn.Sequential(nn.Conv1d(2, n_relations, 1), nn.ReLU(), nn.Flatten())
         self.scorer = MLP(n_relations * n_components, 1, hidden=(64,))
         self.register_buffer("soft", torch.full((n_pairs or 0,), torch.nan))  # y′ by pair, NaN before its first step

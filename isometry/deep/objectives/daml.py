@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from isometry.deep.functional import masks, sqeuclidean, unit
-from isometry.deep.gather import gather
-from isometry.deep.loss import Loss, LossModule
+from isometry.deep.distributed import gather
+from isometry.deep.functional import full_precision, masks, paired, sqeuclidean, unit
+from isometry.deep.loss import Loss, LossModule, TripletForm, own_parameters
 from isometry.deep.losses.triplet import Triplet
-from isometry.deep.miners import RandomTriplets, TripleMiner, Triples
+from isometry.deep.miners import RandomTriplets, TripleMiner
 from isometry.deep.models.mlp import MLP
-from isometry.deep.objective import on_sphere, own_parameters
-from isometry.deep.objectives.reconstruction import full_precision
-from isometry.deep.objectives.siamese import is_triplet_loss, loss_of_triplets
+from isometry.deep.objective import on_sphere
+from isometry.deep.objectives.siamese import loss_of_triplets
+from isometry.deep.slopes import Triples
 
-PRETRAIN = 100  # batches of pretraining if the length of the run is not known
+PRETRAIN_STEPS = 100  # batches of pretraining if the length of the run is not known
 
 
 class DAML(nn.Module):
@@ -94,7 +95,7 @@ class DAML(nn.Module):
     @property
     def pretrain_steps(self) -> int:
         """Batches in which the metric learns from real negatives."""
-        return PRETRAIN if self.pretraining < 0 else int(self.pretraining)
+        return PRETRAIN_STEPS if self.pretraining < 0 else int(self.pretraining)
 
     def plan_steps(self, steps: int) -> None:
         """Take half of so many batches for pretraining, unless it has been given or taken before."""
@@ -139,6 +140,7 @@ class DAML(nn.Module):
         fooled, z = self.on_sphere(fooled), self.on_sphere(z)
         if self.unit_features:
             made, features = unit(made), unit(features)
+        sq = partial(paired, "sqeuclidean")
         hard, real = sq(made, features[a]), sq(made, features[n])  # (T,)
         adversarial = (sq(fooled, z[a]) - sq(z[p], z[a]) - self.margin).relu()
         return (hard + self.lam1 * real + self.lam2 * adversarial).sum() / max(len(made), 1)
@@ -146,7 +148,7 @@ class DAML(nn.Module):
     def metric_loss(self, z: Tensor, y: Tensor, triples: Triples, negatives: Tensor, synthetic: bool) -> Tensor:
         """L_metric with ``negatives`` (T, p) in place of the real ones."""
         a, p, n = triples
-        if is_triplet_loss(self.loss):
+        if isinstance(self.loss, TripletForm):
             return loss_of_triplets(self.loss, z[a], z[p], negatives)
         if synthetic:
             z, y = torch.cat([z, negatives]), torch.cat([y, y[n]])
@@ -184,8 +186,3 @@ def features_and_head(model: nn.Module) -> tuple[Any, nn.Module]:
         f"negatives are made among features, but {type(model).__name__} does not say which these are: give "
         "nn.Sequential(…, head), or a module with the parts `features` and `head`"
     )
-
-
-def sq(a: Tensor, b: Tensor) -> Tensor:
-    """‖a_i − b_i‖², (T,)"""
-    return (a - b).square().sum(1)

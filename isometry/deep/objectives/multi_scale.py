@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isometry.deep.functional import full_precision
 from isometry.deep.models.mlp import MLP
-from isometry.deep.objectives.prototypes import class_means, full_precision, tasks
+from isometry.deep.objectives.prototypes import class_means, tasks
 from isometry.deep.samplers import Episode
 
 Maps = Sequence[Tensor]

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import masked_mean, masks, sqeuclidean
-from isometry.deep.gather import gather
+from isometry.deep.distributed import gather
+from isometry.deep.functional import full_precision, masked_mean, masks, sqeuclidean
 from isometry.deep.models.multimodal import MultiModalNet
-from isometry.deep.objectives.reconstruction import MaskingNoise, draw_rows, full_precision, samples_of
+from isometry.deep.objectives.reconstruction import MaskingNoise, draw_rows, samples_of
+from isometry.deep.settings import Stopping
 from isometry.deep.trainer import Trainer
 
 
@@ -62,7 +63,8 @@ class MultiModal(nn.Module):
             raise ValueError(f"margins must satisfy 0 <= m1 < m2, got m1={m1}, m2={m2}")
         if not 0 <= modality_dropout < 1:
             raise ValueError(f"modality_dropout is a chance in [0, 1), got {modality_dropout}")
-        self.lam1, self.lam2, self.m1, self.m2, self.modality_dropout = lam1, lam2, m1, m2, modality_dropout
+        self.lam1, self.lam2 = lam1, lam2
+        self.m1, self.m2, self.modality_dropout = m1, m2, modality_dropout
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
         x, y = batch
@@ -102,6 +104,8 @@ class DenoisingLevel(nn.Module):
     denoising criterion", JMLR 2010.
     """
 
+    needs_labels = False
+
     def __init__(self, level: int, noise: float = 0.2):
         super().__init__()
         if not 0 <= noise < 1:
@@ -136,7 +140,7 @@ def pretrain_levels(net: MultiModalNet, samples: Any, *, noise: float = 0.2, **t
     trainer_params
         Of each `Trainer`, such as ``max_epochs``, by default 10 for each layer, or ``lr``.
     """
-    settings: dict[str, Any] = {"max_epochs": 10, "monitor": "loss"} | trainer_params
+    settings: dict[str, Any] = {"stopping": Stopping(max_epochs=10, monitor="loss")} | trainer_params
     for level in range(net.depth + 1):
         with only_training(net, net.level(level)):
             Trainer(net, DenoisingLevel(level, noise), **settings).fit(samples)

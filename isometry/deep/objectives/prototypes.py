@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from isometry.deep.batches import as_dataset
-from isometry.deep.functional import Distance, get_distance, unit
+from isometry.deep.functional import Distance, full_precision, get_distance, unit
 from isometry.deep.samplers import Episode, EpisodeSampler, LabelList
 
 
@@ -96,7 +96,7 @@ def episode_loader(
     episodes: int = 100,
     *,
     random_state: int = 0,
-) -> DataLoader:
+) -> DataLoader[Any]:
     """Episodes for ``Trainer.fit``: of an array with labels, or of a data set of (sample, label) that has these labels.
 
     ``episodes`` make an epoch. A meta-batch of several is ``Trainer(accumulate=...)``, which averages their gradients.
@@ -116,8 +116,3 @@ def class_means(z: Tensor, y: Tensor) -> Tensor:
     c = int(y.max()) + 1
     shape = (-1, *(1,) * (z.ndim - 1))
     return z.new_zeros(c, *z.shape[1:]).index_add(0, y, z) / torch.bincount(y, minlength=c).view(shape)
-
-
-def full_precision(z: Tensor) -> Tensor:
-    """Half precision raised to float32."""
-    return z.float() if z.dtype in (torch.float16, torch.bfloat16) else z

@@ -14,7 +14,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.gather import first_stream, gather, is_distributed
+from isometry.deep.distributed import first_stream, gather, is_distributed
+from isometry.deep.functional import full_precision
+from isometry.deep.models.autoencoder import Autoencoder
 from isometry.parameters import one_of
 
 FIDELITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # x̂ and x to the error of each feature
@@ -24,7 +26,14 @@ FIDELITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # x̂ and x to th
 }
 
 
-class Reconstruction(nn.Module):
+class AutoencoderObjective(nn.Module):
+    """Abstract: an objective of an autoencoder, which learns without labels."""
+
+    needs_labels = False  # of a batch (samples, labels) the labels are ignored
+    network: ClassVar[type[Autoencoder]] = Autoencoder  # what it trains
+
+
+class Reconstruction(AutoencoderObjective):
     """Reconstruction autoencoder: the embedding is the code from which a decoder finds the sample again.
 
         (1/B) Σ_i δ(x_i, D(E(x̃_i))) + λΩ,     x̃ ∼ q(x̃ | x) in training, x̃ = x otherwise
@@ -129,11 +138,6 @@ def feature_errors(fidelity: str, output: Tensor, x: Tensor) -> Tensor:
         raise ValueError("cross-entropy is for samples in [0, 1]; bring them there, or take the fidelity 'sq' or 'l1'")
     with torch.autocast(x.device.type, enabled=False):
         return FIDELITIES[fidelity](output, target)
-
-
-def full_precision(x: Tensor) -> Tensor:
-    """Half precision raised to float32."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def mean_of_all(terms: Tensor) -> Tensor:

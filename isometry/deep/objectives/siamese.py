@@ -9,12 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.functional import Distance, packed, reduced, spare
-from isometry.deep.gather import gather
+from isometry.deep.distributed import gather
 from isometry.deep.loss import Loss, LossModule, TripletForm
-from isometry.deep.losses.angular import Angular
 from isometry.deep.losses.contrastive import Contrastive
-from isometry.deep.miners import Miner
+from isometry.deep.losses.triplet import RatioTriplet as RatioTriplet  # files of earlier versions look for it here
+from isometry.deep.objective import watch
 
 
 class Siamese(nn.Module):
@@ -50,7 +49,7 @@ class Siamese(nn.Module):
         loss = Contrastive() if loss is None else loss
         if not isinstance(loss, (Loss, SimilarityHead)):
             raise TypeError(f"{type(loss).__name__} has no form for pairs or triplets; take Contrastive or Triplet")
-        if isinstance(loss, Loss) and not is_triplet_loss(loss):
+        if isinstance(loss, Loss) and not isinstance(loss, TripletForm):
             refuse_without_pairs(loss)
         self.loss, self.separate_forward = loss, separate_forward
         self.active: Tensor | None = None  # share of the samples that the loss still moves, known after backward
@@ -61,12 +60,10 @@ class Siamese(nn.Module):
                 f"a batch must be (x1, x2, similar) or (anchors, positives, negatives), got {len(batch)} parts; "
                 "load it from a PairDataset or a TripletDataset"
             )
-        triplets = is_triplet_loss(self.loss)
-        branches = self.embed(model, batch if triplets else batch[:2])
-        if triplets:
-            anchors, positives, negatives = gather(*branches)
+        if isinstance(self.loss, TripletForm):
+            anchors, positives, negatives = gather(*self.embed(model, batch))
             return loss_of_triplets(self.loss, anchors, positives, negatives)
-        return loss_of_pairs(self.loss, *gather(*branches, batch[2]))
+        return loss_of_pairs(self.loss, *gather(*self.embed(model, batch[:2]), batch[2]))
 
     def embed(self, model: nn.Module, samples: Sequence[Any]) -> tuple[Tensor, ...]:
         """Embeddings (B, p) of each branch."""
@@ -75,12 +72,8 @@ class Siamese(nn.Module):
             z = torch.cat([model(x) for x in samples])
         else:
             z = model(torch.cat(list(samples)))  # (2B or 3B, p)
-        if z.requires_grad:
-            z.register_hook(self._watch)
+        watch(self, z)
         return z.chunk(len(samples))
-
-    def _watch(self, gradient: Tensor) -> None:
-        self.active = (gradient != 0).any(1).float().mean()
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss."""
@@ -124,61 +117,6 @@ class SimilarityHead(LossModule):
         return F.binary_cross_entropy_with_logits(logits, similar.to(logits.dtype))
 
 
-class RatioTriplet(TripletForm):
-    """Squared softmax ratio: the share of the positive's distance, the loss of the first triplet network.
-
-        mean over triplets of  (e^{d_ap} / (e^{d_ap} + e^{d_an}))² = σ(d_ap − d_an)²
-
-    Without a miner all triplets of the batch take part, in O(B²) memory.
-
-    References
-    ----------
-    E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
-    """
-
-    def __init__(self, *, distance: Distance = "euclidean", miner: Miner | None = None, normalize: bool = False):
-        super().__init__(distance, miner, normalize)
-
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        n_triplets = (pos.sum(1) * neg.sum(1)).sum()
-        return reduced(_SquaredRatios.apply(D, pos, neg), n_triplets, n_triplets, "mean")
-
-    def triplet_loss(self, d_ap: Tensor, d_an: Tensor) -> Tensor:
-        return reduced((d_ap - d_an).sigmoid().square().sum(), len(d_ap), len(d_ap), "mean")
-
-
-class _SquaredRatios(torch.autograd.Function):
-    """Σ σ(D_ap − D_an)² over all triplets: one pass over (B, R) for each positive of a row."""
-
-    @staticmethod
-    def forward(ctx, D, pos, neg):
-        total, W = _SquaredRatios.sloped(D, pos, neg)
-        ctx.masks = pos, neg
-        ctx.save_for_backward(D, W)
-        return total
-
-    @staticmethod
-    def backward(ctx, g):
-        D, W = ctx.saved_tensors
-        if torch.is_grad_enabled():  # this gradient will be differentiated again
-            _, W = _SquaredRatios.sloped(D, *ctx.masks)
-        return g * W, None, None
-
-    @staticmethod
-    def sloped(D, pos, neg):
-        """The sum and its slopes (B, R)."""
-        columns, filled = packed(pos)
-        total, W = D.new_zeros(()), torch.zeros_like(D)
-        for column, used in zip(columns.T, filled.T):
-            s = (D.gather(1, column[:, None]) - D).sigmoid_()  # (B, R)
-            s = spare(s).masked_fill_(~(neg & used[:, None]), 0)
-            total = total + s.square().sum()
-            slope = 2 * s.square() * (1 - s)
-            W -= slope
-            W.scatter_add_(1, column[:, None], slope.sum(1, keepdim=True))
-        return total, W
-
-
 def refuse_without_pairs(loss: Loss) -> None:
     """An error if a list of pairs would train nothing: each anchor then has a positive or a negative, never both."""
     name = type(loss).__name__
@@ -194,19 +132,11 @@ def refuse_without_pairs(loss: Loss) -> None:
         )
 
 
-def is_triplet_loss(loss: nn.Module) -> bool:
-    """Whether the loss has a value for a list of triplets."""
-    return isinstance(loss, (TripletForm, Angular))
-
-
-def loss_of_triplets(loss: nn.Module, anchors: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+def loss_of_triplets(loss: TripletForm, anchors: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     """The loss of listed triplets, (T, p) each; not finite where an embedding is, for the trainer to count."""
-    z = torch.cat([anchors, positives, negatives])
-    if not z.isfinite().all():
-        return z.sum()
-    if isinstance(loss, Angular):
-        return loss.triplets(anchors, positives, negatives)
-    return loss.triplets(z, torch.arange(len(z), device=z.device).chunk(3))  # type: ignore[operator]
+    if not all(z.isfinite().all() for z in (anchors, positives, negatives)):
+        return anchors.sum() + positives.sum() + negatives.sum()
+    return loss.triplets(anchors, positives, negatives)
 
 
 def loss_of_pairs(loss: nn.Module, z1: Tensor, z2: Tensor, similar: Tensor) -> Tensor:

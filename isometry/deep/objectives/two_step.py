@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from isometry.deep.gather import is_distributed
+from isometry.deep.distributed import is_distributed
 from isometry.deep.objectives.prototypes import Prototypes, tasks
 from isometry.deep.samplers import Episode
 from isometry.parameters import one_of

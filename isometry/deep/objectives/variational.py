@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isometry.deep.functional import full_precision
+from isometry.deep.models.autoencoder import VariationalAutoencoder
 from isometry.deep.objectives.reconstruction import (
+    AutoencoderObjective,
     decode,
     draw_rows,
     feature_errors,
-    full_precision,
     mean_of_all,
     samples_of,
 )
@@ -21,7 +23,7 @@ from isometry.parameters import one_of
 LIKELIHOODS = {"gaussian": "sq", "bernoulli": "bce"}
 
 
-class VariationalReconstruction(nn.Module):
+class VariationalReconstruction(AutoencoderObjective):
     """Variational autoencoder: samples are found again from codes that are drawn, and kept near a normal prior.
 
         (1/B) Σ_i −E_q log p(x_i | h) + β KL(q(h | x_i) ‖ N(0, I)),     h = μ(x) + σ(x) ⊙ ε,  ε ∼ N(0, I)
@@ -47,6 +49,8 @@ class VariationalReconstruction(nn.Module):
     ----------
     D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014.
     """
+
+    network = VariationalAutoencoder
 
     def __init__(self, likelihood: str = "gaussian", beta: float = 1.0, n_samples: int = 1, scale: float = 1.0):
         super().__init__()

@@ -22,7 +22,7 @@ class _Gather(torch.autograd.Function):
     """Rows of all processes, in rank order; gradient summed over processes."""
 
     @staticmethod
-    def forward(ctx, x, sizes):
+    def forward(ctx: Any, x: Tensor, sizes: list[int]) -> Tensor:
         ctx.sizes = sizes
         padded = x.new_zeros(max(sizes), *x.shape[1:])  # collectives want equal shapes
         padded[: len(x)] = x
@@ -32,7 +32,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     @first_derivative_only
-    def backward(ctx, G):
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor, None]:
         G = G.contiguous()
         dist.all_reduce(G)
         return G.split(ctx.sizes)[dist.get_rank()], None
