@@ -52,24 +52,26 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ----------
         X : (n_samples, n_features) table
         y : class labels, or a supervision object such as `Pairs`, `Triplets` or `Chunklets` over the rows of X
-        more : further features of the samples, (n_samples, any) each, for the methods that take them
+        more : what else a method takes, by name; if not said otherwise, further features of the samples (n_samples, …)
         """
+        unknown = sorted(more.keys() - inspect.signature(self._fit).parameters.keys() | more.keys() & {"update"})
+        if unknown:
+            raise TypeError(f"{type(self).__name__}.fit takes X and y, and no {unknown[0]!r}")
         X = self._validate_samples(X, reset=True)
         side = self._supervise(y, len(X))
-        tables = {name: self._validate_more(name, Z, len(X)) for name, Z in more.items() if Z is not None}
+        more = {name: self._validate_more(name, value, len(X)) for name, value in more.items() if value is not None}
         if isinstance(side, Labels) and self._unlabelled == "dropped" and not side.labelled.all():
-            X, tables = X[side.labelled], {name: Z[side.labelled] for name, Z in tables.items()}
-            side = side[side.labelled]
+            rows = side.labelled
+            more = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in more.items()}
+            X, side = X[rows], side[rows]
         with progress(self.verbose, type(self).__name__, self.max_iter):
-            solution = self._fit(X, side, **tables)
+            solution = self._fit(X, side, **more)
         self._record(solution)
         return self
 
-    def _validate_more(self, name: str, Z: Any, n: int) -> np.ndarray:
-        """A further table of features; which ones a method takes are the arguments of its ``_fit``."""
-        if name not in inspect.signature(self._fit).parameters or name == "update":
-            raise TypeError(f"{type(self).__name__}.fit takes X and y, and no {name!r}")
-        Z = check_array(Z, dtype=np.float64, input_name=name)
+    def _validate_more(self, name: str, value: Any, n: int) -> Any:
+        """A further argument of ``fit`` that ``_fit`` takes: a table, one row for each sample."""
+        Z = check_array(value, dtype=np.float64, input_name=name)
         if len(Z) != n:
             raise ValueError(f"X has {n} samples but {name} has {len(Z)}: give one row for each sample")
         return Z
@@ -77,7 +79,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _fit(self, *args: Any, **kwargs: Any) -> Solution | None:
         """``_fit(X, side)``: learn from valid samples and one of the kinds of supervision in ``_sees``.
 
-        Returns how a solver ended, if one ran. Further arguments are further tables of the samples, by name.
+        Returns how a solver ended, if one ran. Further arguments are those that ``fit`` takes by name.
         """
         raise NotImplementedError
 

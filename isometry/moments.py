@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from functools import partial
 from typing import Any, Self
 
@@ -194,8 +195,8 @@ def _is_dask(X: Any) -> bool:
 
 def _dask_moments(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
     """Moments of a Dask array: chunks become moments where they are, and only moments travel."""
-    import dask
-    import dask.array as da
+    delayed: Any = importlib.import_module("dask").delayed  # Dask is typed in part only
+    from_array: Any = importlib.import_module("dask.array").from_array
 
     name = type(learner).__name__
     if X.ndim != 2:
@@ -204,7 +205,7 @@ def _dask_moments(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
     if y is None:
         labels: list[Any] = [None] * X.numblocks[0]
     else:
-        y = y if _is_dask(y) else da.asarray(np.asarray(y), chunks=(X.chunks[0],))
+        y = y if _is_dask(y) else from_array(np.asarray(y), chunks=(X.chunks[0],))
         if not np.isnan(X.shape[0]) and not np.isnan(y.shape[0]):
             if len(X) != len(y):
                 raise ValueError(f"X has {len(X)} rows but y has {len(y)} entries")
@@ -212,10 +213,10 @@ def _dask_moments(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
         labels = list(y.to_delayed().ravel())
     if len(labels) != X.numblocks[0]:
         raise ValueError(f"X has {X.numblocks[0]} chunks of rows but y has {len(labels)}: chunk them alike")
-    of_chunk = dask.delayed(partial(_check_and_sum, clone(learner)), pure=False)
+    of_chunk = delayed(partial(_check_and_sum, clone(learner)), pure=False)
     parts = [of_chunk(rows, names) for rows, names in zip(X.to_delayed().ravel(), labels, strict=True)]
     while len(parts) > 1:
-        parts = [dask.delayed(_merged, pure=False)(parts[k : k + FAN_IN]) for k in range(0, len(parts), FAN_IN)]
+        parts = [delayed(_merged, pure=False)(parts[k : k + FAN_IN]) for k in range(0, len(parts), FAN_IN)]
     return parts[0].compute()
 
 

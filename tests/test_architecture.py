@@ -248,12 +248,6 @@ def test_no_method_leaves_a_hook_of_its_base_open(method):
     assert not [name for name, f in ours if f.__code__.co_names == ("NotImplementedError",)]
 
 
-# (class, method) → why a concrete learner has its own form of a public method that its base has already
-ALLOWED = {
-    ("DeepMetric", "fit"): "takes held_out, folder and callbacks as well",
-}
-
-
 def has_a_body(method) -> bool:
     function = getattr(method, "fget", None) or getattr(method, "__func__", method)
     return inspect.isfunction(function) and function.__code__.co_names != ("NotImplementedError",)
@@ -272,7 +266,7 @@ def test_no_learner_overrides_a_public_method_that_has_a_body(method):
         if not name.startswith("_") and has_a_body(value)
         if any(has_a_body(vars(base).get(name)) for base in ours[k + 1 :])
     }
-    assert overrides == {(c, name) for c, name in ALLOWED if c in [d.__name__ for _, d in concrete]}
+    assert not overrides
 
 
 # what the abstract learners ask of a method, or offer to it, under a private name

@@ -12,17 +12,34 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-_bar: ContextVar[Any] = ContextVar("isometry_progress", default=None)  # the tqdm bar that is shown now, or None
+
+class Bar:
+    """A tqdm bar that appears with the first iteration; methods without any never show one."""
+
+    def __init__(self, title: str, total: int | None):
+        self.title, self.total = title, total
+        self.shown: Any = None
+
+    def step(self, value: float) -> None:
+        if self.shown is None:
+            from tqdm.auto import tqdm
+
+            self.shown = tqdm(total=self.total, desc=self.title, file=sys.stderr, leave=True)
+        self.shown.set_postfix_str(f"objective {value:.6g}", refresh=False)
+        self.shown.update()
+
+    def close(self) -> None:
+        if self.shown is not None:
+            self.shown.close()
+
+
+_bar: ContextVar[Bar | None] = ContextVar("isometry_progress", default=None)  # the innermost one; None: nothing shows
 
 
 @contextmanager
 def progress(verbose: bool | int, title: str = "", total: int | None = None) -> Iterator[None]:
-    """Show the iterations reported inside in a tqdm bar; if not ``verbose``, show none of them."""
-    bar = None
-    if verbose:
-        from tqdm.auto import tqdm
-
-        bar = tqdm(total=total, desc=title, file=sys.stderr, leave=True)
+    """Show the iterations reported inside in a bar; if not ``verbose``, show none of them."""
+    bar = Bar(title, total) if verbose else None
     before = _bar.set(bar)
     try:
         yield
@@ -36,5 +53,4 @@ def report(value: float) -> None:
     """One more iteration is done, and this is the objective now."""
     bar = _bar.get()
     if bar is not None:
-        bar.set_postfix_str(f"objective {value:.6g}", refresh=False)
-        bar.update()
+        bar.step(value)

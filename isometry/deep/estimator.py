@@ -45,7 +45,11 @@ class DeepMetric(MetricLearner):
         DeepMetric(loss="Reconstruction", loss_params={"noise": "masking"}).fit(X).transform(X_new)
 
     The network is kept as arrays (``weights_``), so that the estimator can be copied, pickled and saved like any other;
-    ``network()`` builds it.
+    ``network()`` builds it. ``fit`` takes X (n, d), or samples (n, …), class labels y unless the loss needs none, and
+
+    - ``held_out``: (X, y) to look at after each epoch, of known or new classes, in place of a share ``validation``;
+    - ``folder``: for checkpoints; training goes on from the one that is there, bit for bit as if it had not stopped;
+    - ``callbacks``: see `Trainer`.
 
     Parameters
     ----------
@@ -106,7 +110,6 @@ class DeepMetric(MetricLearner):
     """
 
     _sees = (Labels,)
-    _needs = ("similar", "dissimilar")
 
     model: str | nn.Module | Callable[..., nn.Module] | None = None
     loss: str | nn.Module | Callable[..., Any] = "Triplet"
@@ -133,42 +136,24 @@ class DeepMetric(MetricLearner):
     def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
         dtypes = (np.float64, np.float32)
         X = validate_data(self, X, dtype=dtypes, allow_nd=True, ensure_min_samples=2 if reset else 1, reset=reset)
-        if not reset and X.shape[1:] != self.sample_shape_:
+        if reset:
+            self.sample_shape_ = X.shape[1:]
+        elif X.shape[1:] != self.sample_shape_:
             raise ValueError(
                 f"X holds samples of shape {X.shape[1:]}, but was fitted to samples of {self.sample_shape_}"
             )
         return X
 
-    def fit(
+    def _fit(
         self,
-        X: Any,
-        y: Any = None,
-        *,
+        X: np.ndarray,
+        side: Labels | None,
         held_out: tuple[Any, Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
         callbacks: Sequence[Callable[[Trainer], str | None]] = (),
-    ) -> DeepMetric:
-        """Train.
-
-        Parameters
-        ----------
-        X : (n, d) table or (n, …) samples
-        y : class labels; not used if the loss needs none
-        held_out : (X, y) to look at after each epoch, of known or new classes, in place of a share ``validation``
-        folder : for checkpoints; training goes on from the one that is there, bit for bit as if it had not stopped
-        callbacks : see `Trainer`
-        """
-        X = self._validate_samples(X, reset=True)
-        side: Any = self._supervise(y, len(X))
-        if side is not None and not side.labelled.all():
-            X, side = X[side.labelled], side[side.labelled]
-        self.sample_shape_ = X.shape[1:]
+    ) -> None:
         if held_out is not None:
             held_out = self._validate_samples(held_out[0], reset=False), np.asarray(held_out[1])
-        self._train(X, side, held_out, folder, callbacks)
-        return self
-
-    def _train(self, X: np.ndarray, side: Labels | None, held_out: Any, folder: Any, callbacks: Sequence[Any]) -> None:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         params = dict(self.trainer_params or {})
         if "folder" in params:
@@ -227,8 +212,11 @@ class DeepMetric(MetricLearner):
             return self.max_epochs, max(ceil_div(n, size), ceil_div(self.min_steps, self.max_epochs))
         return max(self.max_epochs, ceil_div(self.min_steps, max(n // size, 1))), None
 
+    def _validate_more(self, name: str, value: Any, n: int) -> Any:
+        return value
+
     @property
-    def _needs_y(self) -> bool:  # type: ignore[override]
+    def _requires_y(self) -> bool:
         return bool(getattr(self._known_loss(), "needs_labels", True))
 
     def _known_loss(self) -> Any:
@@ -246,8 +234,8 @@ class DeepMetric(MetricLearner):
         kind = loss if isinstance(loss, type) else type(loss)
         return kind.network if issubclass(kind, AutoencoderObjective) else None
 
-    def _supervise(self, y: Any, n: int) -> Any:
-        return super()._supervise(y, n) if self._needs_y else None
+    def _supervise(self, y: Any, n: int, *, part: bool = False) -> Any:
+        return super()._supervise(y, n, part=part) if self._requires_y else None
 
     def _build(self, shape: tuple[int, ...]) -> nn.Module:
         """An untrained network for samples of this shape: an autoencoder if it shall reconstruct them."""

@@ -89,7 +89,6 @@ class BayesianML(MetricPosterior, OnlineMetric):
 
     _sees = (Labels, Pairs)
     _needs = ()
-    _seen: Seen | None
 
     n_components: int | None = None
     _: KW_ONLY
@@ -115,7 +114,8 @@ class BayesianML(MetricPosterior, OnlineMetric):
             self.basis_ = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30)).map
             mean = np.append(self.prior_threshold, np.full(len(self.basis_), self.prior_mean))
             self._prior = Prior(mean, self.prior_precision * np.eye(len(mean)), np.zeros((len(mean), len(mean))))
-            self._seen, self._given_labels = None, False
+            self._seen: Seen | None = None
+            self._given_labels = False
             return self._update(X, side, mean)
         if not hasattr(self, "_prior"):  # from a model file of version 0.1, which holds the posterior alone
             m, V = self.posterior_mean_, self.posterior_covariance_
