@@ -15,10 +15,11 @@ from isometry.core.distance import pair_sqdist
 from isometry.core.progress import progress
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
+from isometry.parameters import check_parameters, one_of
 from isometry.registry import all_methods
 from isometry.supervision import Labels, Pairs, Supervision, as_supervision
 
-__all__ = ["LinearMetric", "Metric", "MetricLearner", "OnlineMetric", "check_side"]
+__all__ = ["LinearMetric", "Metric", "MetricLearner", "OnlineMetric", "check_components", "check_side"]
 
 POSTERIOR_METHODS = (  # what only learners of a distribution over metrics can do
     "pair_distance_interval",
@@ -38,7 +39,6 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     _unlabelled: ClassVar[str] = "dropped"
 
     verbose: bool | int = False  # for methods that have no such parameter
-    max_iter: int | None = None
 
     @property
     def _needs(self) -> tuple[str, ...]:
@@ -57,6 +57,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         unknown = sorted(more.keys() - inspect.signature(self._fit).parameters.keys() | more.keys() & {"update"})
         if unknown:
             raise TypeError(f"{type(self).__name__}.fit takes X and y, and no {unknown[0]!r}")
+        check_parameters(self)
         X = self._validate_samples(X, reset=True)
         side = self._supervise(y, len(X))
         more = {name: self._validate_more(name, value, len(X)) for name, value in more.items() if value is not None}
@@ -64,7 +65,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             rows = side.labelled
             more = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in more.items()}
             X, side = X[rows], side[rows]
-        with progress(self.verbose, type(self).__name__, self.max_iter):
+        with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._fit(X, side, **more)
         self._record(solution)
         return self
@@ -120,6 +121,11 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         raise NotImplementedError
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns that ``transform`` gives, for the names that scikit-learn makes of it."""
+        return int(self._transform(np.zeros((1, self.n_features_in_))).shape[1])
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)
@@ -199,6 +205,16 @@ def check_side(side: Supervision, needs: tuple[str, ...], name: str) -> None:
                 raise ValueError(f"{name} needs {need} pairs; y holds none")
 
 
+def check_components(p: int | str | None, d: int) -> int | None:
+    """``n_components`` if it is at least 1 and at most the number of features; None if it is None or "auto"."""
+    if p is None or isinstance(p, str):
+        one_of("n_components", p, ("auto", None))
+        return None
+    if not 1 <= p <= d:
+        raise ValueError(f"n_components={p} must be between 1 and the number of features, {d}")
+    return int(p)
+
+
 class Metric:
     """d(u, v) = |L(u − v)| for two vectors; picklable, fit for any place that takes a metric function."""
 
@@ -254,11 +270,12 @@ class OnlineMetric(LinearMetric):
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Update the metric by further samples and their supervision, such as `Pairs` over their rows, or labels."""
+        check_parameters(self)
         X = self._validate_samples(X, reset=not hasattr(self, "components_"))
         side = self._supervise(y, len(X), part=True)
         if isinstance(side, Labels) and not side.labelled.all():
             X, side = X[side.labelled], side[side.labelled]
-        with progress(self.verbose, type(self).__name__, self.max_iter):
+        with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._fit(X, side, update=True)
         self._record(solution)
         return self

@@ -19,6 +19,7 @@ from isometry.core.frame import Frame
 from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
+from isometry.parameters import check_parameters
 from isometry.supervision import Chunklets, Labels, Pairs, Supervision, as_supervision
 
 FAN_IN = 2  # moments merged by one task of a Dask graph: they may be larger than a chunk
@@ -62,6 +63,7 @@ class MomentsMetric(LinearMetric):
             return super().fit(X, y, **more)
         if isinstance(self._pooled, str):
             raise ValueError(f"{type(self).__name__} cannot learn from chunks of rows: {self._pooled}")
+        check_parameters(self)
         self.moments_ = _dask_moments(self, X, y)
         self.n_features_in_ = X.shape[1]
         self.__dict__.pop("feature_names_in_", None)
@@ -93,6 +95,7 @@ class MomentsMetric(LinearMetric):
         X : (n_samples, n_features) table, with the features of the chunks before
         y : class labels of these rows; new classes may appear in any chunk. `Labels` can mark some as unlabelled
         """
+        check_parameters(self)
         first = not hasattr(self, "moments_")
         if first and hasattr(self, "components_"):
             del self.components_

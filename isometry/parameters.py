@@ -1,18 +1,54 @@
-"""How a learner declares its parameters: as annotated names with defaults, in the order of its arguments."""
+"""How a learner declares its parameters: as annotated names with defaults, in the order of its arguments.
+
+The annotation also says which values are allowed: `Positive`, `Count` and the others here, and ``Literal`` for names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar, dataclass_transform
+import types
+import typing
+from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass, fields
+from functools import cache
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 
-__all__ = ["KW_ONLY", "Seed", "check_choices", "check_components", "one_of", "parameters"]
+__all__ = [
+    "KW_ONLY",
+    "Count",
+    "Iterations",
+    "NotNegative",
+    "Positive",
+    "PositiveShare",
+    "Seed",
+    "Share",
+    "check_choices",
+    "check_parameters",
+    "one_of",
+    "parameters",
+]
 
-Seed = int | np.random.RandomState | None
 Learner = TypeVar("Learner")
 Choice = TypeVar("Choice", str, str | None)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What holds for every allowed number, and how an error says it."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+Seed = int | np.random.RandomState | None
+Positive = Annotated[float, Rule(lambda v: v > 0, "must be positive")]
+NotNegative = Annotated[float, Rule(lambda v: v >= 0, "must not be negative")]
+Share = Annotated[float, Rule(lambda v: 0 <= v <= 1, "must lie in [0, 1]")]
+PositiveShare = Annotated[float, Rule(lambda v: 0 < v <= 1, "must lie in (0, 1]")]
+Count = Annotated[int, Rule(lambda v: v >= 1, "must be at least 1")]
+Iterations = Annotated[int, Rule(lambda v: v >= 0, "must not be negative")]
 
 
 @dataclass_transform(eq_default=False)
@@ -24,20 +60,47 @@ def parameters(learner: type[Learner]) -> type[Learner]:
     return dataclass(eq=False, repr=False)(learner)
 
 
+def check_parameters(learner: Any) -> None:
+    """Refuse a value that the annotation of its parameter does not allow."""
+    of_class: Any = type(learner)
+    for name, kinds in _annotations(of_class).items():
+        _check(name, getattr(learner, name), kinds)
+
+
+def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    choices = [choice for kind in kinds if typing.get_origin(kind) is Literal for choice in typing.get_args(kind)]
+    numbers = [kind for kind in kinds if typing.get_origin(kind) is Annotated]
+    others = [kind for kind in kinds if kind not in numbers and typing.get_origin(kind) not in (Literal, Annotated)]
+    if value is None and type(None) in kinds:
+        return
+    if numbers and isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+        kind, rule = typing.get_args(numbers[0])
+        if kind is int and not isinstance(value, Integral):
+            raise ValueError(f"{name}={value!r} must be a whole number")
+        if not rule.holds(value):
+            raise ValueError(f"{name}={value!r} {rule.words}")
+        return
+    if (isinstance(value, str) and value in choices) or not (choices or numbers):
+        return
+    if str not in kinds if isinstance(value, str) else not set(others) - {type(None)}:
+        expected = [*map(repr, choices), *["a number"] * bool(numbers or float in kinds)]
+        expected += ["None"] * (type(None) in kinds)
+        raise ValueError(f"{name}={value!r} is unknown; expected {' or '.join(expected)}")
+
+
+@cache
+def _annotations(learner: Any) -> dict[str, tuple[Any, ...]]:
+    """The parts of the annotation of every parameter: of a union its members."""
+    hints = typing.get_type_hints(learner, include_extras=True)
+    names = [field.name for field in fields(learner)] if hasattr(learner, "__dataclass_fields__") else []
+    unions = (typing.Union, types.UnionType)
+    return {n: typing.get_args(hints[n]) if typing.get_origin(hints[n]) in unions else (hints[n],) for n in names}
+
+
 def check_choices(learner: Any, **choices: Collection[str | None]) -> None:
     """Refuse a parameter that is none of its choices."""
     for name, allowed in choices.items():
         one_of(name, getattr(learner, name), allowed)
-
-
-def check_components(p: int | str | None, d: int) -> int | None:
-    """``n_components`` if it is at least 1 and at most the number of features; None if it is None or "auto"."""
-    if p is None or isinstance(p, str):
-        one_of("n_components", p, ("auto", None))
-        return None
-    if not 1 <= p <= d:
-        raise ValueError(f"n_components={p} must be between 1 and the number of features, {d}")
-    return int(p)
 
 
 def one_of(name: str, value: Choice, allowed: Collection[str | None]) -> Choice:

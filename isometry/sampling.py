@@ -139,6 +139,11 @@ class SignedEdges:
     sign: np.ndarray | None = None  # listed: +1 similar, −1 dissimilar
     weight: np.ndarray | None = None  # listed
 
+    def mean_loss(self, link: Link) -> Loss:
+        """The mean over all pairs of ℓ(d, t)."""
+        average = 1 / max(self.n_similar + self.n_dissimilar, 1e-300)
+        return self.loss(link, similar=average, dissimilar=average)
+
     def loss(self, link: Link, *, similar: float = 1.0, dissimilar: float = 1.0) -> Loss:
         """Σ over pairs of weight · ℓ(d, t), where ``link(d, t) → (ℓ, ∂ℓ/∂d)`` works elementwise and t is ±1.
 

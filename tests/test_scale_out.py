@@ -474,5 +474,6 @@ def test_fewer_samples_than_features_are_solved_among_their_own_dimensions(learn
         reduced = clone(learner).fit(X, y)
         whole = clone(learner)
         whole.n_features_in_ = 40
-        whole._fit_rows(X, Labels(y).to(Chunklets) if Chunklets in learner._sees else Labels(y))
+        side = Labels(y).to(Chunklets) if Chunklets in learner._sees else Labels(y)
+        whole._fit_moments(whole._moments_of(X, side))
     assert_allclose(reduced.mahalanobis_, whole.mahalanobis_, atol=1e-6 * np.abs(whole.mahalanobis_).max())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from isometry.core.solve import Solution, alternate, lbfgs
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.core.start import mean_sqdist
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, parameters
 from isometry.supervision import Labels, Pairs
 
 
@@ -48,18 +48,15 @@ class AML(LinearMetric):
     _sees = (Labels, Pairs)
 
     _: KW_ONLY
-    alpha: float = 1.0
-    beta: float = 1.0
-    solver: str = "bilevel"
+    alpha: NotNegative = 1.0
+    beta: Positive = 1.0
+    solver: Literal["bilevel", "alternating"] = "bilevel"
     reg: float = 1e-6
-    max_iter: int = 200
-    tol: float = 1e-8
+    max_iter: Iterations = 200
+    tol: NotNegative = 1e-8
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        if self.alpha < 0 or not self.beta > 0:
-            raise ValueError(f"alpha={self.alpha} must not be negative and beta={self.beta} must be positive")
-        check_choices(self, solver=("bilevel", "alternating"))
         S, D = (M / mean_sqdist(X) for M in mean_pair_scatters(X, side))  # the minimiser has no unit, tolerances have
         Q, A, B = definite_pair(S, D, self.reg)
         solution = (self._descend if self.solver == "bilevel" else self._alternate)(A, B)

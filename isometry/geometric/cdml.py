@@ -14,7 +14,7 @@ from isometry.core.curves import Curves
 from isometry.core.linalg import factor
 from isometry.core.solve import Solution, adam, lbfgs
 from isometry.geometric.gmml import GMML
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, NotNegative, Seed, parameters
 from isometry.sampling import AllPairs, Sampler, SignedEdges, choose_pairs, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -82,7 +82,7 @@ class CDML(MetricLearner):
     n_epochs: int = 400
     batch_size: int = 512
     learning_rate: float = 3e-2
-    tol: float = 1e-3
+    tol: NotNegative = 1e-3
     random_state: Seed = None
     verbose: bool | int = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import Objective, Penalty
@@ -14,7 +14,7 @@ from isometry.core.probability import softplus
 from isometry.core.solve import Solution
 from isometry.core.solvers import Lbfgs
 from isometry.core.start import initial_map, mean_sqdist
-from isometry.parameters import KW_ONLY, Seed, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -57,8 +57,8 @@ class DRML(LinearMetric):
     prior: str | np.ndarray = "identity"
     pairs: str | Sampler = "auto"
     init: str | np.ndarray = "pca"
-    max_iter: int = 200
-    tol: float = 1e-6
+    max_iter: Iterations = 200
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.core.linalg import RANK_TOL, definite, joint_range, symmetrize
+from isometry.base import check_components
+from isometry.core.linalg import RANK_TOL, canonical, definite, joint_range, symmetrize
 from isometry.core.priors import prior_matrix
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_components, parameters
+from isometry.parameters import KW_ONLY, NotNegative, Share, parameters
 from isometry.supervision import Labels, Pairs
 
 
@@ -45,15 +46,11 @@ class GMML(MomentsMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    t: float = 0.5
-    reg: float = 0.0
+    t: Share = 0.5
+    reg: NotNegative = 0.0
     prior: str | np.ndarray = "identity"
 
     def _fit_moments(self, moments: Any) -> None:
-        if not 0 <= self.t <= 1:
-            raise ValueError(f"t={self.t} must lie in [0, 1]")
-        if self.reg < 0:
-            raise ValueError(f"reg={self.reg} must not be negative")
         p = check_components(self.n_components, self.n_features_in_)
         if self.reg > 0:  # the prior acts in all directions
             moments = moments.in_features()
@@ -67,17 +64,9 @@ class GMML(MomentsMetric):
             Q = joint_range(S, D)
             Sr, Dr = Q.T @ S @ Q, Q.T @ D @ Q
             L = inverse_geodesic_factor(definite(Sr, 0.0, tol=1e-9), definite(Dr, 0.0, tol=0.0), self.t) @ Q.T
-        self._store(moments.lift(_leading(L, p)), moments.dtype)
+        self._store(moments.lift(L if p is None else canonical(L, p)), moments.dtype)
 
     def _prior(self, moments: Any, d: int) -> np.ndarray:
         if isinstance(self.prior, str) and self.prior == "covariance":  # of the moments: there may be no rows at hand
             return symmetrize(sla.inv(definite(moments.covariance(ddof=1), 0.0, least=1e-6)))
         return prior_matrix(self.prior, np.empty((0, d)))
-
-
-def _leading(L: np.ndarray, p: int | None) -> np.ndarray:
-    """The p leading directions of W = LᵀL."""
-    if p is None or p >= len(L):
-        return L
-    _, s, Vt = np.linalg.svd(L, full_matrices=False)
-    return s[:p, None] * Vt[:p]

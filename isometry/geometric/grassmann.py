@@ -9,7 +9,7 @@ import numpy as np
 from isometry.core.solve import Solution
 from isometry.core.spd import geodesic, shifted_mean_factor
 from isometry.geometric.matrices import MatrixMetric, one_sided_scatters
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Share, parameters
 
 
 @parameters
@@ -43,10 +43,10 @@ class GrassmannGMML(MatrixMetric):
     _columns = "d, k"
 
     _: KW_ONLY
-    t: float = 0.5
-    reg: float = 1e-2
-    max_iter: int = 1
-    tol: float = 1e-5
+    t: Share = 0.5
+    reg: NotNegative = 1e-2
+    max_iter: Count = 1
+    tol: NotNegative = 1e-5
 
     def _image(self, X: np.ndarray) -> np.ndarray:
         if X.shape[2] > X.shape[1]:
@@ -59,9 +59,6 @@ class GrassmannGMML(MatrixMetric):
         return oblique_projectors(Q.astype(np.float64), self.inner_)
 
     def _fit(self, X: np.ndarray, side: Any) -> Solution:
-        self._check_t_reg()
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter={self.max_iter} must be at least 1")
         V, history = np.eye(X.shape[1]), []
         for _ in range(self.max_iter):
             self.inner_ = V
@@ -70,12 +67,10 @@ class GrassmannGMML(MatrixMetric):
             history.append(float(np.linalg.norm(W - V) / np.linalg.norm(W)))
             if history[-1] <= self.tol:
                 break
-            growing = len(history) > 1 and history[-1] > history[-2]
-            V = geodesic(V, W) if growing else W
-        self.components_ = L
-        one, met = self.max_iter == 1, history[-1] <= self.tol
-        reason = "one pass" if one else "relative change below tol" if met else f"max_iter={self.max_iter} reached"
-        return Solution(L, history[-1], len(history), reason, one or met, history)
+            V = geodesic(V, W) if len(history) > 1 and history[-1] > history[-2] else W
+        self.components_, met = L, history[-1] <= self.tol
+        reason = "relative change below tol" if met else f"max_iter={self.max_iter} reached"
+        return Solution(L, history[-1], len(history), reason, met or self.max_iter == 1, history)
 
 
 def oblique_projectors(X: np.ndarray, V: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from isometry.base import MetricLearner
 from isometry.core.spd import shifted_mean_factor
 from isometry.core.warn import warn_user
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Positive, Share, parameters
 from isometry.supervision import Labels, Pairs
 
 
@@ -52,12 +52,12 @@ class LayeredGMML(MetricLearner):
     _sees = (Labels, Pairs)
 
     _: KW_ONLY
-    n_layers: int = 2
+    n_layers: Count = 2
     dims: Any = None
-    t: float = 0.5
-    reg: float = 1e-3
-    activation: str = "tanh"
-    activation_scale: float = 3.0
+    t: Share = 0.5
+    reg: NotNegative = 1e-3
+    activation: Literal["tanh"] | None = "tanh"
+    activation_scale: Positive = 3.0
     damping: float | None = None
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:
@@ -78,11 +78,6 @@ class LayeredGMML(MetricLearner):
 
     def _check_params(self, d: int) -> list[int]:
         """The widths of the layers."""
-        if self.n_layers < 1 or not self.activation_scale > 0 or self.reg < 0:
-            raise ValueError("n_layers and activation_scale must be positive, and reg not negative")
-        if not 0 <= self.t <= 1:
-            raise ValueError(f"t={self.t} must lie in [0, 1]")
-        check_choices(self, activation=("tanh", None))
         widths = [d] * self.n_layers if self.dims is None else [int(width) for width in self.dims]
         if len(widths) != self.n_layers or not all(1 <= b <= a for a, b in zip([d, *widths], widths, strict=False)):
             raise ValueError(f"dims={self.dims} must name {self.n_layers} widths that never grow, from {d} features on")
@@ -99,10 +94,6 @@ class LayeredGMML(MetricLearner):
     def _activations(self) -> tuple[list, list]:
         none = [None] * (len(self.weights_) - 1)
         return (self.centers_, self.scales_) if self.centers_ else (none, none)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.weights_[-1].shape[1]
 
 
 def squash(H: np.ndarray, center: np.ndarray, scale: float) -> np.ndarray:

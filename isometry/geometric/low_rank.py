@@ -8,12 +8,12 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.linalg import RANK_TOL, symmetrize, top_eigenvectors
 from isometry.core.solve import Solution, riemannian
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, check_choices, parameters
 from isometry.supervision import Labels, Pairs
 
 # f(U) = Σ φ(log m_i): φ and φ' as functions of m
@@ -70,8 +70,8 @@ class LowRankGMML(LinearMetric):
     init: str | np.ndarray = "gmml"
     n_init: int = 1
     reg: float = 1e-6
-    max_iter: int = 250
-    tol: float = 1e-6
+    max_iter: Iterations = 250
+    tol: NotNegative = 1e-6
     random_state: Seed = None
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:

@@ -62,12 +62,6 @@ class MatrixMetric(MetricLearner):
         """T (n, d, d), symmetric."""
         raise NotImplementedError
 
-    def _check_t_reg(self) -> None:
-        if not 0 <= self.t <= 1:
-            raise ValueError(f"t={self.t} must lie in [0, 1]")
-        if self.reg < 0:
-            raise ValueError(f"reg={self.reg} must not be negative")
-
     def _transform(self, X: np.ndarray) -> np.ndarray:
         return (self.components_ @ self._image(X)).reshape(len(X), -1).astype(X.dtype, copy=False)
 

@@ -17,7 +17,7 @@ from isometry.core.nnls import nonnegative_minimum
 from isometry.core.scatter import scatter
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, Count, parameters
 from isometry.supervision import Candidates
 
 
@@ -53,7 +53,7 @@ class PartialLabelGMML(LinearMetric):
     _needs = ()
 
     _: KW_ONLY
-    n_neighbors: int = 10
+    n_neighbors: Count = 10
     weight_reg: float = 0.1
     reconstruction: float = 0.1
     t: float = 0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from isometry.core.priors import prior_matrix
 from isometry.core.spd import shifted_mean_factor, spd_log
 from isometry.geometric.matrices import MatrixMetric, one_sided_scatters
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, NotNegative, Share, parameters
 
 
 @parameters
@@ -42,11 +42,11 @@ class SPDGMML(MatrixMetric):
     """
 
     _: KW_ONLY
-    t: float = 0.5
-    reg: float = 1e-2
+    t: Share = 0.5
+    reg: NotNegative = 1e-2
     prior: str | np.ndarray = "identity"
     eps: float = 1e-10
-    form: str = "sided"
+    form: Literal["sided", "flat"] = "sided"
 
     def _image(self, X: np.ndarray) -> np.ndarray:
         if X.shape[1] != X.shape[2]:
@@ -61,8 +61,6 @@ class SPDGMML(MatrixMetric):
         return T[:, i, j] * np.where(i == j, 1.0, np.sqrt(2.0))  # (n, d(d+1)/2)
 
     def _fit(self, X: np.ndarray, side: Any) -> None:
-        self._check_t_reg()
-        check_choices(self, form=("sided", "flat"))
         T = self._image(X)
         S, D = (mean_pair_scatters if self.form == "flat" else one_sided_scatters)(T, side)
         W0 = prior_matrix(self.prior, T.reshape(-1, T.shape[-1]))

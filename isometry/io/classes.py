@@ -24,7 +24,7 @@ ESTIMATORS = {
     "isometry.NeighborTriplets": "isometry.sampling",
     "isometry.RandomChunklets": "isometry.sampling",
     "isometry.RandomPairs": "isometry.sampling",
-    "isometry.CoefficientFastNCA": "isometry.kernel.fast_nca",
+    "isometry.CoefficientFastNCA": "isometry.kernel.coefficient_penalty",
     "isometry.CovarianceDescriptor": "isometry.geometric.descriptors",
     "isometry.SubspaceDescriptor": "isometry.geometric.descriptors",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.spectral import DCA
@@ -11,8 +11,8 @@ from isometry.spectral import DCA
 def KDCA(
     n_components: int | None = None,
     *,
-    algorithm: str = "gevp",
-    within: str = "chunklet_mean",
+    algorithm: Literal["gevp", "hoi"] = "gevp",
+    within: Literal["chunklet_mean", "pooled"] = "chunklet_mean",
     reg: float = 1e-3,
     kernel: Any = "rbf",
     gamma: float | None = None,

@@ -6,6 +6,7 @@ from typing import Any
 
 from isometry.geometric import DRML
 from isometry.kernelized import Kernelized
+from isometry.parameters import Iterations, NotNegative
 
 
 def KernelDRML(
@@ -15,8 +16,8 @@ def KernelDRML(
     prior: Any = "identity",
     pairs: Any = "auto",
     init: Any = "pca",
-    max_iter: int = 200,
-    tol: float = 1e-6,
+    max_iter: Iterations = 200,
+    tol: NotNegative = 1e-6,
     kernel: Any = "rbf",
     gamma: float | None = None,
     variance: float = 0.95,

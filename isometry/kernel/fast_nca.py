@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-
-from isometry.core.objective import Objective, Penalty
-from isometry.core.solve import Solution
+from isometry.kernel.coefficient_penalty import CoefficientFastNCA
 from isometry.kernelized import Kernelized
-from isometry.parameters import one_of, parameters
+from isometry.parameters import Count, Iterations, NotNegative, one_of
 from isometry.probabilistic import FastNCA
-from isometry.probabilistic.nca import penalty_weight
-from isometry.supervision import Labels
 
 
 def KernelFastNCA(
     n_components: int | None = 30,
     *,
-    n_neighbors: int = 10,
+    n_neighbors: Count = 10,
     penalty: str = "rkhs",
-    reg: float | str = "auto",
+    reg: float | Literal["auto"] = "auto",
     init: Any = "pca",
-    max_iter: int = 500,
-    tol: float = 1e-5,
+    max_iter: Iterations = 500,
+    tol: NotNegative = 1e-5,
     kernel: Any = "rbf",
     gamma: float | None = None,
     random_state: Any = None,
@@ -60,31 +54,6 @@ def KernelFastNCA(
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
     learner = PENALTIES[penalty](n_components, n_neighbors=n_neighbors, reg=reg, init=init, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)
-
-
-@parameters
-class CoefficientFastNCA(FastNCA):
-    """`FastNCA` in coordinates φ of a kernel, with the penalty reg |T|² = reg Σ_j |l_j|²/e_j for L = (l_1, …, l_r).
-
-    e are the eigenvalues of the kernel of the samples that carry coefficients: all, or the landmarks.
-    """
-
-    spectrum: np.ndarray | None = None  # e (r,), which `Kernelized` gives
-
-    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
-        if self.spectrum is None:
-            raise ValueError("penalty='coef' looks at the coefficients of a kernel: use KernelFastNCA(penalty='coef')")
-        if X.shape[1] > len(X):
-            raise ValueError(
-                f"penalty='coef' needs the labelled samples, {len(X)}, to span the feature space, which has "
-                f"{X.shape[1]} dimensions: leave out samples without a label, or lower max_rank"
-            )
-        return super()._fit(X, side)
-
-    def _penalty(self, accuracy: Objective) -> Penalty:
-        e = np.asarray(self.spectrum)
-        self.reg_ = reg = penalty_weight(self.reg, replace(accuracy, X=accuracy.X * np.sqrt(e)))
-        return lambda L: (reg * float(np.vdot(L / e, L)), 2 * reg * L / e)
 
 
 PENALTIES = {"rkhs": FastNCA, "coef": CoefficientFastNCA}

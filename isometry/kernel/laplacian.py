@@ -17,7 +17,7 @@ from isometry.core.progress import report
 from isometry.core.scatter import laplacian
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import RandomPairs, Sampler, choose_pairs
 from isometry.supervision import EdgeList, Labels, Pairs
 
@@ -75,12 +75,12 @@ class LaplacianKernelML(MetricLearner):
 
     n_components: int | None = None
     _: KW_ONLY
-    n_neighbors: int = 10
+    n_neighbors: Count = 10
     reg: float = 1.0
     margin: float = 1.0
     pairs: str | Sampler = "auto"
-    max_iter: int = 50
-    tol: float = 1e-4
+    max_iter: Iterations = 50
+    tol: NotNegative = 1e-4
     random_state: Seed = None
     verbose: bool | int = False
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg as sla
 
 from isometry.core.kernels import KernelMap
 from isometry.core.linalg import RANK_TOL, fix_signs, ridge
+from isometry.core.ratio import ratio_directions
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
 from isometry.kernelized import KernelMetric, kernel_coordinates
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
-from isometry.spectral.trace_ratio import ratio_directions
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, check_choices, parameters
 from isometry.supervision import Labels, Pairs
 
 CHOICES = {"geometry": ("input", "kernel"), "constraint": ("rkhs", "coef"), "basis": ("all", "constrained")}
@@ -63,13 +63,13 @@ class KernelLLE(KernelMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | str | None = "auto"
+    n_components: Count | Literal["auto"] | None = "auto"
     _: KW_ONLY
-    n_neighbors: int = 10
-    reg: float = 0.1
+    n_neighbors: Count = 10
+    reg: NotNegative = 0.1
     lle_reg: float = 1e-3
     geometry: str = "input"
-    ridge: float = 1e-3
+    ridge: NotNegative = 1e-3
     constraint: str = "rkhs"
     basis: str = "all"
     kernel: Any = "rbf"
@@ -79,17 +79,13 @@ class KernelLLE(KernelMetric):
     landmarks: Any = None
     variance: float = 0.95
     max_rank: int | None = 500
-    max_iter: int = 50
-    tol: float = 1e-10
+    max_iter: Iterations = 50
+    tol: NotNegative = 1e-10
     random_state: Seed = None
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         check_choices(self, **CHOICES)
-        if self.n_neighbors < 1 or self.reg < 0 or self.ridge < 0:
-            raise ValueError("n_neighbors must be at least 1, reg and ridge not negative")
         p = None if isinstance(self.n_components, str) else self.n_components
-        if p is not None and p < 1:
-            raise ValueError(f"n_components={p} must be 'auto' or at least 1")
         phi = kernel_coordinates(self, X, variance=self.variance, max_rank=self.max_rank)
         F = phi(X)  # (n, r)
         base = F if self.geometry == "kernel" or phi.landmarks is None else X - X.mean(axis=0)
@@ -98,8 +94,8 @@ class KernelLLE(KernelMetric):
         M_S, M_D = mean_pair_scatters(F, side)
         R = F - reconstruction_weights(base, self.n_neighbors, self.lle_reg) @ F  # (n, q), RᵀR = FᵀEF
         C = ridge(M_S + self.reg / len(X) * R.T @ R, self.ridge)
-        few = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
-        U, self.ratio_, solution = ratio_directions(M_D, C, p, few=few, max_iter=self.max_iter, tol=self.tol)
+        default = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
+        U, self.ratio_, solution = ratio_directions(M_D, C, p, default, self.max_iter, self.tol)
         self._store(phi, fix_signs((A @ U).T))
         return solution
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isometry.kernelized import Kernelized
+from isometry.parameters import Iterations, NotNegative
 from isometry.spectral import MarginSVM
 
 
@@ -16,8 +17,8 @@ def KernelMarginSVM(
     nu: float = 0.5,
     psd: bool = True,
     pairs: Any = "auto",
-    max_iter: int = 2000,
-    tol: float = 1e-5,
+    max_iter: Iterations = 2000,
+    tol: NotNegative = 1e-5,
     kernel: Any = "rbf",
     gamma: float | None = None,
     variance: float = 0.95,

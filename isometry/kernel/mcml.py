@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
+from isometry.parameters import Iterations, NotNegative
 from isometry.probabilistic import MCML
 
 
 def KernelMCML(
     n_components: int | None = None,
     *,
-    penalty: str = "trace",
+    penalty: Literal["trace", "frobenius"] = "trace",
     reg: float = 1e-4,
-    max_iter: int = 500,
-    tol: float = 1e-5,
+    max_iter: Iterations = 500,
+    tol: NotNegative = 1e-5,
     kernel: Any = "rbf",
     gamma: float | None = None,
     random_state: Any = None,

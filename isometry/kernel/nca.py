@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
+from isometry.parameters import Iterations, NotNegative
 from isometry.probabilistic import NCA
 
 
 def KernelNCA(
     n_components: int | None = 30,
     *,
-    objective: str = "sum",
-    reg: float | str = "auto",
+    objective: Literal["sum", "log"] = "sum",
+    reg: float | Literal["auto"] = "auto",
     init: Any = "pca",
-    max_iter: int = 500,
-    tol: float = 1e-5,
+    max_iter: Iterations = 500,
+    tol: NotNegative = 1e-5,
     kernel: Any = "rbf",
     gamma: float | None = None,
     random_state: Any = None,

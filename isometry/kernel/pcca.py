@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isometry.kernelized import Kernelized
+from isometry.parameters import Iterations, NotNegative
 from isometry.probabilistic import PCCA
 
 
@@ -15,8 +16,8 @@ def KernelPCCA(
     margin: float = 1.0,
     reg: float = 1e-3,
     pairs: Any = "auto",
-    max_iter: int = 200,
-    tol: float = 1e-6,
+    max_iter: Iterations = 200,
+    tol: NotNegative = 1e-6,
     kernel: Any = "rbf",
     gamma: float | None = None,
     random_state: Any = None,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from isometry.kernelized import KernelMetric, kernel_coordinates
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Positive, Seed, parameters
 from isometry.supervision import Labels, Pairs
 
 
@@ -49,10 +49,10 @@ class KernelSpectrum(KernelMetric):
     _needs = ("similar",)
     _unlabelled = "kept"  # −1 is a class like any other
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
-    reg: float = 1e-3
-    scale: float | str = "trace"
+    reg: NotNegative = 1e-3
+    scale: Positive | Literal["trace"] = "trace"
     kernel: Any = "rbf"
     gamma: float | None = None
     degree: int = 3
@@ -63,10 +63,6 @@ class KernelSpectrum(KernelMetric):
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:
         p = self.n_components
-        if self.reg < 0 or (p is not None and p < 1):
-            raise ValueError(f"reg={self.reg} must not be negative and n_components={p} must be None or at least 1")
-        if self.scale != "trace" and (isinstance(self.scale, str) or self.scale <= 0):
-            raise ValueError(f"scale={self.scale!r} must be 'trace' or a positive number")
         phi = kernel_coordinates(self, X, variance=self.variance if p is None else 1.0, max_rank=p)
         l = phi.spectrum
         f = mean_pair_scatters(phi(X), side)[0].diagonal() / l  # (r,) coordinates are √l_r a_r

@@ -11,13 +11,13 @@ import scipy.sparse as sp
 from scipy.special import log_expit
 from sklearn.utils import check_random_state
 
-from isometry.base import OnlineMetric
+from isometry.base import OnlineMetric, check_components
 from isometry.core.basis import EigenBasis, eigenbasis, pair_features
 from isometry.core.distance import row_blocks
 from isometry.core.probability import isotonic_link, jaakkola_jordan, jaakkola_jordan_constant, pair_logistic
 from isometry.core.progress import report
 from isometry.core.solve import Solution, alternate
-from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, check_choices, parameters
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
@@ -99,8 +99,8 @@ class BayesianML(MetricPosterior, OnlineMetric):
     link: str = "auto"
     pairs: str | Sampler = "auto"
     memory: int = 200_000
-    max_iter: int = 100
-    tol: float = 1e-6
+    max_iter: Iterations = 100
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 

@@ -11,14 +11,14 @@ from scipy.special import log_ndtr, ndtr
 from sklearn.metrics import roc_curve
 from sklearn.neighbors import NearestNeighbors
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.basis import EigenBasis, eigenbasis
 from isometry.core.distance import pair_sqdist, row_blocks
 from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.probability import isotonic_link, neighbor_softmax, softmax_curvature
 from isometry.core.solve import Solution, alternate, lbfgs
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, check_choices, parameters
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.supervision import Labels
 
@@ -90,7 +90,7 @@ class BNCA(MetricPosterior, LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    n_neighbors: int = 10
+    n_neighbors: Count = 10
     candidates: str = "knn"
     likelihood: str = "product"
     covariance: str = "laplace"
@@ -98,8 +98,8 @@ class BNCA(MetricPosterior, LinearMetric):
     prior_mean: float = 1.0
     prior_precision: float = 1.0
     solver: str = "lbfgs"
-    max_iter: int = 500
-    tol: float = 1e-7
+    max_iter: Iterations = 500
+    tol: NotNegative = 1e-7
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:

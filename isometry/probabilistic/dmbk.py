@@ -9,13 +9,14 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
+from isometry.base import check_components
 from isometry.core.edges import Edges, Loss
 from isometry.core.frame import Frame
 from isometry.core.linalg import ridge, sym_fn, top_eigenvectors
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.core.solve import Solution, lbfgs
 from isometry.moments import MomentsMetric, label_moments
-from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, check_choices, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels
 
@@ -68,8 +69,8 @@ class DMBK(MomentsMetric):
     shrinkage: float = 1e-3
     pairs: str | Sampler = "auto"
     n_init: int = 3
-    max_iter: int = 500
-    tol: float = 1e-5
+    max_iter: Iterations = 500
+    tol: NotNegative = 1e-5
     random_state: Seed = None
     verbose: bool | int = False
 

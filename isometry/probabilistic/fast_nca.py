@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.edges import NeighborEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import nearest_misses, target_neighbors
@@ -17,7 +17,7 @@ from isometry.core.objective import Objective, Penalty, ridge_penalty
 from isometry.core.solve import Solution
 from isometry.core.solvers import Solver, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
-from isometry.parameters import KW_ONLY, Seed, check_components, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.probabilistic.nca import penalty_weight, sum_loss
 from isometry.supervision import Labels
 
@@ -58,13 +58,13 @@ class FastNCA(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    n_neighbors: int = 10
-    n_updates: int = 0
-    reg: float | str = "auto"
+    n_neighbors: Count = 10
+    n_updates: Iterations = 0
+    reg: NotNegative | Literal["auto"] = "auto"
     init: str | np.ndarray = "auto"
-    batch_size: int | None = None
-    max_iter: int = 500
-    tol: float = 1e-5
+    batch_size: Count | None = None
+    max_iter: Iterations = 500
+    tol: NotNegative = 1e-5
     random_state: Seed = None
     verbose: bool | int = False
 
@@ -79,10 +79,6 @@ class FastNCA(LinearMetric):
         return solution
 
     def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> Objective:
-        if self.n_neighbors < 1 or self.n_updates < 0:
-            raise ValueError(
-                f"n_neighbors={self.n_neighbors} must be at least 1 and n_updates={self.n_updates} not negative"
-            )
         graph = self._graph(X, side.codes)
         is_hit = np.arange(graph.shape[1]) < graph.shape[1] - min(self.n_neighbors, len(X) - 1)  # (2k,)
         accuracy = Objective(X, NeighborEdges(graph), sum_loss(lambda rows: is_hit, len(X)))  # −(1/n) Σ p_i

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as sla
 
+from isometry.base import check_components
 from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_components, parameters
+from isometry.parameters import KW_ONLY, Positive, parameters
 from isometry.supervision import Labels
 
 
@@ -44,13 +45,11 @@ class IGML(MomentsMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    label_reg: float = 1e-2
+    label_reg: Positive = 1e-2
     reg: float = 1e-8
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         lam = self.label_reg
-        if not lam > 0:
-            raise ValueError(f"label_reg={lam} must be positive")
         n_k, within = moments.counts, moments.pooled()
         p = check_components(self.n_components, self.n_features_in_)
         mu = moments.offsets - n_k @ moments.offsets / n_k.sum()  # (c, d)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
@@ -13,7 +15,7 @@ from isometry.core.linalg import factor
 from isometry.core.priors import prior_matrix
 from isometry.core.solve import Solution
 from isometry.core.solvers import Batches
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.probabilistic.logdet import LogDetProblem, cyclic_projections, stream
 from isometry.sampling import Sampler, choose_pairs, signed_edges
 from isometry.supervision import Labels, Pairs, Supervision
@@ -62,16 +64,16 @@ class ITML(OnlineMetric):
     _sees = (Labels, Pairs)
 
     _: KW_ONLY
-    gamma: float = 1.0
+    gamma: Positive = 1.0
     bounds: tuple[float, float] | None = None
     prior: str | np.ndarray = "identity"
     pairs: str | Sampler = "auto"
-    solver: str = "lbfgs"
-    online: str = "loss"
+    solver: Literal["lbfgs", "bregman"] = "lbfgs"
+    online: Literal["loss", "projection", "slack"] = "loss"
     eta: float = 0.1
-    batch_size: int | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
+    batch_size: Count | None = None
+    max_iter: Iterations = 200
+    tol: NotNegative = 1e-8
     random_state: Seed = None
     verbose: bool | int = False
 
@@ -115,9 +117,6 @@ class ITML(OnlineMetric):
         return solution
 
     def _check_parameters(self) -> None:
-        if not self.gamma > 0:
-            raise ValueError(f"gamma={self.gamma} must be positive")
-        check_choices(self, solver=("lbfgs", "bregman"), online=("loss", "projection", "slack"))
         if self.batch_size is not None and self.solver != "lbfgs":
             raise ValueError("batch_size is for solver='lbfgs'; cyclic projections take one pair at a time anyway")
         if np.isinf(self.gamma) and self.solver != "bregman":

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.basis import eigenbasis
 from isometry.core.edges import DenseEdges, Edges, Loss, NeighborEdges
 from isometry.core.graph import nearest_misses, pair_neighbors, target_neighbors
 from isometry.core.probability import neighbor_softmax
 from isometry.core.solve import Solution, alternate, lbfgs
-from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, check_choices, parameters
 from isometry.probabilistic.nca import is_alone, log_loss, same_class
 from isometry.supervision import Labels, Pairs
 
@@ -57,8 +57,8 @@ class LDM(LinearMetric):
     n_neighbors: int | None = None
     reg: float = 1e-4
     solver: str = "lbfgs"
-    max_iter: int = 200
-    tol: float = 1e-6
+    max_iter: Iterations = 200
+    tol: NotNegative = 1e-6
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:

@@ -8,14 +8,14 @@ import numpy as np
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import factor
 from isometry.core.probability import pair_logistic
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.core.threshold import ThresholdObjective, minimize_threshold
-from isometry.parameters import KW_ONLY, Seed, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -53,34 +53,27 @@ class LDML(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    reg: float = 0.0
+    reg: NotNegative = 0.0
     fit_bias: bool = True
     pairs: str | Sampler = "auto"
-    max_iter: int = 200
-    tol: float = 1e-6
+    max_iter: Iterations = 200
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        if self.reg < 0:
-            raise ValueError(f"reg={self.reg} must not be negative")
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
         signed = signed_edges(side, self.pairs, frame.X, check_random_state(self.random_state))
-        average = 1 / (signed.n_similar + signed.n_dissimilar)
-        loss = signed.loss(pair_logistic, similar=average, dissimilar=average)
+        loss = signed.mean_loss(pair_logistic)
         objective = ThresholdObjective([frame.X], signed.edges, loss, [self.reg])
         L, b = np.eye(frame.X.shape[1]) / np.sqrt(mean_sqdist(frame.X)), np.ones(1)
         bounds = (None, None) if self.fit_bias else (1.0, 1.0)
         solution = minimize_threshold(objective, [L, b], bounds, p, max_iter=self.max_iter, tol=self.tol)
-        L, b = solution.x
-        self.bias_ = float(b.item())
+        L, self.bias_ = solution.x[0], float(solution.x[1].item())
         self.threshold_ = float(np.sqrt(max(self.bias_, 0.0)))
         self._store(frame.lift(factor(L.T @ L)), X.dtype)
         return solution
 
     def pair_probability(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """Probability that each pair is similar, at the share of similar pairs that was learned from.
-
-        Takes what ``pair_distance`` takes.
-        """
+        """Probability of being similar, at the share of similar pairs learned from; see ``pair_distance``."""
         return expit(self.bias_ - self.pair_distance(X, pairs).astype(np.float64) ** 2)

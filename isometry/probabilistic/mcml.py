@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import Objective
@@ -17,7 +17,7 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.moments import label_moments
-from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
 from isometry.supervision import Labels
 
 
@@ -45,11 +45,11 @@ class MCML(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    penalty: str = "trace"
-    reg: float = 0.0
+    penalty: Literal["trace", "frobenius"] = "trace"
+    reg: NotNegative = 0.0
     init: str | np.ndarray = "identity"
-    max_iter: int = 200
-    tol: float = 1e-5
+    max_iter: Iterations = 200
+    tol: NotNegative = 1e-5
     random_state: Seed = None
     verbose: bool | int = False
 
@@ -63,7 +63,6 @@ class MCML(LinearMetric):
         return solution
 
     def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> Objective:
-        check_choices(self, penalty=("trace", "frobenius"))
         n_c, d = side.counts.astype(np.float64), X.shape[1]
         anchors = n_c[side.codes] > 1  # a class of one has no target distribution
         m = int(anchors.sum())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import Objective, ridge_penalty
@@ -20,7 +20,7 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Solver, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.supervision import Labels
 
 SHRINK = (0.17, 0.1, 0.055, 0.03)  # multiples of a solution from which the search starts again
@@ -57,12 +57,12 @@ class NCA(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    objective: str = "sum"
-    reg: float | str = 0.0
+    objective: Literal["sum", "log"] = "sum"
+    reg: NotNegative | Literal["auto"] = 0.0
     init: str | np.ndarray = "auto"
-    batch_size: int | None = None
-    max_iter: int = 100
-    tol: float = 1e-5
+    batch_size: Count | None = None
+    max_iter: Iterations = 100
+    tol: NotNegative = 1e-5
     random_state: Seed = None
     verbose: bool | int = False
 
@@ -85,7 +85,6 @@ class NCA(LinearMetric):
         return solution.following(n_iter, self.max_iter)
 
     def _objective(self, X: np.ndarray, side: Labels, rng: np.random.RandomState) -> Objective:
-        check_choices(self, objective=("sum", "log"))
         edges, accuracy = SoftmaxEdges(side.codes), sum_loss(same_class(side), len(X))
         self.reg_ = penalty_weight(self.reg, Objective(X, edges, accuracy))
         loss = accuracy if self.objective == "sum" else log_loss(same_class(side), is_alone(side))

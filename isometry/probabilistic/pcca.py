@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import Objective, ridge_penalty
@@ -13,7 +13,7 @@ from isometry.core.probability import softplus
 from isometry.core.solve import Solution
 from isometry.core.solvers import whole_or_batches
 from isometry.core.start import initial_map, mean_sqdist
-from isometry.parameters import KW_ONLY, Seed, check_components, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -46,21 +46,20 @@ class PCCA(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    beta: float = 3.0
-    margin: float = 1.0
-    reg: float = 0.0
+    beta: Positive = 3.0
+    margin: Positive = 1.0
+    reg: NotNegative = 0.0
     pairs: str | Sampler = "auto"
-    batch_size: int | None = None
-    max_iter: int = 200
-    tol: float = 1e-6
+    batch_size: Count | None = None
+    max_iter: Iterations = 200
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        p = check_components(self.n_components, X.shape[1]) or 40
         rng, frame = check_random_state(self.random_state), Frame.of(X)
         objective = self._objective(frame.X, side, rng)
-        p = min(p, frame.X.shape[1])
+        p = min(check_components(self.n_components, X.shape[1]) or 40, frame.X.shape[1])
         L = initial_map(frame, side, "identity", p, rng, unit=lambda Z: mean_sqdist(Z) / self.margin)
         solver = whole_or_batches(self.batch_size, rng, self.max_iter, self.tol)
         solution = solver.minimize(objective, L)
@@ -69,8 +68,6 @@ class PCCA(LinearMetric):
         return solution
 
     def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> Objective:
-        if self.beta <= 0 or self.margin <= 0:
-            raise ValueError(f"beta={self.beta} and margin={self.margin} must be positive")
         signed = signed_edges(side, self.pairs, X, rng, listed=self.batch_size is not None)
         beta, b = self.beta, self.margin
 
@@ -78,6 +75,5 @@ class PCCA(LinearMetric):
             value, slope = softplus(beta * t * (d - b))
             return value / beta, t * slope
 
-        average = 1 / (signed.n_similar + signed.n_dissimilar)
-        loss = signed.loss(link, similar=average, dissimilar=average)
+        loss = signed.mean_loss(link)
         return Objective(X, signed.edges, loss, ridge_penalty(self.reg))

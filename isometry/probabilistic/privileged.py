@@ -6,14 +6,14 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import factor
 from isometry.core.probability import pair_logistic
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.core.threshold import ThresholdObjective, minimize_threshold
-from isometry.parameters import KW_ONLY, Seed, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Sampler, SignedEdges, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -57,18 +57,16 @@ class PrivilegedML(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    reg: float = 1e-3
-    reg_privileged: float = 1e-3
+    reg: NotNegative = 1e-3
+    reg_privileged: NotNegative = 1e-3
     fit_bias: bool = True
     pairs: str | Sampler = "auto"
-    max_iter: int = 300
-    tol: float = 1e-6
+    max_iter: Iterations = 300
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs, privileged: np.ndarray | None = None) -> Solution:
-        if self.reg < 0 or self.reg_privileged < 0:
-            raise ValueError(f"reg={self.reg} and reg_privileged={self.reg_privileged} must not be negative")
         if privileged is None and not self.fit_bias:
             raise ValueError("fit_bias=False needs privileged features: fit(X, y, privileged=Z)")
         p, frames = check_components(self.n_components, X.shape[1]), [Frame.of(X)]
@@ -76,8 +74,7 @@ class PrivilegedML(LinearMetric):
             frames.append(Frame.of(StandardScaler().fit_transform(privileged).astype(X.dtype)))
         views = [frame.X for frame in frames]
         signed = signed_edges(side, self.pairs, views[0], check_random_state(self.random_state))
-        average = 1 / (signed.n_similar + signed.n_dissimilar)
-        loss = signed.loss(pair_logistic, similar=average, dissimilar=average)
+        loss = signed.mean_loss(pair_logistic)
         objective = ThresholdObjective(views, signed.edges, loss, [self.reg, self.reg_privileged])
         b = (0.5 if len(views) > 1 else 1.0) if self.fit_bias else 0.0  # the threshold's parts share the mean distance
         start = [
@@ -97,6 +94,4 @@ class PrivilegedML(LinearMetric):
 
 def mean_pair_sqdist(signed: SignedEdges, Z: np.ndarray) -> float:
     """The mean of |z_i − z_j|² over the pairs."""
-    average = 1 / (signed.n_similar + signed.n_dissimilar)
-    loss = signed.loss(lambda d, t: (d, np.zeros_like(d)), similar=average, dissimilar=average)
-    return signed.edges.evaluate(Z, loss)[0]
+    return signed.edges.evaluate(Z, signed.mean_loss(lambda d, t: (d, np.zeros_like(d))))[0]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from isometry.base import check_components
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_components, parameters
+from isometry.parameters import KW_ONLY, Positive, parameters
 from isometry.supervision import Chunklets
 
 
@@ -46,12 +47,10 @@ class ProbabilisticRCA(MomentsMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    margin: float | None = None
+    margin: Positive | None = None
     reg: float = 1e-6
 
     def _fit_moments(self, moments: ClassMoments) -> None:
-        if self.margin is not None and not self.margin > 0:
-            raise ValueError(f"margin={self.margin} must be positive")
         within = moments.pooled()
         p = check_components(self.n_components, self.n_features_in_)
         C = within / moments.counts.sum()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import scipy.linalg as sla
 from sklearn.covariance import ledoit_wolf_shrinkage
 
+from isometry.base import check_components
 from isometry.core.linalg import fix_signs
 from isometry.core.moments import ArrayMoments, ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, NotNegative, parameters
 from isometry.supervision import Labels
 
 
@@ -39,16 +42,15 @@ class Covariance(MomentsMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    covariance: str = "total"
+    covariance: Literal["total", "within"] = "total"
     shrinkage: float | str | None = None
-    tol: float = 1e-10
+    tol: NotNegative = 1e-10
 
     @property
     def _needs(self) -> tuple[str, ...]:
         return ("similar",) if self.covariance == "within" else ()
 
     def _fit_moments(self, moments: ClassMoments) -> None:
-        check_choices(self, covariance=("total", "within"))
         p = check_components(self.n_components, self.n_features_in_)
         if self.shrinkage is not None:  # shrinks in all directions
             moments = moments.in_features()

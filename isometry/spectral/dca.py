@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import scipy.linalg as sla
 
+from isometry.base import check_components
 from isometry.core.graph import components
 from isometry.core.linalg import RANK_TOL, fix_signs, symmetrize, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.core.scatter import scatter
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Chunklets
 
 
@@ -40,8 +43,8 @@ class DCA(MomentsMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    algorithm: str = "gevp"
-    within: str = "chunklet_mean"
+    algorithm: Literal["gevp", "hoi"] = "gevp"
+    within: Literal["chunklet_mean", "pooled"] = "chunklet_mean"
     reg: float = 1e-8
 
     @property
@@ -49,7 +52,6 @@ class DCA(MomentsMetric):
         return self.within == "pooled"
 
     def _fit_moments(self, moments: ClassMoments) -> None:
-        check_choices(self, algorithm=("gevp", "hoi"), within=("chunklet_mean", "pooled"))
         n = moments.counts
         several = n >= 2
         weights = several / (n * several.sum()) if self.within == "chunklet_mean" else np.full(len(n), 1 / n.sum())

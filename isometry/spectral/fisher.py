@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from isometry.base import check_components
 from isometry.core.linalg import factor, fix_signs, top_eigenvectors
 from isometry.core.moments import between_scatter
 from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, NotNegative, check_choices, parameters
 from isometry.supervision import Labels, Pairs
 
 CONSTRAINTS = ("trace", "orthonormal", "scatter")
@@ -52,11 +53,11 @@ class FisherML(MomentsMetric):
     n_components: int | str | None = "auto"
     _: KW_ONLY
     constraint: str = "scatter"
-    reg: float = 1e-6
-    solver: str = "eigen"
+    reg: NotNegative = 1e-6
+    solver: Literal["eigen", "sdp"] = "eigen"
 
     def _fit_moments(self, moments: Any) -> None:
-        check_choices(self, constraint=CONSTRAINTS, solver=("eigen", "sdp"))
+        check_choices(self, constraint=CONSTRAINTS)
         if self.solver == "sdp" and self.constraint != "trace":
             raise ValueError(f"solver='sdp' is for constraint='trace', not {self.constraint!r}; use solver='eigen'")
         M_S, M_D = moments.mean_pair_scatters()

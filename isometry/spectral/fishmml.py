@@ -13,7 +13,7 @@ from isometry.core.moments import between_scatter, total_scatter
 from isometry.core.solve import Solution, alternate
 from isometry.core.warn import warn_user
 from isometry.moments import label_moments
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, parameters
 from isometry.supervision import Labels
 
 
@@ -52,8 +52,8 @@ class FishMML(LinearMetric):
     lambda1: float = 1.0
     lambda2: float = 1.0
     scale_views: bool = True
-    max_iter: int = 50
-    tol: float = 1e-6
+    max_iter: Iterations = 50
+    tol: NotNegative = 1e-6
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:

@@ -13,7 +13,18 @@ from isometry.core.frame import Frame
 from isometry.core.linalg import canonical, sym_fn
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Seed, check_choices, parameters
+from isometry.parameters import (
+    KW_ONLY,
+    Count,
+    Iterations,
+    NotNegative,
+    Positive,
+    PositiveShare,
+    Seed,
+    Share,
+    check_choices,
+    parameters,
+)
 from isometry.spectral.impostors import ListedTriplets
 from isometry.spectral.large_margin import descend
 from isometry.spectral.mining import MINERS, mine
@@ -65,22 +76,18 @@ class HierarchicalLMNN(LinearMetric):
     _sees = (Labels,)
 
     _: KW_ONLY
-    n_neighbors: int = 3
-    mu: float = 0.5
-    margin: float = 1.0
+    n_neighbors: Count = 3
+    mu: Share = 0.5
+    margin: Positive = 1.0
     mining: str = "semi_hard"
-    n_rounds: int = 10
-    sample_portion: float = 1.0
-    max_iter: int = 200
-    tol: float = 1e-2
+    n_rounds: Count = 10
+    sample_portion: PositiveShare = 1.0
+    max_iter: Iterations = 200
+    tol: NotNegative = 1e-2
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
-        if not 0 <= self.mu <= 1 or not 0 < self.sample_portion <= 1:
-            raise ValueError(f"mu={self.mu} must lie in [0, 1] and sample_portion={self.sample_portion} in (0, 1]")
-        if min(self.n_neighbors, self.n_rounds) < 1 or self.margin <= 0:
-            raise ValueError("n_neighbors and n_rounds must be at least 1 and margin positive")
         check_choices(self, mining=MINERS)
         frame = Frame.of(X.astype(np.float64))
         L, solutions = np.eye(frame.X.shape[1]), []

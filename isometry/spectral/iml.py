@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.edges import NeighborEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import nearest_allowed, target_neighbors
@@ -17,7 +17,7 @@ from isometry.core.objective import Objective
 from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
 from isometry.core.start import initial_map
-from isometry.parameters import KW_ONLY, Seed, check_components, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, Share, parameters
 from isometry.supervision import Labels
 
 CANDIDATES = 4  # samples of other classes that are searched through, for each one that counts
@@ -59,22 +59,18 @@ class IML(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    n_neighbors: int = 3
-    a: float = 0.5
-    margin: float = 1.0
-    reg: float = 0.01
+    n_neighbors: Count = 3
+    a: Share = 0.5
+    margin: Positive = 1.0
+    reg: NotNegative = 0.01
     init: str | np.ndarray = "identity"
-    n_refresh: int = 10
-    max_iter: int = 1000
-    tol: float = 1e-5
+    n_refresh: Count = 10
+    max_iter: Iterations = 1000
+    tol: NotNegative = 1e-5
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
-        if not 0 <= self.a <= 1:
-            raise ValueError(f"a={self.a} must lie in [0, 1]")
-        if min(self.n_neighbors, self.n_refresh) < 1 or self.margin <= 0 or self.reg < 0:
-            raise ValueError("n_neighbors and n_refresh must be at least 1, margin positive and reg not negative")
         p, frame = check_components(self.n_components, X.shape[1]), Frame(X - X.mean(axis=0))
         L = initial_map(frame, side, self.init, p or X.shape[1], check_random_state(self.random_state))
         similar = target_neighbors(frame.X, side.codes, self.n_neighbors)  # (n, k)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import LinearMetric
-from isometry.core.linalg import column_range, fix_signs, row_range, top_eigenvectors
+from isometry.base import LinearMetric, check_components
+from isometry.core.frame import Frame
+from isometry.core.linalg import column_range, fix_signs, top_eigenvectors
+from isometry.core.ratio import ratio_directions
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
-from isometry.spectral.trace_ratio import ratio_directions
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, check_choices, parameters
 from isometry.supervision import Labels, Pairs
 
 ALGORITHMS, WEIGHTINGS = ("trace_ratio", "gevp"), ("sum", "mean")
@@ -50,38 +51,29 @@ class LLERegularizedML(LinearMetric):
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
-    n_neighbors: int = 10
-    reg: float = 1.0
+    n_neighbors: Count = 10
+    reg: NotNegative = 1.0
     weighting: str = "sum"
     lle_reg: float = 1e-3
     algorithm: str = "trace_ratio"
-    max_iter: int = 50
-    tol: float = 1e-10
+    max_iter: Iterations = 50
+    tol: NotNegative = 1e-10
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         check_choices(self, algorithm=ALGORITHMS, weighting=WEIGHTINGS)
-        if self.n_neighbors < 1 or self.reg < 0:
-            raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1 and reg={self.reg} not negative")
-        p, dtype = check_components(self.n_components, X.shape[1]), X.dtype
-        Q = row_range(X) if X.shape[1] > len(X) else np.eye(X.shape[1])  # n < d: work where the samples are
-        X = (X - X.mean(axis=0)) @ Q
-        M_S, M_D = mean_pair_scatters(X, side)
-        R = X - reconstruction_weights(X, self.n_neighbors, self.lle_reg) @ X  # (n, d), RᵀR = XᵀEX
-        m = len(X) if self.weighting == "mean" else n_similar(side)
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
+        M_S, M_D = mean_pair_scatters(frame.X, side)
+        E = reconstruction_weights(frame.X, self.n_neighbors, self.lle_reg)
+        R = frame.X - E @ frame.X  # (n, r), the residuals
+        n_similar = side.pair_counts[0] if isinstance(side, Labels) else side.similar.weight.sum()
+        m = len(X) if self.weighting == "mean" else n_similar
         C = M_S + self.reg / m * R.T @ R
-        few = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
+        default = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
         if self.algorithm == "trace_ratio":
-            U, self.ratio_, solution = ratio_directions(M_D, C, p, few=few, max_iter=self.max_iter, tol=self.tol)
+            U, self.ratio_, solution = ratio_directions(M_D, C, p, default, self.max_iter, self.tol)
         else:
-            values, U = top_eigenvectors(M_D, C, p or max(1, min(few, column_range(M_D).shape[1] - 1)))
+            values, U = top_eigenvectors(M_D, C, p or max(1, min(default, column_range(M_D).shape[1] - 1)))
             self.ratio_ = float(values.sum())
             solution = Solution(U, self.ratio_, 1, "closed form", True, [self.ratio_])
-        self._store(fix_signs((Q @ U).T), dtype)
+        self._store(fix_signs(frame.lift(U.T)), X.dtype)
         return solution
-
-
-def n_similar(side: Labels | Pairs) -> float:
-    """How many similar pairs there are, in weight; of labels, all."""
-    if isinstance(side, Labels):
-        return float(np.sum(side.counts * (side.counts - 1)) / 2)
-    return float(side.similar.weight.sum())

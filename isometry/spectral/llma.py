@@ -14,7 +14,7 @@ from isometry.base import MetricLearner
 from isometry.core.distance import pair_sqdist, sqdist
 from isometry.core.edges import ListedEdges
 from isometry.core.solve import Solution, lbfgs
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import NeighborPairs, Sampler
 from isometry.supervision import EdgeList, Labels, Pairs
 
@@ -54,23 +54,19 @@ class LLMA(MetricLearner):
     _unlabelled = "minus one"
 
     _: KW_ONLY
-    reg: float = 1.0
-    width: float | None = None
-    sigma: float | None = None
-    ridge: float = 0.01
-    n_neighbors: int = 10
+    reg: NotNegative = 1.0
+    width: Positive | None = None
+    sigma: Positive | None = None
+    ridge: NotNegative = 0.01
+    n_neighbors: Count = 10
     pairs: str | Sampler = "auto"
-    max_centers: int = 500
-    max_iter: int = 300
-    tol: float = 1e-6
+    max_centers: Count = 500
+    max_iter: Iterations = 300
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        if min(self.reg, self.ridge) < 0 or min(self.n_neighbors, self.max_centers) < 1:
-            raise ValueError("reg and ridge must not be negative, n_neighbors and max_centers at least 1")
-        if any(s is not None and s <= 0 for s in (self.width, self.sigma)):
-            raise ValueError(f"width={self.width} and sigma={self.sigma} must be positive, or None")
         rng = check_random_state(self.random_state)
         self.mean_ = X.mean(axis=0, dtype=np.float64)
         X = X - self.mean_
@@ -115,10 +111,6 @@ class LLMA(MetricLearner):
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         return (X + self._basis(X - self.mean_) @ self.shifts_).astype(X.dtype, copy=False)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.centers_.shape[1]
 
 
 def neighbor_edges(X: np.ndarray, k: int) -> tuple[EdgeList, float]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors
 from isometry.core.linalg import canonical
@@ -16,7 +16,17 @@ from isometry.core.objective import Objective
 from isometry.core.solve import Solution
 from isometry.core.solvers import Batches
 from isometry.core.start import initial_map
-from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
+from isometry.parameters import (
+    KW_ONLY,
+    Count,
+    Iterations,
+    NotNegative,
+    Positive,
+    Seed,
+    Share,
+    check_choices,
+    parameters,
+)
 from isometry.spectral.energy import energies
 from isometry.spectral.impostor_batches import lmnn_by_anchors
 from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
@@ -74,22 +84,22 @@ class LMNN(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    n_neighbors: int = 3
-    mu: float = 0.5
-    margin: float = 1.0
+    n_neighbors: Count = 3
+    mu: Share = 0.5
+    margin: Positive = 1.0
     init: str | np.ndarray = "pca"
     mining: str = "batch_all"
-    n_mining: int = 1
+    n_mining: Count = 1
     max_impostors: int | None = None
-    batch_size: int | None = None
-    solver: str = "lbfgs"
-    max_iter: int = 1000
-    tol: float = 1e-3
+    batch_size: Count | None = None
+    solver: Literal["lbfgs", "sdp"] = "lbfgs"
+    max_iter: Iterations = 1000
+    tol: NotNegative = 1e-3
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Triplets) -> Solution:
-        self._check_parameters()
+        check_choices(self, mining=("batch_all", *MINERS))
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
         rng, r = check_random_state(self.random_state), frame.X.shape[1]
         L = initial_map(frame, side, self.init, min(p or r, r), rng)
@@ -109,15 +119,6 @@ class LMNN(LinearMetric):
         self.max_impostors_ = None if isinstance(problem, Objective) else problem.cap
         self._store(frame.lift(canonical(L)), X.dtype)
         return replace(solution, n_iter=n_iter, history=history)
-
-    def _check_parameters(self) -> None:
-        if not 0 <= self.mu <= 1:
-            raise ValueError(f"mu={self.mu} must lie in [0, 1]")
-        if self.n_neighbors < 1 or self.margin <= 0:
-            raise ValueError(f"n_neighbors={self.n_neighbors} must be at least 1 and margin={self.margin} positive")
-        if self.n_mining < 1:
-            raise ValueError(f"n_mining={self.n_mining} must be at least 1")
-        check_choices(self, solver=("lbfgs", "sdp"), mining=("batch_all", *MINERS))
 
     def _solve(
         self, problem: MarginProblem | Objective, L: np.ndarray, rng: np.random.RandomState

@@ -9,12 +9,12 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.edges import ListedEdges
 from isometry.core.linalg import factor, symmetrize
 from isometry.core.solve import Solution, fista
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Seed, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, PositiveShare, Seed, parameters
 from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
 
@@ -54,21 +54,17 @@ class MarginSVM(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    C_S: float = 1.0
-    C_D: float = 10.0
-    nu: float = 0.5
+    C_S: NotNegative = 1.0
+    C_D: Positive = 10.0
+    nu: PositiveShare = 0.5
     psd: bool = True
     pairs: str | Sampler = "auto"
-    max_iter: int = 2000
-    tol: float = 1e-5
+    max_iter: Iterations = 2000
+    tol: NotNegative = 1e-5
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        if not 0 < self.nu <= 1:
-            raise ValueError(f"nu={self.nu} must lie in (0, 1]")
-        if self.C_S < 0 or self.C_D <= 0:
-            raise ValueError(f"C_S={self.C_S} must not be negative and C_D={self.C_D} must be positive")
         p, dtype = check_components(self.n_components, X.shape[1]), X.dtype
         X = X.astype(np.float64) - X.mean(axis=0)
         far, weight = self._dissimilar(X, side)

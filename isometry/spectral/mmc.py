@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.edges import Edges, Loss
 from isometry.core.frame import Frame
 from isometry.core.linalg import column_range, definite, factor, ridge
@@ -17,7 +17,7 @@ from isometry.core.solve import Solution, lbfgs
 from isometry.core.solvers import Certified
 from isometry.core.start import initial_map, mean_sqdist
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Seed, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import AllPairs, Sampler, choose_pairs, signed_edges
 from isometry.supervision import EdgeList, Labels, Pairs
 
@@ -60,18 +60,16 @@ class MMC(LinearMetric):
     n_components: int | None = None
     _: KW_ONLY
     diagonal: bool = False
-    alpha: float = 1.0
-    reg: float = 1e-6
+    alpha: Positive = 1.0
+    reg: NotNegative = 1e-6
     init: str | np.ndarray = "identity"
     pairs: str | Sampler = "auto"
-    max_iter: int = 200
-    tol: float = 1e-6
+    max_iter: Iterations = 200
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        if self.alpha <= 0 or self.reg < 0:
-            raise ValueError(f"alpha={self.alpha} must be positive and reg={self.reg} not negative")
         p, rng = check_components(self.n_components, X.shape[1]), check_random_state(self.random_state)
         Q, R = _whitener(*mean_pair_scatters(X, side), self.reg, self.diagonal)
         Xw = sla.solve_triangular(R, Q.T @ (X - X.mean(axis=0)).T, lower=True).T  # (n, r), where M_S = I

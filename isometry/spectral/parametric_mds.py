@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
+from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.solve import Solution
 from isometry.core.start import initial_map
-from isometry.parameters import KW_ONLY, Seed, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, Seed, check_choices, parameters
 from isometry.sampling import Sampler
 from isometry.spectral.stress import fit_map, label_targets, scale_of
 from isometry.supervision import Labels, Pairs
@@ -52,11 +52,11 @@ class ParametricMDS(LinearMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    beta: float | None = None
+    beta: Positive | None = None
     loss: str = "stress"
     pairs: str | Sampler = "auto"
-    max_iter: int = 300
-    tol: float = 1e-6
+    max_iter: Iterations = 300
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 

@@ -11,7 +11,7 @@ from isometry.core.distance import sqdist
 from isometry.core.frame import Frame
 from isometry.core.solve import Solution
 from isometry.core.start import initial_map
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import Sampler
 from isometry.spectral.stress import fit_map, label_targets, scale_of
 from isometry.supervision import Labels, Pairs
@@ -43,21 +43,19 @@ class RBFParametricMDS(MetricLearner):
     _sees = (Labels, Pairs)
     _needs = ()  # pairs with a target are neither similar nor dissimilar
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
-    n_basis: int = 100
-    beta: float | None = None
-    reg: float = 1e-3
+    n_basis: Count = 100
+    beta: Positive | None = None
+    reg: NotNegative = 1e-3
     pairs: str | Sampler = "auto"
-    max_iter: int = 300
-    tol: float = 1e-6
+    max_iter: Iterations = 300
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         p = X.shape[1] if self.n_components is None else self.n_components
-        if p < 1 or self.n_basis < 1 or self.reg < 0:
-            raise ValueError("n_components and n_basis must be at least 1, reg not negative")
         rng, self.mean_ = check_random_state(self.random_state), X.mean(axis=0, dtype=np.float64)
         X = X - self.mean_
         self.beta_ = scale_of(self.beta, X)
@@ -77,7 +75,3 @@ class RBFParametricMDS(MetricLearner):
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         return (self._psi(X - self.mean_) @ self.coef_.T).astype(X.dtype, copy=False)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.coef_.shape[0]

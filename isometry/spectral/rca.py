@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from isometry.base import check_components
 from isometry.core.linalg import factor, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, check_components, parameters
+from isometry.parameters import KW_ONLY, check_choices, parameters
 from isometry.supervision import Chunklets
 
 REDUCTIONS = ("pca", "fisher")

@@ -16,6 +16,7 @@ from isometry.core.objective import Objective
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.solvers import Certified
 from isometry.core.start import mean_sqdist
+from isometry.parameters import Iterations, NotNegative
 from isometry.sampling import choose_pairs
 from isometry.supervision import Labels, Pairs
 
@@ -100,8 +101,6 @@ def _delta(d: np.ndarray, similar: np.ndarray, beta: float) -> np.ndarray:
 
 
 def scale_of(beta: float | None, X: np.ndarray) -> float:
-    if beta is not None and beta <= 0:
-        raise ValueError(f"beta={beta} must be positive, or None for the mean squared distance")
     return float(mean_sqdist(X) if beta is None else beta)
 
 
@@ -112,8 +111,8 @@ def fit_map(
     loss: str = "stress",
     reg: float = 0.0,
     *,
-    max_iter: int = 200,
-    tol: float = 1e-6,
+    max_iter: Iterations = 200,
+    tol: NotNegative = 1e-6,
 ) -> Solution:
     """L (p, k) of least loss + ε|L|² for Z = ΨLᵀ, from L₀ at its best scale; ε = ``reg`` · tr(G)/k.
 

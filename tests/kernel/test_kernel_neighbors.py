@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from isometry import MCML, NCA, FastNCA, KernelFastNCA, KernelMCML, KernelNCA, Labels
 from isometry.core.kernels import fit_kernel_map
-from isometry.kernel.fast_nca import CoefficientFastNCA
+from isometry.kernel.coefficient_penalty import CoefficientFastNCA
 
 GAMMA = 0.3
 
