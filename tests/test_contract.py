@@ -74,9 +74,10 @@ def test_is_a_metric(method):
 
 @every()
 def test_deterministic_for_a_seed(method):
+    """Up to rounding, which in BLAS may depend on where in memory an array happens to lie."""
     X, y = make_blobs()
     A, B = make(method).fit(X, y), make(method).fit(X, y)
-    assert_allclose(A.transform(X), B.transform(X), rtol=0, atol=0)
+    assert_same_metric(distances(A, X), distances(B, X), rtol=1e-9)
 
 
 @every()

@@ -22,7 +22,7 @@ def ratio_directions(
 ) -> tuple[np.ndarray, float, Solution]:
     """U (d, p) with the largest tr(UᵀBU)/tr(UᵀCU), UᵀU = I, inside range(B + C); and the ratio.
 
-    p=None is ``default``, but at least one dimension less than the range has. A given ``lam`` stands for the best ratio.
+    p=None is ``default``, but at least one dimension less than the range has. ``lam`` stands for the best ratio.
     Outside the range a direction costs nothing and gains nothing: U would degenerate to fewer effective dimensions.
     """
     Q = column_range(B / max(np.trace(B), 1e-300) + C / max(np.trace(C), 1e-300))  # (d, r)

@@ -61,7 +61,7 @@ class LLERegularizedML(LinearMetric):
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         check_choices(self, algorithm=ALGORITHMS, weighting=WEIGHTINGS)
-        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64))
         M_S, M_D = mean_pair_scatters(frame.X, side)
         E = reconstruction_weights(frame.X, self.n_neighbors, self.lle_reg)
         R = frame.X - E @ frame.X  # (n, r), the residuals
