@@ -74,29 +74,31 @@ def parameter_table(row: Method) -> RichTable:
             continue
         default = row.params.get(p.name, p.default)
         shown = "required" if default is p.empty else repr(default)
-        text = texts.get(p.name, "")
-        text = EVERYWHERE.get(p.name, text) if text in ("", "as everywhere") else text
+        text = texts.get(p.name, EVERYWHERE.get(p.name, ""))
         table.add_row(plain(p.name), plain(shown), plain(text))
     return table
 
 
 def parameter_docs(doc: str) -> dict[str, str]:
-    """Parameter → text, from the section of a docstring whose entries read ``a, b : text`` and go on indented."""
+    """Parameter → text, from the section of a docstring whose entries read ``a, b : text`` and go on indented.
+
+    A text of as many parts, separated by semicolons, as there are names has one part for each.
+    """
     lines = iter(doc.splitlines())
     for line in lines:
         if line.strip() == "Parameters":
             next(lines, None)  # the rule below the heading
             break
-    docs: dict[str, str] = {}
-    names: list[str] = []
+    entries: dict[str, str] = {}
+    head = ""
     for line in lines:
         if not line.strip():
             break
-        if line.startswith(" "):
-            text = line
-        else:
-            head, _, text = line.partition(" : ")
-            names = [name.strip() for name in head.split(",")]
-        for name in names:
-            docs[name] = f"{docs.get(name, '')} {text.strip()}".strip()
+        if not line.startswith(" "):
+            head, _, line = line.partition(" : ")
+        entries[head] = f"{entries.get(head, '')} {line.strip()}".strip()
+    docs: dict[str, str] = {}
+    for head, text in entries.items():
+        names, parts = head.split(", "), text.split("; ")
+        docs |= zip(names, parts if len(parts) == len(names) else [text] * len(names), strict=True)
     return docs

@@ -36,7 +36,7 @@ def KernelDRML(
     reg, prior, pairs, init : of `DRML`; in an rbf kernel d² ≤ 2 before learning, so that ``reg`` is smaller than there
     kernel, gamma, **options : of `Kernelized`
     variance, max_rank : components to keep of the centred kernel: directions of almost no variance do not generalise
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     References
     ----------

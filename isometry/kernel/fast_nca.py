@@ -39,7 +39,7 @@ def KernelFastNCA(
     penalty : what ``reg`` weighs: "rkhs", tr(TᵀKT), the norm of the map in feature space; or "coef", |T|², that of its
         coefficients, which suppresses directions of little variance
     kernel, gamma, **options : of `Kernelized`
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     Notes
     -----

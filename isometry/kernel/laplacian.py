@@ -50,7 +50,7 @@ class LaplacianKernelML(MetricLearner):
     tol : largest relative violation of the constraints before the positions are scaled to meet them, relative gap
         between ``objective_`` and the value of the dual problem, and −``certificate_``: how far the multipliers are
         outside its constraints
-    random_state, verbose : as everywhere
+    random_state, verbose : seed; progress bar
 
     Attributes
     ----------

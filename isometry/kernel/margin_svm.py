@@ -39,7 +39,7 @@ def KernelMarginSVM(
     C_S, C_D, nu, psd, pairs : of `MarginSVM`
     kernel, gamma, **options : of `Kernelized`
     variance, max_rank : components to keep of the centred kernel; a step costs the square of their number
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     References
     ----------

@@ -34,7 +34,7 @@ def KernelMCML(
     penalty, reg : "trace" or "frobenius", and its weight. It must be positive: where K has full rank every class can be
         collapsed, and without a penalty there is no minimiser
     kernel, gamma, **options : of `Kernelized`
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     References
     ----------

@@ -33,7 +33,7 @@ def KernelNCA(
     objective, reg, init : of `NCA`. The penalty is needed: where K has full rank, p_i → 1 comes for free. For the same
         reason a start from LDA, which separates the classes completely, leads nowhere
     kernel, gamma, **options : of `Kernelized`
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     References
     ----------

@@ -35,7 +35,7 @@ def KernelPCCA(
     reg : penalty on the map in feature space, in the unit of the kernel: for the same distances, a kernel c times as
         large needs c times as much
     kernel, gamma, **options : of `Kernelized`
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     Notes
     -----

@@ -53,7 +53,8 @@ class BayesianML(MetricPosterior, OnlineMetric):
     pairs : which pairs to take if given labels: "auto" (all up to 200,000, else 100,000 of each kind), `AllPairs()` or
         `RandomPairs(n)`
     memory : number of pairs that are kept for ``partial_fit``, with their rows; they are saved with the estimator
-    max_iter, tol, random_state, verbose : as everywhere; m is off by at most √(2 tol) standard deviations
+    max_iter, tol, random_state, verbose : most iterations; promised decrease to stop at, where m is off by at
+        most √(2 tol) standard deviations; seed; progress bar
 
     Attributes
     ----------

@@ -55,7 +55,7 @@ class BNCA(MetricPosterior, LinearMetric):
         ``bias_``, which says how sure the side of the threshold is, not how likely the pair is similar
     prior_mean, prior_precision : m₀ and δ, in coordinates of mean squared distance 1
     solver : "lbfgs", or "bohning": the published fixed-curvature Newton steps
-    max_iter, tol, verbose : as everywhere
+    max_iter, tol, verbose : most iterations; relative slope or decrease to stop at; progress bar
 
     Attributes
     ----------

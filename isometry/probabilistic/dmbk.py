@@ -45,7 +45,7 @@ class DMBK(MomentsMetric):
     shrinkage : share of a multiple of the identity in each Σ_i, and in the covariance that is whitened
     pairs : which pairs enter D: "auto", `AllPairs()` or `RandomPairs(n)`
     n_init : starts: discriminant directions first, then random ones
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     Notes
     -----

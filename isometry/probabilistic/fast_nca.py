@@ -42,7 +42,7 @@ class FastNCA(LinearMetric):
     batch_size : mini-batches, for n beyond 10⁵: so many anchors at a time, each with its 2k neighbours.
         Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches. None: no batches
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     Notes
     -----

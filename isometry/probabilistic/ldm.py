@@ -38,7 +38,7 @@ class LDM(LinearMetric):
     reg : penalty on λ, in coordinates of mean squared distance 1; keeps the scale finite
     solver : "lbfgs" on the likelihood itself; or "mm", the bounds of the paper: the similar partners' log-sum-exp gives
         way to its tangent, what is left is concave and is maximised, and so on
-    max_iter, tol, verbose : as everywhere
+    max_iter, tol, verbose : most iterations; relative slope or decrease to stop at; progress bar
 
     Notes
     -----

@@ -34,7 +34,7 @@ class LDML(LinearMetric):
     reg : penalty on tr(W). Pairs that a metric can separate have no finite minimiser without one: 1e-4 is a good choice
     fit_bias : learn the threshold b; False fixes b = 1
     pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     Attributes
     ----------

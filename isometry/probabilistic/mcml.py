@@ -34,7 +34,8 @@ class MCML(LinearMetric):
     n_components : keep the leading eigenvectors of W
     penalty, reg : reg · tr(W) ("trace") or reg/2 · |W|² ("frobenius"). Classes that can be collapsed perfectly have no
         finite minimiser without one: the scale then grows until the decrease falls below ``tol``
-    init, max_iter, tol, random_state, verbose : as everywhere
+    init : "identity", "pca", "lda", "random" or an array (d, d)
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     References
     ----------

@@ -45,7 +45,7 @@ class NCA(LinearMetric):
     batch_size : mini-batches, for n beyond 10⁵: so many anchors at a time, against all candidates: O(batch · n).
         Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches. None: no batches
-    max_iter, tol, random_state, verbose : see the solver; ``verbose=True`` shows a progress bar
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     References
     ----------

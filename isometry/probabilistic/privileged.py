@@ -35,7 +35,7 @@ class PrivilegedML(LinearMetric):
     reg, reg_privileged : penalties on the traces; without them pairs that can be separated have no finite minimiser
     fit_bias : learn the constant b ≥ 0 as well; False is the published form, b = 0
     pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     Attributes
     ----------

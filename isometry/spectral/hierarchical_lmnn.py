@@ -52,7 +52,7 @@ class HierarchicalLMNN(LinearMetric):
     n_rounds : how often balls are drawn
     sample_portion : the share of a ball's points that is taken in the first round; it falls by 0.05 a round, to 0.2
     max_iter, tol : of each small problem
-    random_state, verbose : as everywhere
+    random_state, verbose : seed; progress bar
 
     Attributes
     ----------

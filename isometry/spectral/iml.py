@@ -44,7 +44,8 @@ class IML(LinearMetric):
     reg : γ, the pull towards the Euclidean metric
     init : "identity", "pca", "lda", "random" or an array (p, d)
     n_refresh : how often at most the candidates for Dis are sought among all samples, in each stage
-    max_iter, tol, random_state, verbose : of each solve, as everywhere
+    max_iter, tol, random_state, verbose : most iterations of each solve; relative slope or
+        decrease to stop at; seed; progress bar
 
     Attributes
     ----------

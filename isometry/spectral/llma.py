@@ -38,7 +38,7 @@ class LLMA(MetricLearner):
     n_neighbors : neighbours whose distances should stay
     pairs : which similar pairs to take if given labels: "auto" is `NeighborPairs(5)`; or another sampler
     max_centers : above this many, the centres are those of k-means
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     Attributes
     ----------

@@ -63,7 +63,7 @@ class LMNN(LinearMetric):
     solver : "lbfgs" on L, or "sdp": the convex programme by cvxpy, for some 60 samples at most
     tol : with p = d and all impostors, how far above the minimum the objective may be, relatively: the search ends when
         duality proves that it is not. Otherwise it ends when a further run would lower it by less than tol/10
-    max_iter, random_state, verbose : as everywhere
+    max_iter, random_state, verbose : most iterations; seed; progress bar
 
     Attributes
     ----------

@@ -38,7 +38,7 @@ class MarginSVM(LinearMetric):
     psd : False solves without W ⪰ 0, as the survey's dual does, and drops the negative part of W afterwards
     pairs : which dissimilar pairs to take if given labels: "auto" (all up to 200,000, else half of that at random),
         `AllPairs()` or `RandomPairs(n)`
-    max_iter, tol, random_state, verbose : as everywhere; tol bounds the relative duality gap
+    max_iter, tol, random_state, verbose : most iterations; relative duality gap to stop at; seed; progress bar
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ class MMC(LinearMetric):
     reg : relative ridge on M_S. Without it the problem has no solution if similar pairs leave a direction unused
     init : "identity", "pca", "lda", "random" or an array (p, d); a diagonal metric needs none
     pairs : which dissimilar pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     Attributes
     ----------

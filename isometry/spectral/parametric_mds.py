@@ -33,7 +33,7 @@ class ParametricMDS(LinearMetric):
     beta : β; None: the mean squared distance
     loss : "stress" or "sstress"
     pairs : which pairs to take if given labels: "auto", `AllPairs()`, or `RandomPairs(n)`, weighted to stand for all
-    max_iter, tol, random_state, verbose : as everywhere
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
 
     Notes
     -----

@@ -82,7 +82,7 @@ def test_info_shows_the_row_and_the_parameters():
     for name, parameter in inspect.signature(row.load()).parameters.items():
         assert re.search(rf"^{name} +{re.escape(repr(parameter.default))} +\S", text, re.M), name
     assert re.search(r"^mu .* μ in \[0, 1\], weight of the push term", text, re.M)
-    assert re.search(r"^verbose .* show a progress bar", text, re.M)
+    assert re.search(r"^verbose .* progress bar", text, re.M)
 
 
 def test_info_finds_rows_by_key():
@@ -96,8 +96,9 @@ def test_info_of_every_classical_method(row):
 
 
 def test_parameter_docs_are_parsed():
-    doc = "Head.\n\nParameters\n----------\na, b : first\n    and more\nc : third : part\n\nNotes\n-----\nd : no"
-    assert parameter_docs(doc) == {"a": "first and more", "b": "first and more", "c": "third : part"}
+    doc = "Head.\n\nParameters\n----------\na, b : first\n    and more\nc : third : part\nd, e : one;\n    two\n\nNotes\n-----\nf : no"
+    shared = {"a": "first and more", "b": "first and more"}
+    assert parameter_docs(doc) == shared | {"c": "third : part", "d": "one", "e": "two"}
     assert parameter_docs("Nothing here.") == {}
 
 
