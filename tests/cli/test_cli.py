@@ -96,7 +96,8 @@ def test_info_of_every_classical_method(row):
 
 
 def test_parameter_docs_are_parsed():
-    doc = "Head.\n\nParameters\n----------\na, b : first\n    and more\nc : third : part\nd, e : one;\n    two\n\nNotes\n-----\nf : no"
+    entries = "a, b : first\n    and more\nc : third : part\nd, e : one;\n    two"
+    doc = f"Head.\n\nParameters\n----------\n{entries}\n\nNotes\n-----\nf : no"
     shared = {"a": "first and more", "b": "first and more"}
     assert parameter_docs(doc) == shared | {"c": "third : part", "d": "one", "e": "two"}
     assert parameter_docs("Nothing here.") == {}
