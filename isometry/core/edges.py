@@ -24,7 +24,7 @@ Loss = Callable[[np.ndarray, Any], tuple[float, np.ndarray]]
 
 
 class Edges(Protocol):
-    """The pairs of points that an objective looks at."""
+    """The pairs of points whose distances an objective depends on."""
 
     def evaluate(self, Z: np.ndarray, loss: Any, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         """The value of the loss on the distances of Z, and the pull of its slopes on V (default: Z)."""
@@ -41,7 +41,7 @@ class MeasuredEdges(Edges, Protocol):
 
 @runtime_checkable
 class DivisibleEdges(Edges, Protocol):
-    """Edges of which a part can stand for the whole, in mini-batches."""
+    """Edges that can be divided into mini-batches."""
 
     @property
     def size(self) -> int:

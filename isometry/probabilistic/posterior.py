@@ -127,7 +127,7 @@ class MetricPosterior:
         Chosen from ``pairs`` (m, 2), or from ``pool_size`` random pairs. One at a time: each counts as answered when
         the next is chosen, so that a batch does not ask the same thing twice; as the answer is not known, the mean
         stays and the covariance shrinks by what an answer takes away on average. That matters for "bald"; "entropy"
-        looks at the odds, which change little. Ties go to the pair that comes first.
+        depends on the odds, which change little. Ties go to the pair that comes first.
         """
         rng = check_random_state(random_state)
         pool = _random_pairs(len(X), pool_size, rng) if pairs is None else _pair_array(pairs)

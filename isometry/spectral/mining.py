@@ -1,4 +1,4 @@
-"""Which triplets (anchor, positive, negative) of labelled points a large-margin method looks at."""
+"""Which triplets (anchor, positive, negative) of labelled points a large-margin method learns from."""
 
 from __future__ import annotations
 
