@@ -1,6 +1,6 @@
 """Polynomial curves through the origin: projection of points onto them, arc length, and the gradient of both.
 
-A curve is θ(t) = Σ_k M_k t^k, k = 1..c. Its Gram matrix G = MᵀM and the products m = xᵀM say all that is needed of it:
+A curve is θ(t) = Σ_k M_k t^k, k = 1..c. Its Gram matrix G = MᵀM and the products m = xᵀM are all that is needed:
 |θ'(t)|² = Σ_ab ab G_ab t^{a+b−2}, and the foot point T of x minimises |θ(t)|² − 2 Σ_k m_k t^k.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from isometry.core.distance import row_blocks
 
-NEWTON_STEPS = 3
+NEWTON_STEPS = 3  # that refine a root found by eigenvalues
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,13 @@ class Curves:
     def _inverse_bend(self, X: np.ndarray, T: np.ndarray) -> np.ndarray:
         """1/e at the foot points; 0 near the curve's evolute, where they jump and have no derivative."""
         bend, speed2 = polynomial(self._distance(X)[2], T), polynomial(self.speed2, T)
-        sure = bend > 1e-8 * speed2
-        return np.where(sure, 1 / np.where(sure, bend, 1), 0)
+        regular = bend > 1e-8 * speed2
+        return np.where(regular, 1 / np.where(regular, bend, 1), 0)
 
 
 def foot_points(value: np.ndarray, slope: np.ndarray, curvature: np.ndarray) -> np.ndarray:
     """The global minimiser of each polynomial: the best root of its slope, polished by Newton's method."""
-    roots = np.sort(root_real_parts(slope), axis=-1)  # real parts of complex roots may compete too: they never win
+    roots = np.sort(root_real_parts(slope), axis=-1)  # real parts of complex roots are no minima, and never chosen
     best = np.argmin(polynomial(value[..., None, :], roots), axis=-1)
     T = np.take_along_axis(roots, best[..., None], axis=-1)[..., 0]
     for _ in range(NEWTON_STEPS):
@@ -138,7 +138,9 @@ def root_real_parts(coefficients: np.ndarray) -> np.ndarray:
     D = coefficients.shape[-1] - 1
     lead = coefficients[..., -1:]
     floor = np.maximum(1e-14 * np.abs(coefficients).max(axis=-1, keepdims=True), 1e-300)
-    monic = coefficients[..., :-1] / np.where(np.abs(lead) < floor, floor, lead)  # a lost degree: a root far away
+    monic = coefficients[..., :-1] / np.where(
+        np.abs(lead) < floor, floor, lead
+    )  # where the leading coefficient is 0, one root is very large
     if D == 1:
         return -monic
     C = np.zeros((*monic.shape, D))

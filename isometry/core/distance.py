@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn import get_config
 
-BLOCK_MIB = 32  # larger blocks fall out of the last-level cache and are slower
+BLOCK_MIB = 32  # size of a block; larger ones do not fit in the last-level cache and are slower
 
 
 def row_blocks(n_rows: int, row_bytes: int, *, buffers: int = 4, limit_mib: float | None = None) -> Iterator[slice]:
@@ -24,7 +24,7 @@ def row_blocks(n_rows: int, row_bytes: int, *, buffers: int = 4, limit_mib: floa
 
 
 def batches(n: int, size: int) -> Iterator[slice]:
-    """Consecutive slices of 0 … n − 1. scikit-learn's ``gen_batches`` checks its arguments for longer than it works."""
+    """Consecutive slices of 0 … n − 1. Faster than scikit-learn's ``gen_batches``, which checks its arguments."""
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
@@ -48,7 +48,7 @@ def sqdist_factors(Z: np.ndarray, dtype: Any = None) -> tuple[np.ndarray, np.nda
 def pair_sqdist(X: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """|x_i − x_j|² for listed pairs, in blocks."""
     d = np.empty(len(i), dtype=X.dtype)
-    for block in row_blocks(len(i), X.shape[1] * X.itemsize, buffers=3, limit_mib=2):  # gathers like the cache
+    for block in row_blocks(len(i), X.shape[1] * X.itemsize, buffers=3, limit_mib=2):  # fits in the cache
         delta = X[i[block]] - X[j[block]]  # (b, d)
         d[block] = np.einsum("ij,ij->i", delta, delta)
     return d

@@ -1,4 +1,4 @@
-"""Edges: where an objective looks at distances, and how its slopes come back.
+"""Edges: the pairs whose distances an objective depends on, and its gradient from the slopes in these distances.
 
 An objective f of squared distances d_ij = |z_i − z_j|² has slopes c_ij = ∂f/∂d_ij. All a gradient ever needs of them is
 the product of their Laplacian with some features V,  pull = (diag(C1 + Cᵀ1) − C − Cᵀ) V :  with V = Z it gives
@@ -24,7 +24,7 @@ Loss = Callable[[np.ndarray, Any], tuple[float, np.ndarray]]
 
 
 class Edges(Protocol):
-    """The pairs of points that an objective looks at."""
+    """The pairs of points whose distances an objective depends on."""
 
     def evaluate(self, Z: np.ndarray, loss: Any, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         """The value of the loss on the distances of Z, and the pull of its slopes on V (default: Z)."""
@@ -41,7 +41,7 @@ class MeasuredEdges(Edges, Protocol):
 
 @runtime_checkable
 class DivisibleEdges(Edges, Protocol):
-    """Edges of which a part can stand for the whole, in mini-batches."""
+    """Edges that can be divided into mini-batches."""
 
     @property
     def size(self) -> int:
@@ -49,7 +49,7 @@ class DivisibleEdges(Edges, Protocol):
         ...
 
     def part(self, rows: np.ndarray) -> tuple[slice | np.ndarray, Edges]:
-        """The points and edges that are left when only some anchors, or some listed pairs, are looked at."""
+        """The points and edges of some anchors, or of some listed pairs, alone."""
         ...
 
 
@@ -114,7 +114,7 @@ class TriangleEdges:
     """
 
     n: int
-    rows: int = 128  # short blocks waste little of the square on the diagonal, and stay in the cache
+    rows: int = 128  # in a block; short ones compute few pairs twice, and stay in the cache
 
     def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         V = Z if V is None else V
@@ -144,8 +144,8 @@ class ListedEdges:
         return len(self.i)
 
     def part(self, pairs: np.ndarray) -> tuple[np.ndarray, ListedEdges]:
-        points, place = np.unique(np.concatenate([self.i[pairs], self.j[pairs]]), return_inverse=True)
-        return points, ListedEdges(place[: len(pairs)], place[len(pairs) :], len(points))
+        points, position = np.unique(np.concatenate([self.i[pairs], self.j[pairs]]), return_inverse=True)
+        return points, ListedEdges(position[: len(pairs)], position[len(pairs) :], len(points))
 
     @cached_property
     def incidence(self) -> sp.csr_matrix:
@@ -181,13 +181,13 @@ class ListedEdges:
         """Distances of the listed pairs: gathered, or picked from matrix products where the list is long."""
         i, j = self.i[where], self.j[where]
         n, p = Z.shape
-        if len(i) * (50 + 5 * p) < n * n * (1.5 + 0.05 * p) or len(i) < len(self.i):  # nanoseconds of either way
+        if len(i) * (50 + 5 * p) < n * n * (1.5 + 0.05 * p) or len(i) < len(self.i):  # nanoseconds of both ways
             return pair_sqdist(Z, i, j)
         order, starts, columns = self._by_anchor
         d = np.empty(len(i), dtype=Z.dtype)
         for rows in row_blocks(n, n * Z.itemsize):
-            here = slice(starts[rows.start], starts[rows.stop])
-            d[order[here]] = sqdist(Z[rows], Z)[i[order[here]] - rows.start, columns[here]]
+            span = slice(starts[rows.start], starts[rows.stop])  # pairs with i in these rows
+            d[order[span]] = sqdist(Z[rows], Z)[i[order[span]] - rows.start, columns[span]]
         return d
 
 
@@ -203,7 +203,7 @@ class NeighborEdges:
         (a, k), n = self.index.shape, len(Z)
         anchors = slice(None) if self.anchors is None else self.anchors
         value, C = 0.0, np.empty((a, k), dtype=Z.dtype)
-        for rows in row_blocks(a, k * Z.shape[1] * Z.itemsize, buffers=2, limit_mib=1):  # gathers like the cache
+        for rows in row_blocks(a, k * Z.shape[1] * Z.itemsize, buffers=2, limit_mib=1):  # fits in the cache
             f, C[rows] = loss(self.sqdist(Z, rows), rows)  # (b, k)
             value += float(f)
         graph = sp.csr_matrix((C.ravel(), self.columns, np.arange(0, a * k + 1, k)), shape=(a, n))
@@ -217,9 +217,9 @@ class NeighborEdges:
 
     def part(self, rows: np.ndarray) -> tuple[np.ndarray, NeighborEdges]:
         anchors, index = rows if self.anchors is None else self.anchors[rows], self.index[rows]
-        points, place = np.unique(np.concatenate([anchors, index.ravel()]), return_inverse=True)
-        place -= int(points[0] < 0)  # a missing neighbour, −1, comes first and stays −1
-        return points[points >= 0], NeighborEdges(place[len(rows) :].reshape(index.shape), place[: len(rows)])
+        points, position = np.unique(np.concatenate([anchors, index.ravel()]), return_inverse=True)
+        position -= int(points[0] < 0)  # a missing neighbour, −1, is first in ``points`` and must stay −1
+        return points[points >= 0], NeighborEdges(position[len(rows) :].reshape(index.shape), position[: len(rows)])
 
     def sqdist(self, Z: np.ndarray, where: slice) -> np.ndarray:
         delta = Z[self.index[where]]  # (b, k, p)
@@ -230,5 +230,5 @@ class NeighborEdges:
 
     @cached_property
     def columns(self) -> np.ndarray:
-        """Neighbours in one row after another; a missing one, whose slope is 0, points anywhere."""
+        """Neighbours of all anchors as one vector; point 0 in place of a missing one, whose slope is 0."""
         return np.maximum(self.index, 0).ravel()

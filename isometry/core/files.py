@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def taking_place(temporary: Path, path: Path) -> Iterator[Path]:
-    """``temporary``, beside ``path``, takes its place if the block succeeds; if not, the old file stays."""
+    """Rename ``temporary``, in the same folder, to ``path`` if the block succeeds; if not, the old file stays."""
     try:
         yield temporary
         _flush(temporary)
@@ -18,7 +18,7 @@ def taking_place(temporary: Path, path: Path) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
     if os.name == "posix":
-        _flush(path.parent)  # the new name must survive a crash as well as the bytes do
+        _flush(path.parent)  # so that a crash loses neither the new name nor the contents
 
 
 def same_file(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> bool:

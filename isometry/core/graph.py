@@ -12,14 +12,14 @@ from sklearn.neighbors import NearestNeighbors
 
 from isometry.core.distance import row_blocks, sqdist
 
-MANY_CLASSES = 100  # from here on one index of all points is tried before one for each class
+MANY_CLASSES = 100  # with more classes, one search among all points comes before one search for each class
 
 
 def nearest_allowed(X: np.ndarray, k: int, allowed: Callable[[Any], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest points j of every i among those with ``allowed(rows) → (b, n) mask``; i itself never counts.
 
-    Returns indices (n, k) and squared distances (n, k), nearest first, ties by index; places beyond the number of
-    allowed points hold −1 and +inf.
+    Returns indices (n, k) and squared distances (n, k), nearest first, ties by index; where fewer than
+    k points are allowed, the last entries are −1 and +inf.
     """
     n = len(X)
     k = min(k, n - 1)
@@ -36,7 +36,7 @@ def nearest_allowed(X: np.ndarray, k: int, allowed: Callable[[Any], np.ndarray])
 
 def k_smallest(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Columns of the k smallest entries of each row, in order, ties by column."""
-    kth = np.partition(D, k - 1, axis=1)[:, k - 1 : k]  # the k-th value, so that ties at the edge are seen
+    kth = np.partition(D, k - 1, axis=1)[:, k - 1 : k]  # the k-th value, to find all entries equal to it
     below, at = kth > D, kth == D
     fill = at & (np.cumsum(at, axis=1) <= k - below.sum(axis=1, keepdims=True))
     cols = np.nonzero(below | fill)[1].reshape(len(D), k)
@@ -107,11 +107,11 @@ def pair_neighbors(
     order = np.argsort(anchor, kind="stable")
     anchors, first, count = np.unique(anchor[order], return_index=True, return_counts=True)
     row = np.repeat(np.arange(len(anchors)), count)
-    place = np.arange(len(row)) - first[row]
+    column = np.arange(len(row)) - first[row]
     index = np.full((len(anchors), count.max(initial=0)), -1, dtype=np.intp)
-    index[row, place] = other[order]
+    index[row, column] = other[order]
     is_hit = np.zeros(index.shape, dtype=bool)
-    is_hit[row, place] = hit[order]
+    is_hit[row, column] = hit[order]
     weights = np.ones(index.shape)
-    weights[row, place] = weight[order]
+    weights[row, column] = weight[order]
     return anchors, index, is_hit, weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-SMOOTHING = (1e-1, 3e-3, 1e-4)  # widths of the rounding, in units of the margin; each round starts from the last
+SMOOTHING = (1e-1, 3e-3, 1e-4)  # widths of the rounding, in units of the margin, one for each round
 
 
 def rounded_hinge(h: np.ndarray, tau: float) -> tuple[np.ndarray, np.ndarray]:

@@ -29,8 +29,8 @@ def default_gamma(X: np.ndarray) -> float:
 
 
 def kernel_matrix(X: np.ndarray, Y: np.ndarray | None, kernel: Kernel, params: Mapping[str, Any]) -> np.ndarray:
-    """k(x_i, y_j) in float64. A precomputed kernel comes as X itself; Y is then of no use."""
-    X = np.asarray(X, dtype=np.float64)  # round-off of float32 would pass for small eigenvalues
+    """k(x_i, y_j) in float64. A precomputed kernel is passed as X itself; Y is then ignored."""
+    X = np.asarray(X, dtype=np.float64)  # errors of float32 would look like small eigenvalues
     if isinstance(kernel, str) and kernel == "precomputed":
         return X
     Y = np.asarray(Y, dtype=np.float64)
@@ -47,7 +47,7 @@ class KernelMap:
     basis: np.ndarray  # (m, r) = V diag(l)^{-1/2}; its columns sum to 0 if the kernel is centred
     spectrum: np.ndarray  # (r,) = l
     means: np.ndarray | None = None  # (m,) column means of the landmarks' kernel
-    rows: np.ndarray | None = None  # (m,) places of the landmarks among the rows it was fitted to
+    rows: np.ndarray | None = None  # (m,) numbers of the landmarks among the rows it was fitted to
 
     def project(self, X: np.ndarray, coef: np.ndarray) -> np.ndarray:
         """(k(x, landmarks) − means) @ coef (n, q), in blocks of rows; ``coef`` (m, q) is in the span of the basis."""
@@ -112,7 +112,7 @@ def fit_kernel_map(
 
 
 def _with_gamma(X: np.ndarray, kernel: Kernel, params: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Parameters of the kernel, gamma filled in; a kernel nobody knows is refused."""
+    """Parameters of the kernel, with the default gamma; an unknown name is an error."""
     params = dict(params or {})
     if callable(kernel):
         return params

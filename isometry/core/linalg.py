@@ -1,4 +1,4 @@
-"""Symmetric linear algebra that survives singular, rank-deficient and n < d input. Work is done in float64."""
+"""Symmetric linear algebra, also for singular matrices and for fewer samples than features; all in float64."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def joint_range(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 def row_range(X: np.ndarray) -> np.ndarray:
     """Orthonormal basis (d, r) of the row space of X − mean: where all differences of samples live."""
     Xc = np.asarray(X, dtype=np.float64)
-    Xc = Xc - Xc[:1]  # first, or else the mean of large numbers would be rounded and leave a common rest
+    Xc = Xc - Xc[:1]  # first, because rounding errors in the mean of large numbers would remain in all rows
     Xc -= Xc.mean(axis=0)
     _, s, Vt = sla.svd(Xc, full_matrices=False, check_finite=False)
-    # round-off of the input type, not of the working type, decides what is zero
+    # a singular value counts as 0 if it is within the rounding errors of the input type, not of float64
     eps = np.finfo(X.dtype).eps if np.issubdtype(X.dtype, np.floating) else np.finfo(np.float64).eps
     return Vt[s > eps * max(X.shape) * (s[0] if len(s) else 0)].T
 

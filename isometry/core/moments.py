@@ -3,8 +3,8 @@
 With W_c the scatter of class c about its mean, n_c its size and T the scatter about the grand mean, the sums over all
 similar and all dissimilar pairs i < j are  Σ_S = Σ_c n_c W_c  and  Σ_D = n T − Σ_S: no pair is ever listed.
 
-Means are kept as offsets from a point amid the rows, the origin. What follows from differences alone is worked out from
-the offsets: a column of time stamps, 10⁹ times as far from 0 as it is wide, then costs no digits.
+Means are kept as offsets from a point near the mean of the rows, the origin. Scatters are computed from the offsets, so
+that a column far from 0, such as time stamps, loses no digits.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from isometry.core.frame import Frame
 from isometry.core.linalg import fix_signs
 from isometry.core.scatter import pair_scatter
 
-BLOCK_MIB = 16  # of rows at a time: they are centred, summed and multiplied while they are in the cache
-SORTED_MIB = 128  # of rows at a time that are sorted by class; only those of one class are copied
-EXACT = 1 << 20  # numbers up to which float32 is raised to float64: sums of its products hide what is singular
-MIN_MEMBERS = 1024  # mean size of a class above which it pays to multiply class by class
+BLOCK_MIB = 16  # size of a block of rows, which must fit in the cache
+SORTED_MIB = 128  # size of a block of rows that is sorted by class; only the rows of one class are copied at a time
+MAX_CONVERTED_SIZE = 1 << 20  # float32 arrays up to here become float64: rounded, a singular scatter looks regular
+MIN_MEMBERS = 1024  # if classes are larger than this on average, it is faster to multiply class by class
 POOLED = "pooled moments hold the sum of the scatters of all classes only, not the scatter of each"
 
 
@@ -55,7 +55,7 @@ class ClassMoments(Moments):
     """Abstract: what the closed forms need to know about a labelled sample."""
 
     counts: np.ndarray  # (c,)
-    origin: np.ndarray = np.zeros(())  # (d,) a point amid the rows; 0 in model files of version 0.1
+    origin: np.ndarray = np.zeros(())  # (d,) a point near the mean of the rows; 0 in model files of version 0.1
     offsets: np.ndarray  # (c, d) class means about the origin
     _differ: np.ndarray | None = None
 
@@ -119,7 +119,7 @@ class ArrayMoments(ClassMoments):
         self, X: np.ndarray, codes: np.ndarray, n_classes: int | None = None, *, differ: np.ndarray | None = None
     ):
         self.dtype = X.dtype.name
-        if X.size <= EXACT:
+        if X.size <= MAX_CONVERTED_SIZE:
             X = X.astype(np.float64, copy=False)
         self._X, self._codes, self._differ = X, np.asarray(codes), differ
         c = int(self._codes.max(initial=-1)) + 1 if n_classes is None else n_classes
@@ -201,7 +201,9 @@ class StreamMoments(ClassMoments):
         self.is_pooled = pooled
         self.dtype = "float32"  # becomes float64 with the first chunk that is
         # the last group are the rows of no class; pooled scatters are those of all classes together and of this group
-        self._counts, self.origin, self._offsets = np.zeros(1), np.zeros(n_features), np.zeros((1, n_features))
+        self._counts = np.zeros(1)
+        self.origin = np.zeros(n_features)
+        self._offsets = np.zeros((1, n_features))
         self._scatters = np.zeros((2 if pooled else 1, n_features, n_features))
 
     @property
@@ -229,7 +231,7 @@ class StreamMoments(ClassMoments):
         return Group(float(self._counts[-1]), self._offsets[-1], self._scatters[-1])
 
     def update(self, X: np.ndarray, codes: np.ndarray, classes: np.ndarray | None = None) -> StreamMoments:
-        """Add rows. ``codes`` (n,) are places in ``classes``, by default names themselves; −1: of no class."""
+        """Add rows. ``codes`` (n,) are indices into ``classes``, or names if that is None; −1: of no class."""
         codes = np.asarray(codes)
         if classes is None:
             classes, inverse = np.unique(codes[codes >= 0], return_inverse=True)
@@ -259,12 +261,14 @@ class StreamMoments(ClassMoments):
         classes = _union(self.classes, other.classes)
         if not self._counts.any():
             self.origin = other.origin
-        (n_a, here, scatters), (n_b, there, more) = self._over(classes), other._over(classes)
-        there = there + (other.origin - self.origin)  # both about the origin of the first rows
-        n, gap = n_a + n_b, there - here  # (c + 1, d)
+        n_a, offsets_a, scatters = self._aligned(classes)
+        n_b, offsets_b, other_scatters = other._aligned(classes)
+        offsets_b = offsets_b + (other.origin - self.origin)  # both about the same origin
+        n = n_a + n_b
+        gap = offsets_b - offsets_a  # (c + 1, d)
         share = np.divide(n_b, n, out=np.zeros_like(n), where=n > 0)
         spread = n_a * share
-        scatters += more
+        scatters += other_scatters
         if self.is_pooled:
             scatters[0] += gap[:-1].T @ (gap[:-1] * spread[:-1, None])
             scatters[1] += spread[-1] * np.outer(gap[-1], gap[-1])
@@ -272,21 +276,25 @@ class StreamMoments(ClassMoments):
             for k in np.flatnonzero(spread):  # one class at a time: no second array of c·d²
                 scatters[k] += spread[k] * np.outer(gap[k], gap[k])
         self.dtype = np.result_type(self.dtype, other.dtype).name
-        self.classes, self._counts, self._offsets, self._scatters = classes, n, here + share[:, None] * gap, scatters
+        self.classes = classes
+        self._counts = n
+        self._offsets = offsets_a + share[:, None] * gap
+        self._scatters = scatters
         return self
 
-    def _over(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Counts, offsets and scatters with room for more classes; the rows of no class stay last."""
+    def _aligned(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts, offsets and scatters of ``classes``, 0 for those not seen; the rows of no class stay last."""
         if len(classes) == len(self.classes):
             return self._counts, self._offsets, self._scatters
         c, d = len(classes), self._offsets.shape[1]
-        place = np.append(np.searchsorted(classes, self.classes), c)
+        position = np.append(np.searchsorted(classes, self.classes), c)
         counts, offsets = np.zeros(c + 1), np.zeros((c + 1, d))
-        counts[place], offsets[place] = self._counts, self._offsets
+        counts[position] = self._counts
+        offsets[position] = self._offsets
         if self.is_pooled:
             return counts, offsets, self._scatters
         scatters = np.zeros((c + 1, d, d))
-        scatters[place] = self._scatters
+        scatters[position] = self._scatters
         return counts, offsets, scatters
 
 
@@ -336,9 +344,9 @@ def all_pair_scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray, fl
 
 
 def _probe_shift(X: np.ndarray, rows: int = 4096) -> np.ndarray:
-    """A point amid the data, to take second moments about: exactness does not depend on it, round-off does.
+    """A point near the mean of the data, subtracted before second moments are taken: it only affects rounding errors.
 
-    It is the origin, and nothing needs to be subtracted, where no mean is farther from it than the data spread.
+    It is 0, and nothing needs to be subtracted, where every mean is at most one standard deviation from 0.
     """
     probe = np.asarray(X[:: max(1, len(X) // rows)], dtype=np.float64)
     mean = probe[0] + (probe - probe[0]).mean(axis=0)  # of equal rows exactly that row

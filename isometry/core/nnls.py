@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-FULL_SWAPS = 3  # rounds without progress before a problem swaps one index at a time, which cannot cycle
+MAX_FULL_SWAPS = 3  # rounds without progress after which a problem swaps one index a round, which cannot cycle
 
 
 def nonnegative_minimum(H: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -14,8 +14,10 @@ def nonnegative_minimum(H: np.ndarray, b: np.ndarray) -> np.ndarray:
     has the wrong sign, until none has (J. Kim, H. Park, SIAM J. Sci. Comput. 33, 2011).
     """
     m, k = b.shape
-    w, free = np.zeros((m, k)), np.zeros((m, k), dtype=bool)
-    fewest, patience = np.full(m, k + 1), np.full(m, FULL_SWAPS)
+    w = np.zeros((m, k))
+    free = np.zeros((m, k), dtype=bool)
+    fewest_wrong = np.full(m, k + 1)
+    full_swaps_left = np.full(m, MAX_FULL_SWAPS)
     for _ in range(100 * (k + 1)):
         slope = np.einsum("mij,mj->mi", H, w) - b
         eps = 1e-12 * np.abs(b).max(axis=1, initial=0, keepdims=True)
@@ -24,11 +26,11 @@ def nonnegative_minimum(H: np.ndarray, b: np.ndarray) -> np.ndarray:
         if len(todo) == 0:
             return w
         wrong, count = wrong[todo], wrong[todo].sum(axis=1)
-        better = count < fewest[todo]
-        patience[todo] = np.where(better, FULL_SWAPS, patience[todo] - 1)
-        fewest[todo] = np.minimum(count, fewest[todo])
+        better = count < fewest_wrong[todo]
+        full_swaps_left[todo] = np.where(better, MAX_FULL_SWAPS, full_swaps_left[todo] - 1)
+        fewest_wrong[todo] = np.minimum(count, fewest_wrong[todo])
         last = np.arange(k) == (k - 1 - wrong[:, ::-1].argmax(axis=1))[:, None]
-        free[todo] ^= wrong & (last | (patience[todo] >= 0)[:, None])
+        free[todo] ^= wrong & (last | (full_swaps_left[todo] >= 0)[:, None])
         w[todo] = _solve_free(H[todo], b[todo], free[todo])
     raise RuntimeError("non-negative least squares did not settle: the matrices must be positive definite")
 

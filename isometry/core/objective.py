@@ -48,7 +48,7 @@ class Objective:
         return self.edges
 
     def batch(self, rows: np.ndarray) -> Objective:
-        """The part of the anchors, or of the listed pairs, at ``rows``, scaled up to stand for all of them.
+        """The part of the anchors, or of the listed pairs, at ``rows``, scaled to the size of the whole.
 
         Where rows are drawn at random, its value and gradient are unbiased estimates of those of the whole.
         """

@@ -6,14 +6,14 @@ import numpy as np
 from scipy.special import entr, exprel, log_expit
 from sklearn.isotonic import isotonic_regression
 
-LOWEST = {np.dtype(np.float64): -600.0, np.dtype(np.float32): -72.0}  # e^x is 0 from here on
+LOWEST = {np.dtype(np.float64): -600.0, np.dtype(np.float32): -72.0}  # for smaller x, e^x is set to 0
 
 
 def exp_(x: np.ndarray) -> np.ndarray:
-    """e^x in place for x ≤ 0, exactly 0 where it is negligible.
+    """e^x, overwriting x ≤ 0; exactly 0 where it is negligible.
 
-    Numbers too small to be normalised make exponentials and matrix products ten times slower. There are none here, nor
-    in a product of the result with a number that is not small itself.
+    Subnormal numbers make exponentials and matrix products ten times slower. The result holds none, and a product of it
+    with a number that is not small itself is none.
     """
     lowest = LOWEST[x.dtype]
     np.clip(x, lowest, 0, out=x)
@@ -59,7 +59,7 @@ def jaakkola_jordan(xi: np.ndarray) -> np.ndarray:
 
 
 def jaakkola_jordan_constant(xi: np.ndarray) -> np.ndarray:
-    """What the bound leaves beside z/2 − λ(ξ) z²: log σ(ξ) − ξ/2 + λ(ξ) ξ²."""
+    """The constant term of the bound, besides z/2 − λ(ξ) z²: log σ(ξ) − ξ/2 + λ(ξ) ξ²."""
     return log_expit(xi) - xi / 2 + jaakkola_jordan(xi) * xi**2
 
 
@@ -83,7 +83,7 @@ def isotonic_link(excess: np.ndarray, similar: np.ndarray, weight: np.ndarray, n
     """Knots (2, b ≤ n_bins) of the share of similar pairs as a falling function of the excess; `np.interp` reads it.
 
     Bins of equally many pairs, by least squares under the order. Four pairs of the base rate are added to each bin:
-    pairs of a bin share rows and say less than their number, and no bin may say 0 or 1.
+    pairs of a bin share rows, so that they carry less information than independent ones, and no bin may give 0 or 1.
     """
     order = np.argsort(excess, kind="stable")
     start = np.unique(np.linspace(0, len(order), min(n_bins, len(order)) + 1).astype(np.intp))[:-1]

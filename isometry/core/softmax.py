@@ -1,4 +1,4 @@
-"""Losses of neighbour probabilities p_ij ∝ exp(−|z_i − z_j|²), at half the price of a loss on all ordered pairs.
+"""Losses of neighbour probabilities p_ij ∝ exp(−|z_i − z_j|²), in half the time of a loss on all ordered pairs.
 
 With e_ij = exp(−d_ij), s_i = Σ_j e_ij and h_i = Σ_{j ∈ class of i} e_ij, the slopes of such a loss are
 c_ij = e_ij (m_ij u_i − v_i), where m marks pairs of one class and u, v follow from s and h. Only C + Cᵀ matters, and
@@ -20,9 +20,9 @@ from isometry.core.edges import AnchorEdges, Loss, add_pull
 from isometry.core.probability import exp_
 from isometry.core.threads import in_threads, n_threads
 
-ROWS, COLUMNS = 128, 1024  # of a tile
-THREADED = 1000  # points from which threads are worth their start
-TINY = {np.dtype(np.float64): 1e-240, np.dtype(np.float32): 1e-20}  # a smaller sum of exponentials has lost digits
+ROWS, COLUMNS = 128, 1024  # size of a tile of the distance matrix
+MIN_THREADED_POINTS = 1000  # with fewer points, starting threads takes longer than they save
+MIN_SUM = {np.dtype(np.float64): 1e-240, np.dtype(np.float32): 1e-20}  # smaller sums of exponentials are inaccurate
 
 
 class Slopes(NamedTuple):
@@ -31,7 +31,7 @@ class Slopes(NamedTuple):
     value: np.ndarray  # (n,)
     u: np.ndarray  # (n,)
     v: np.ndarray  # (n,)
-    smallest: np.ndarray  # (n,) the sum on which the digits of the others hang: s, or h
+    smallest: np.ndarray  # (n,) the smaller of the sums used, s or h: where it underflows, the others are inaccurate
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Tile(NamedTuple):
 class SoftmaxEdges:
     """All pairs of n points with classes ``codes``, for a `SoftmaxLoss`.
 
-    Points whose exponentials underflow, because all their neighbours are far, are done row by row.
+    Points whose exponentials underflow, because all their neighbours are far, are evaluated row by row.
     """
 
     codes: np.ndarray  # (n,)
@@ -68,29 +68,31 @@ class SoftmaxEdges:
         left, right = sqdist_factors(Z[order])
         np.negative(right, out=right)
         V1 = np.column_stack([V[order], np.ones(n, dtype=V.dtype)])  # one more column sums up the slopes
-        parts = n_threads() if n >= THREADED else 1
+        parts = n_threads() if n >= MIN_THREADED_POINTS else 1
 
         def sums(part: int, parts: int) -> np.ndarray:
-            total, memory = np.zeros((2, n)), np.empty((ROWS, COLUMNS), dtype=Z.dtype)  # s, h
+            total = np.zeros((2, n))  # s, h
+            buffer = np.empty((ROWS, COLUMNS), dtype=Z.dtype)
             for tile in self._tiles[part::parts]:
-                E = exponentials(left, right, tile, memory)
+                E = exponentials(left, right, tile, buffer)
                 add_both_ways(total[0], E, tile.rows.start, tile.columns.start)
                 for i, j in tile.same:
                     add_both_ways(total[1], E[i, j], tile.rows.start + i.start, tile.columns.start + j.start)
             return total
 
         s, h = np.sum(in_threads(sums, parts), axis=0)
-        with np.errstate(all="ignore"):  # far points divide by nothing; they are done below
+        with np.errstate(all="ignore"):  # points with sum 0 divide by it; they are evaluated again below
             slopes = loss.sums(s[self._rank], h[self._rank])
-        near = slopes.smallest > TINY[Z.dtype]
-        u, v = (np.where(near, x, 0)[order].astype(Z.dtype) for x in (slopes.u, slopes.v))
+        accurate = slopes.smallest > MIN_SUM[Z.dtype]
+        u, v = (np.where(accurate, x, 0)[order].astype(Z.dtype) for x in (slopes.u, slopes.v))
 
         def pulls(part: int, parts: int) -> np.ndarray:
-            pull, memory = np.zeros(V1.shape), np.empty((2, ROWS, COLUMNS), dtype=Z.dtype)
+            pull = np.zeros(V1.shape)
+            buffers = np.empty((2, ROWS, COLUMNS), dtype=Z.dtype)
             for tile in self._tiles[part::parts]:
                 rows, columns, same = tile
-                E = exponentials(left, right, tile, memory[0])
-                C = np.add.outer(-v[rows], -v[columns], out=window(memory[1], E.shape))  # C + Cᵀ, in the end
+                E = exponentials(left, right, tile, buffers[0])
+                C = np.add.outer(-v[rows], -v[columns], out=leading_part(buffers[1], E.shape))  # becomes C + Cᵀ
                 for i, j in same:
                     C[i, j] += np.add.outer(u[rows][i], u[columns][j])
                 C *= E
@@ -99,13 +101,14 @@ class SoftmaxEdges:
             return pull
 
         pull = np.sum(in_threads(pulls, parts), axis=0)[self._rank]
-        value, pull = float(slopes.value[near].sum()), pull[:, -1:] * V - pull[:, :-1]
-        return (value, pull) if near.all() else self._far(np.flatnonzero(~near), Z, V, loss, value, pull)
+        value = float(slopes.value[accurate].sum())
+        pull = pull[:, -1:] * V - pull[:, :-1]
+        return (value, pull) if accurate.all() else self._add_far(np.flatnonzero(~accurate), Z, V, loss, value, pull)
 
-    def _far(
+    def _add_far(
         self, far: np.ndarray, Z: np.ndarray, V: np.ndarray, loss: SoftmaxLoss, value: float, pull: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Adds the points whose exponentials underflow, with a softmax that is shifted row by row."""
+        """Add the points whose exponentials underflow, by the loss on rows of distances, which does not."""
         for rows in np.array_split(far, -(-len(far) // ROWS)):
             D = sqdist(Z[rows], Z)
             D[np.arange(len(rows)), rows] = np.inf
@@ -136,9 +139,9 @@ class SoftmaxEdges:
 
     @cached_property
     def _tiles(self) -> list[Tile]:
-        return list(self._walk())
+        return list(self._make_tiles())
 
-    def _walk(self) -> Iterator[Tile]:
+    def _make_tiles(self) -> Iterator[Tile]:
         codes, n = self._sorted, len(self.codes)
         ends = np.searchsorted(codes, codes, side="right")  # (n,) where the class of a point ends
         for a in range(0, n, ROWS):
@@ -155,15 +158,15 @@ class SoftmaxEdges:
                 yield Tile(slice(a, b), slice(c, e), same)
 
 
-def window(memory: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The first part of a buffer, as a matrix of this shape without gaps."""
-    return memory.ravel()[: shape[0] * shape[1]].reshape(shape)
+def leading_part(buffer: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The first numbers of a buffer, as a contiguous matrix of this shape."""
+    return buffer.ravel()[: shape[0] * shape[1]].reshape(shape)
 
 
-def exponentials(left: np.ndarray, right: np.ndarray, tile: Tile, memory: np.ndarray) -> np.ndarray:
+def exponentials(left: np.ndarray, right: np.ndarray, tile: Tile, buffer: np.ndarray) -> np.ndarray:
     """exp(−|z_i − z_j|²) for i < j in a tile, and 0 for the others."""
     A, B = left[tile.rows], right[tile.columns]
-    E = exp_(np.matmul(A, B.T, out=window(memory, (len(A), len(B)))))  # (b, c)
+    E = exp_(np.matmul(A, B.T, out=leading_part(buffer, (len(A), len(B)))))  # (b, c)
     if tile.rows.start == tile.columns.start:
         E[:, : len(A)][np.tri(len(A), min(len(A), E.shape[1]), dtype=bool)] = 0
     return E

@@ -13,12 +13,12 @@ import scipy.optimize as so
 from isometry.core.linalg import RANK_TOL, symmetrize
 from isometry.core.progress import report
 
-MEMORY = 1 << 22  # numbers in the steps and in the slopes that L-BFGS remembers
+MAX_STORED_NUMBERS = 1 << 22  # in the steps, and in the changes of the gradient, that L-BFGS stores
 
 
 @dataclass
 class Solution:
-    """A minimiser and the story of how it was found."""
+    """A minimiser, how it was found and why the search ended."""
 
     x: Any
     value: float
@@ -67,7 +67,7 @@ def lbfgs(
     f0, g0 = evaluate(u0)
 
     def scaled(u: np.ndarray) -> tuple[float, np.ndarray]:
-        return (f0, g0.copy()) if np.array_equal(u, u0) else evaluate(u)  # SciPy asks for the start once more
+        return (f0, g0.copy()) if np.array_equal(u, u0) else evaluate(u)  # SciPy evaluates the start once more
 
     history = [f0 if shown is None else shown()]
     if not np.isfinite(f0):
@@ -94,7 +94,7 @@ def lbfgs(
             "maxfun": 20 * max_iter,
             "gtol": gtol,
             "ftol": tol * 1e-4 if flat is None else flat,
-            "maxcor": min(memory, max(10, MEMORY // max(start.size, 1))),
+            "maxcor": min(memory, max(10, MAX_STORED_NUMBERS // max(start.size, 1))),
         },
     )
     x = result.x * unit if result.fun <= f0 else start
@@ -280,12 +280,16 @@ class Adam:
     """Directions of steps from noisy gradients: their running mean over the root of that of their squares."""
 
     def __init__(self, shape: tuple[int, ...], decay: tuple[float, float] = (0.9, 0.999)):
-        self.m, self.v, self.decay, self.k = np.zeros(shape), np.zeros(shape), decay, 0
+        self.decay = decay
+        self.mean, self.mean_square = np.zeros(shape), np.zeros(shape)  # running means of g and g²
+        self.n_steps = 0
 
     def direction(self, g: np.ndarray) -> np.ndarray:
-        (a, b), self.k = self.decay, self.k + 1
-        self.m, self.v = a * self.m + (1 - a) * g, b * self.v + (1 - b) * g**2
-        return self.m / (1 - a**self.k) / (np.sqrt(self.v / (1 - b**self.k)) + 1e-8)
+        a, b = self.decay
+        self.n_steps += 1
+        self.mean = a * self.mean + (1 - a) * g
+        self.mean_square = b * self.mean_square + (1 - b) * g**2
+        return self.mean / (1 - a**self.n_steps) / (np.sqrt(self.mean_square / (1 - b**self.n_steps)) + 1e-8)
 
 
 def adam(
@@ -307,24 +311,29 @@ def adam(
     the step is 1/64 of the first. A point where it ends need not be stationary: that is for the caller to check.
     """
     x: np.ndarray = np.array(x0, dtype=np.float64)
-    best, lowest, mark, first, steps = x, np.inf, np.inf, step, 0
-    directions, history = Adam(x.shape, decay), []
+    best, lowest = x, np.inf  # the lowest point so far, and its value
+    earlier_lowest = np.inf  # the lowest value when ``steps`` was last set to 0
+    first_step, steps = step, 0
+    directions = Adam(x.shape, decay)
+    history: list[float] = []
     for epoch in epochs:
         start, value = x, np.nan
         for k, batch in enumerate(epoch):
             f, g = fun(x, *batch)
-            value, x, steps = f if k == 0 else value, x - step * directions.direction(g), steps + 1
+            value = f if k == 0 else value
+            x = x - step * directions.direction(g)
+            steps += 1
         point, value = (start, value) if whole is None else (x, whole(x))
         history.append(float(value))
         report(history[-1])
         if value < lowest:
             best, lowest = point, float(value)
         if steps >= patience:
-            if lowest > mark - flat * abs(mark):
+            if lowest > earlier_lowest - flat * abs(earlier_lowest):
                 x, step, directions = best, step / 2, Adam(x.shape, decay)
-                if step < first / 64:
+                if step < first_step / 64:
                     return Solution(
                         best, lowest, len(history), "no lower value with ever smaller steps", False, history
                     )
-            mark, steps = lowest, 0
+            earlier_lowest, steps = lowest, 0
     return Solution(best, lowest, len(history), f"{len(history)} epochs done", False, history)

@@ -14,10 +14,10 @@ from isometry.core.objective import Objective
 from isometry.core.progress import report
 from isometry.core.solve import Adam, Solution, lbfgs
 
-FIRST_STEP = 0.05  # of Adam, in units of the entries of the start
-LAST_STEP = 1 / 32  # in units of the first
-NOISE = 1e-3  # of the mean value of an iteration: smaller changes cannot be told from chance
-BATCHES = 100  # that make an iteration
+FIRST_STEP = 0.05  # first step length of Adam, in units of the root mean square of the start
+LAST_STEP = 1 / 32  # the search ends below this step length, in units of the first
+NOISE = 1e-3  # smallest tol: smaller relative changes of the mean value may be due to the random batches
+BATCHES_PER_ITERATION = 100
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Certified:
     """L-BFGS on square factors L of a problem that is convex in W = LᵀL, up to its global minimum.
 
     A stationary L has G W = 0 for G = ∂f/∂W; W is the global minimum if also G ⪰ 0. Where G has a negative eigenvalue,
-    its eigenvector is a direction of descent that L could not see: it is added and the search goes on. Of a factor with
-    fewer rows than columns nothing can be said.
+    its eigenvector is a direction of descent in W along which the gradient in L is 0: it is added to L, and the
+    search goes on. For a factor with fewer rows than columns there is no such proof.
     """
 
     max_iter: int
@@ -74,7 +74,7 @@ class Certified:
         return solution
 
     def _grown(self, problem: ConvexProblem, x: Any, value: float, slope: float) -> Any:
-        """x with a direction of descent added to a factor that could not see it; None if there is none."""
+        """x with a direction of descent in W added to one of its factors; None if there is none."""
         square = [part.ndim == 2 and part.shape[0] == part.shape[1] for part in _listed(x)]
         for k, G in enumerate(_listed(problem.metric_gradient(x)) if any(square) else ()):
             L = _listed(x)[k]
@@ -121,7 +121,7 @@ class Batches:
         order = np.zeros(0, dtype=np.intp)
         for it in range(1, self.max_iter + 1):
             values = []
-            for _ in range(BATCHES):
+            for _ in range(BATCHES_PER_ITERATION):
                 order = order if len(order) else self.rng.permutation(objective.n_parts)
                 rows, order = order[: self.size], order[self.size :]
                 value, gradient = objective.batch(rows)(L)

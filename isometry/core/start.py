@@ -13,8 +13,8 @@ from isometry.core.frame import Frame
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import ArrayMoments, between_scatter
 
-SAMPLED = 1 << 24  # distances in a sample
-FARTHEST = 25  # median squared distance where a neighbour softmax starts
+MAX_SAMPLED_DISTANCES = 1 << 24
+MAX_MEDIAN_SQDIST = 25  # largest median of all squared distances from which a neighbour softmax starts
 STARTS = ("auto", "identity", "pca", "lda", "random")
 
 
@@ -77,17 +77,18 @@ def _lda(X: np.ndarray, codes: np.ndarray, p: int) -> np.ndarray:
 def neighbor_sqdist(Z: np.ndarray, rng: np.random.RandomState, anchors: int = 500) -> float:
     """The squared distance that is 1 where a neighbour softmax starts: neither saturated nor uniform.
 
-    The median over a sample of anchors of the distance to the nearest other point, duplicates aside; but in few
-    dimensions, where neighbours are so near that all others would be out of reach, a part of the median of all.
+    The median over a sample of anchors of the distance to the nearest other point, without duplicates; but at
+    least 1/25 of the median of all distances, because in few dimensions neighbours can be so near that all others would
+    have probability 0.
     """
-    rows = rng.permutation(len(Z))[: max(1, min(anchors, SAMPLED // len(Z)))]
+    rows = rng.permutation(len(Z))[: max(1, min(anchors, MAX_SAMPLED_DISTANCES // len(Z)))]
     Z = Z.astype(np.float64)
     D = sqdist(Z[rows], Z)
     D[1e-12 * D.max() >= D] = np.inf  # a point itself, and its duplicates
     nearest, others = D.min(axis=1), D[np.isfinite(D)]
     if not len(others):
         return 1.0
-    return float(max(np.median(nearest[np.isfinite(nearest)]), np.median(others) / FARTHEST))
+    return float(max(np.median(nearest[np.isfinite(nearest)]), np.median(others) / MAX_MEDIAN_SQDIST))
 
 
 def mean_sqdist(Z: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Array work in as many threads as BLAS may use; NumPy lets go of the interpreter's lock inside its loops."""
+"""Array work in as many threads as BLAS may use; NumPy releases the interpreter's lock inside its loops."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 @cache
 def _controller() -> ThreadpoolController:
-    return ThreadpoolController()  # looks at all loaded libraries, so once
+    return ThreadpoolController()  # cached, because it inspects all loaded libraries
 
 
 def n_threads() -> int:
-    """Threads that BLAS may use: the cores of the machine, unless the user or a parallel caller says fewer."""
+    """Threads that BLAS may use: the cores of the machine, or a limit set by the user or a parallel caller."""
     return max((lib["num_threads"] for lib in _controller().info() if lib["user_api"] == "blas"), default=1)
 
 

@@ -32,29 +32,29 @@ class ThresholdObjective:
         """Value without penalties, the slopes' Laplacian times the features (default: the maps), the sum of slopes."""
         *factors, b = x
         maps = [V @ L.T.astype(V.dtype) for V, L in zip(self.views, factors, strict=True)]  # (n, p), (n, q)
-        total = 0.0
+        slope_sum = 0.0
 
         def excess(d: np.ndarray, where: slice) -> tuple[float, np.ndarray]:
-            nonlocal total
+            nonlocal slope_sum
             for Z in maps[1:]:
                 d = d - self.edges.sqdist(Z, where)
             f, c = self.loss(d - d.dtype.type(b.item()), where)
-            total += float(c.sum(dtype=np.float64))
+            slope_sum += float(c.sum(dtype=np.float64))
             return f, c
 
         features = maps if features is None else features
         value, pull = self.edges.evaluate(maps[0], excess, np.hstack(features))
         widths = [F.shape[1] for F in features]
-        return value, np.split(pull, np.cumsum(widths)[:-1], axis=1), total
+        return value, np.split(pull, np.cumsum(widths)[:-1], axis=1), slope_sum
 
     def __call__(self, x: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
         """Value, and gradients in L, M and b."""
-        value, pulls, total = self._evaluate(x)
+        value, pulls, slope_sum = self._evaluate(x)
         gradients = []
         for sign, L, V, pull, r in zip((1, -1), x[:-1], self.views, pulls, self.reg, strict=False):
             gradients.append(2 * sign * pull.T @ V + 2 * r * L)
             value += r * float(np.vdot(L, L))
-        return value, [*gradients, np.array([-total])]
+        return value, [*gradients, np.array([-slope_sum])]
 
     def metric_gradient(self, x: list[np.ndarray]) -> list[np.ndarray]:
         """∂f/∂(LᵀL) (d, d) and ∂f/∂(MᵀM)."""

@@ -18,9 +18,9 @@ from isometry.parameters import KW_ONLY, NotNegative, Seed, parameters
 from isometry.sampling import AllPairs, Sampler, SignedEdges, choose_pairs, signed_edges
 from isometry.supervision import Labels, Pairs
 
-NOISE = 1e-2  # size of the higher coefficients at the start
-QUANTILE_ROWS = 600  # samples whose distances set the default margins
-HISTORY_ROWS = 2000  # samples whose pairs stand for all of them in the history
+INITIAL_NOISE = 1e-2  # standard deviation of the coefficients of higher powers at the start
+QUANTILE_ROWS = 600  # samples from whose distances the default margins are computed
+HISTORY_ROWS = 2000  # samples whose pairs are used for the history, if there are more
 
 
 @parameters
@@ -56,7 +56,7 @@ class CDML(MetricLearner):
     including the motion of T and of a_l. ``history_`` is the objective over all pairs
     (among 2000 samples, if there are more and they have labels).
 
-    The objective jumps where a sample changes over to another place of a curve. That stops a line search but not Adam,
+    The objective jumps where a sample changes over to another part of a curve. That stops a line search but not Adam,
     which goes back to the lowest point with half the step when it finds no lower one; L-BFGS then goes on to the next
     jump. Many minima lie at the edge of a jump, where the gradient is not 0, and a search that ends at one does not
     call itself converged. With degree=1 the objective is smooth, and L-BFGS alone finds a minimum.
@@ -104,25 +104,29 @@ class CDML(MetricLearner):
     def _minimize(self, Y: np.ndarray, side: Labels | Pairs, M: np.ndarray, rng: np.random.RandomState) -> Solution:
         """Lines have a smooth objective, for L-BFGS; curves go by Adam over its jumps, then by L-BFGS to the next."""
         small = len(Y) <= self.batch_size
-        whole = self._whole(Y, side, rng)
+        whole = self._objective_pairs(Y, side, rng)
 
         def objective(M):
             return self._cost(M, *whole)
 
-        spent, history, reason = 0, [], ""
+        n_iter, reason = 0, ""
+        history: list[float] = []
         if self.degree > 1 or not small:
             epochs = ((whole,) if small else self._batches(Y, side, rng) for _ in range(self.n_epochs))
             value = None if small else lambda M: objective(M)[0]
             solution = adam(self._cost, M, epochs, whole=value, step=self.learning_rate)
-            M, spent, history, reason = solution.x, solution.n_iter, solution.history, solution.reason
-        if small and spent < self.n_epochs:
-            solution = lbfgs(objective, M, max_iter=self.n_epochs - spent, tol=1e-4 * self.tol)
-            M, spent, reason = solution.x, spent + solution.n_iter, solution.reason
+            M, n_iter, history, reason = solution.x, solution.n_iter, solution.history, solution.reason
+        if small and n_iter < self.n_epochs:
+            solution = lbfgs(objective, M, max_iter=self.n_epochs - n_iter, tol=1e-4 * self.tol)
+            M, n_iter, reason = solution.x, n_iter + solution.n_iter, solution.reason
             history = history + solution.history
-        return self._judge(Solution(M, np.nan, spent, reason, False, history), *objective(M))
+        return self._with_verdict(Solution(M, np.nan, n_iter, reason, False, history), *objective(M))
 
-    def _judge(self, solution: Solution, value: float, gradient: np.ndarray) -> Solution:
-        """Whether the solution is stationary: if f is convex within |M| of it, f falls there by at most tol f."""
+    def _with_verdict(self, solution: Solution, value: float, gradient: np.ndarray) -> Solution:
+        """The solution with its value, and whether it is stationary.
+
+        Stationary means: if f is convex within |M| of it, f falls there by at most tol f.
+        """
         slope = float(np.linalg.norm(gradient) * np.linalg.norm(solution.x))
         solution.value, solution.converged = value, slope <= self.tol * value
         solution.history = [*solution.history, value]
@@ -134,7 +138,9 @@ class CDML(MetricLearner):
             solution.reason += f"; |gradient| |M| is {slope / value:.2g} times the objective, as at the edge of a jump"
         return solution
 
-    def _whole(self, Y: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> tuple[np.ndarray, SignedEdges]:
+    def _objective_pairs(
+        self, Y: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState
+    ) -> tuple[np.ndarray, SignedEdges]:
         """The samples and pairs of the objective itself; of many samples with labels, a part."""
         if isinstance(side, Labels) and len(Y) > max(self.batch_size, HISTORY_ROWS):
             rows = np.sort(rng.permutation(len(Y))[:HISTORY_ROWS])
@@ -157,7 +163,7 @@ class CDML(MetricLearner):
     def _start(self, Y: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> np.ndarray:
         """Lines along the leading rows of GMML's map, with a little noise in the higher powers."""
         L = factor(GMML().fit(Y, side).mahalanobis_, min(Y.shape[1], self.n_components or 10))
-        M = NOISE * rng.standard_normal((len(L), Y.shape[1], self.degree))
+        M = INITIAL_NOISE * rng.standard_normal((len(L), Y.shape[1], self.degree))
         M[..., 0] = L
         return M
 
@@ -179,8 +185,8 @@ class CDML(MetricLearner):
         else:
             n_pairs = len(side.i)
             for chunk in np.array_split(rng.permutation(n_pairs), -(-n_pairs // (self.batch_size // 2))):
-                rows, place = np.unique([side.i[chunk], side.j[chunk]], return_inverse=True)
-                i, j = place.reshape(2, -1)
+                rows, position = np.unique([side.i[chunk], side.j[chunk]], return_inverse=True)
+                i, j = position.reshape(2, -1)
                 part = Pairs(i, j, side.similarity[chunk], n=len(rows), weight=side.weight[chunk])
                 yield Y[rows], signed_edges(part, AllPairs(), Y[rows], rng)
 

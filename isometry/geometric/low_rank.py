@@ -35,7 +35,7 @@ class LowRankGMML(LinearMetric):
     Parameters
     ----------
     n_components : p; "auto" is min(d, max(c, ⌈d/2⌉)) for c classes
-    t : in [0, 1], place of B on the geodesic; U does not depend on it
+    t : in [0, 1], position of B on the geodesic; U does not depend on it
     objective : "geodesic" or "trace"
     subspace : "optimise" as above, or "discriminant": the leading eigenvectors of D relative to S, orthonormalised.
         Recommended where p is small: neither objective looks for directions that separate
@@ -81,7 +81,9 @@ class LowRankGMML(LinearMetric):
             c = len(side.classes) if isinstance(side, Labels) else 0
             p = min(d, max(c, -(-d // 2)))
         Q, S, D = definite_pair(*mean_pair_scatters(X, side), self.reg)
-        solution = self._find_subspace(S, D, min(p, len(S)), None if isinstance(self.init, str) else self._given(Q, p))
+        solution = self._find_subspace(
+            S, D, min(p, len(S)), None if isinstance(self.init, str) else self._init_basis(Q, p)
+        )
         U = solution.x
         self.subspace_ = Q @ U
         self._store(inverse_geodesic_factor(U.T @ S @ U, U.T @ D @ U, self.t) @ self.subspace_.T, X.dtype)
@@ -98,20 +100,20 @@ class LowRankGMML(LinearMetric):
         if isinstance(self.init, str):
             check_choices(self, init=("gmml", "discriminant", "random"))
 
-    def _given(self, Q: np.ndarray, p: int) -> np.ndarray:
+    def _init_basis(self, Q: np.ndarray, p: int) -> np.ndarray:
         """The subspace that ``init`` spans, as an orthonormal basis (r, p) in the coordinates Q (d, r)."""
         init = np.asarray(self.init, dtype=np.float64)
         if init.shape != (p, len(Q)):
             raise ValueError(f"init has shape {init.shape}; expected (n_components, n_features) = {(p, len(Q))}")
-        inside, s, _ = np.linalg.svd(Q.T @ init.T, full_matrices=False)
+        basis, s, _ = np.linalg.svd(Q.T @ init.T, full_matrices=False)
         if not s[-1] > RANK_TOL * s[0]:
             raise ValueError(f"the rows of init span fewer than {p} dimensions of the space of the data")
-        return inside
+        return basis
 
     def _find_subspace(self, S: np.ndarray, D: np.ndarray, p: int, given: np.ndarray | None = None) -> Solution:
         """U (r, p), best over the starts."""
-        a = 1 / np.sqrt(sla.eigvalsh(S)[-1] * sla.eigvalsh(D)[-1]) if isinstance(self.scale, str) else self.scale
-        S, D, r = a * S, a * D, len(S)
+        scale = 1 / np.sqrt(sla.eigvalsh(S)[-1] * sla.eigvalsh(D)[-1]) if isinstance(self.scale, str) else self.scale
+        S, D, r = scale * S, scale * D, len(S)
         if self.subspace == "discriminant" or p == r:
             U = discriminant(S, D, p)
             return Solution(U, cost(U, S, D, self.objective), 1, "closed form")
@@ -152,7 +154,7 @@ def products(U: np.ndarray, S: np.ndarray, D: np.ndarray) -> tuple[np.ndarray, n
     """m = eig(S̃D̃), and V, W with D̃V = W diag(√m), S̃W = V diag(√m), VᵀD̃V = WᵀS̃W = I.
 
     √m are the singular values of RᵀG for S̃ = RRᵀ, D̃ = GGᵀ. Where both scatters decay, m spans the product of their
-    condition numbers: the small ones would drown in the rounding of an eigenproblem of RᵀD̃R.
+    condition numbers: an eigenproblem of RᵀD̃R would lose the small ones to rounding errors.
     """
     R = sla.cholesky(symmetrize(U.T @ S @ U), lower=True)
     G = sla.cholesky(symmetrize(U.T @ D @ U), lower=True)

@@ -36,7 +36,7 @@ class PartialLabelGMML(LinearMetric):
     n_neighbors : k
     weight_reg : λ₁ > 0, evens out the weights w
     reconstruction : λ ≥ 0, weight of the residuals r
-    t : in [0, 1], place on the geodesic
+    t : in [0, 1], position on the geodesic
     reg : relative ridge on both scatters; one that is singular without it gets a small one, with a warning
 
     Notes
@@ -72,13 +72,13 @@ class PartialLabelGMML(LinearMetric):
         anchors = int((hits[:, 0] >= 0).sum())
         if anchors == 0:
             raise ValueError("no two samples share a candidate label: there are no similar pairs to learn from")
-        A, R = self._rebuild(X, Y, hits)
+        A, R = self._reconstruct(X, Y, hits)
         S = (scatter(X, A) + self.reconstruction * R.T @ R) / anchors
-        D = self._unlike(X, Y, np.where(np.isfinite(dist), dist, -1).max(axis=1))
+        D = self._dissimilar_scatter(X, Y, np.where(np.isfinite(dist), dist, -1).max(axis=1))
         self._store(inverse_geodesic_factor(definite(S, self.reg), definite(D, self.reg), self.t), dtype)
 
     def vote_predict(self, X: Any, X_train: Any, candidates: Any) -> np.ndarray:
-        """(m,) column of ``candidates`` (n, q), the sets of the training rows, that most of the neighbours speak for.
+        """(m,) column of ``candidates`` (n, q), the sets of the training rows, with the largest vote of the neighbours.
 
         The k nearest training rows in the learned space vote for all their candidates; one at distance d_r has the
         weight 1 − d_r/Σ_s d_s, so that near ones count more.
@@ -93,25 +93,26 @@ class PartialLabelGMML(LinearMetric):
         weight = 1 - np.divide(dist, total, out=np.zeros_like(dist), where=(total > 0) & (k > 1))
         return np.einsum("mk,mkq->mq", weight, mask[index]).argmax(axis=1)
 
-    def _rebuild(self, X: np.ndarray, Y: np.ndarray, hits: np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
+    def _reconstruct(self, X: np.ndarray, Y: np.ndarray, hits: np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
         """Weights w (n, n), rows of sum 1, and residuals r (n, d)."""
         (n, k), q = hits.shape, Y.shape[1]
         weights, R = np.zeros((n, k)), np.zeros_like(X)
         for rows in row_blocks(n, 8 * k * (k + X.shape[1] + q)):
-            near, index = hits[rows] >= 0, hits[rows]  # (b, k)
-            m = np.maximum(near.sum(axis=1), 1)  # (b,)
-            w = combination(Y[index], Y[rows], near, self.weight_reg * q / m)
-            w = np.where(w.any(axis=1, keepdims=True), w, near)
+            index = hits[rows]  # (b, k)
+            exists = index >= 0
+            m = np.maximum(exists.sum(axis=1), 1)  # (b,)
+            w = combination(Y[index], Y[rows], exists, self.weight_reg * q / m)
+            w = np.where(w.any(axis=1, keepdims=True), w, exists)
             weights[rows] = w / np.maximum(w.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-            small = 1e-6 * np.einsum("bkd,bkd,bk->b", X[index], X[index], near) / m
-            v = combination(X[index], X[rows], near, np.where(small > 0, small, 1.0))
-            R[rows] = np.where(near.any(axis=1, keepdims=True), X[rows] - np.einsum("bk,bkd->bd", v, X[index]), 0)
-        i, place = np.nonzero(hits >= 0)
-        return sp.csr_matrix((weights[i, place], (i, hits[i, place])), shape=(n, n)), R
+            ridge = 1e-6 * np.einsum("bkd,bkd,bk->b", X[index], X[index], exists) / m
+            v = combination(X[index], X[rows], exists, np.where(ridge > 0, ridge, 1.0))
+            R[rows] = np.where(exists.any(axis=1, keepdims=True), X[rows] - np.einsum("bk,bkd->bd", v, X[index]), 0)
+        i, column = np.nonzero(hits >= 0)
+        return sp.csr_matrix((weights[i, column], (i, hits[i, column])), shape=(n, n)), R
 
-    def _unlike(self, X: np.ndarray, Y: np.ndarray, radius: np.ndarray) -> np.ndarray:
+    def _dissimilar_scatter(self, X: np.ndarray, Y: np.ndarray, radius: np.ndarray) -> np.ndarray:
         """Mean scatter of the pairs that share no candidate and are as near as those that do."""
-        reach = radius * (1 + 1e-9)  # ties count, whatever the rounding
+        reach = radius * (1 + 1e-9)  # so that rounding does not exclude pairs at exactly this distance
 
         def negatives(D, rows):
             C = ((Y[rows] @ Y.T == 0) & (reach[rows, None] >= D)).astype(np.float64)
@@ -121,12 +122,12 @@ class PartialLabelGMML(LinearMetric):
         if count > 0:
             return X.T @ pull / count
         misses, _ = nearest_allowed(X, self.n_neighbors, lambda rows: Y[rows] @ Y.T == 0)
-        i, place = np.nonzero(misses >= 0)
+        i, column = np.nonzero(misses >= 0)
         instead = "nearest samples without a common candidate take their place" if len(i) else "all pairs stand in"
         warn_user(f"no sample without a common candidate is near enough to count; {instead}")
         if len(i) == 0:
             return 2 * np.cov(X, rowvar=False).reshape(X.shape[1], -1)
-        return scatter(X, sp.csr_matrix((np.ones(len(i)), (i, misses[i, place])), shape=(len(X),) * 2)) / len(i)
+        return scatter(X, sp.csr_matrix((np.ones(len(i)), (i, misses[i, column])), shape=(len(X),) * 2)) / len(i)
 
 
 def combination(parts: np.ndarray, whole: np.ndarray, use: np.ndarray, penalty: np.ndarray) -> np.ndarray:

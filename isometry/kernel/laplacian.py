@@ -21,10 +21,10 @@ from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, p
 from isometry.sampling import RandomPairs, Sampler, choose_pairs
 from isometry.supervision import EdgeList, Labels, Pairs
 
-N_DISSIMILAR = 200  # pairs that "auto" draws: each is a constraint with a multiplier of its own
-INNER_STEPS = 300
-DENSE = 500  # up to this size a dense eigenproblem is quicker
-COINCIDE = 1e-6  # a neighbour this much nearer than the last one is the sample itself
+N_DISSIMILAR = 200  # dissimilar pairs that "auto" draws; few, because each is a constraint with its own multiplier
+LBFGS_ITERATIONS = 300  # at most, in each round
+MAX_DENSE_SIZE = 500  # up to this size a dense eigenvalue solver is faster than Lanczos
+SAME_POINT = 1e-6  # a neighbour nearer than this, in units of the distance to the last one, is the sample itself
 
 
 @parameters
@@ -91,33 +91,35 @@ class LaplacianKernelML(MetricLearner):
             raise ValueError(f"n_components={self.n_components} must be None or at least 1")
         rng, n, origin = check_random_state(self.random_state), len(X), X.mean(axis=0)
         graph = neighbor_graph(X - origin, self.n_neighbors)
-        near, far = self._pairs(X, side, rng)
+        E_S, dissimilar = self._pairs(X, side, rng)
         unit = 2 / n * (1 + self.reg / n * graph.nnz)  # mean of the diagonal of the sum below
-        Q = (near + aslinearoperator(self.reg / n * laplacian(graph))) * (1 / unit)
-        solution, mu, least = spread_out(Q, far, rng, max_iter=self.max_iter, tol=self.tol)
+        Q = (E_S + aslinearoperator(self.reg / n * laplacian(graph))) * (1 / unit)
+        solution, mu, least_eigenvalue = solve_semidefinite(Q, dissimilar, rng, max_iter=self.max_iter, tol=self.tol)
         Y = np.sqrt(self.margin) * solution.x
         U, s, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
         leading = np.flatnonzero(s > 1e-5 * s[0])[: self.n_components]
         self.embedding_ = fix_signs((U * s)[:, leading].T).T  # (n, p)
         self.samples_, self.origin_ = X - origin, origin
-        self.objective_, self.multipliers_, self.certificate_ = unit * float(np.vdot(Y, Q @ Y)), unit * mu, least
+        self.objective_ = unit * float(np.vdot(Y, Q @ Y))
+        self.multipliers_ = unit * mu
+        self.certificate_ = least_eigenvalue
         return solution
 
     def _pairs(self, X, side, rng) -> tuple[LinearOperator, EdgeList]:
         """E_S, and the dissimilar pairs."""
-        near = far = side
+        for_similar = for_dissimilar = side
         if isinstance(side, Pairs):
             side.refuse_weights("LaplacianKernelML keeps all dissimilar pairs apart", ("dissimilar",))
         else:
             auto = isinstance(self.pairs, str) and self.pairs == "auto"
-            far = choose_pairs(side, RandomPairs(N_DISSIMILAR) if auto else self.pairs, X, rng)
-            near = side if auto else far
-        return similar_laplacian(near), far.dissimilar
+            for_dissimilar = choose_pairs(side, RandomPairs(N_DISSIMILAR) if auto else self.pairs, X, rng)
+            for_similar = side if auto else for_dissimilar
+        return similar_laplacian(for_similar), for_dissimilar.dissimilar
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         k = min(self.n_neighbors, len(self.samples_))
         dist, index = NearestNeighbors(n_neighbors=k).fit(self.samples_).kneighbors(X - self.origin_)  # (n, k)
-        weight = dist <= COINCIDE * dist[:, -1:]
+        weight = dist <= SAME_POINT * dist[:, -1:]
         weight[~weight.any(axis=1)] = True
         weight = weight / weight.sum(axis=1, keepdims=True)
         W = sp.csr_matrix(
@@ -155,7 +157,7 @@ def neighbor_graph(X: np.ndarray, k: int) -> sp.csr_matrix:
             f"the graph of {k} nearest neighbours falls into {n_pieces} pieces, which are joined by their shortest "
             "links; raise `n_neighbors` to join them otherwise"
         )
-    while n_pieces > 1:  # Borůvka: every piece reaches for the nearest sample outside
+    while n_pieces > 1:  # Borůvka: every piece is linked to the nearest sample outside it
         links = _shortest_links(X, piece)
         A = A.maximum(sp.csr_matrix((np.ones(len(links)), links.T), shape=A.shape))
         n_pieces, piece = connected_components(A, directed=False)
@@ -170,40 +172,43 @@ def _shortest_links(X: np.ndarray, piece: np.ndarray) -> np.ndarray:
     return np.stack([first, nearest[first, 0]], axis=1)
 
 
-def spread_out(
-    Q: LinearOperator, far: EdgeList, rng: np.random.RandomState, *, max_iter: int, tol: float
+def solve_semidefinite(
+    Q: LinearOperator, dissimilar: EdgeList, rng: np.random.RandomState, *, max_iter: int, tol: float
 ) -> tuple[Solution, np.ndarray, float]:
     """min tr(YᵀQY) subject to |y_i − y_j|² ≥ 1 for the listed pairs: Y (n, r), the multipliers μ, and the least
     eigenvalue of Q − Laplacian(μ).
 
     Augmented Lagrangian: with m = [μ + ρ(1 − d)]₊, minimise tr(YᵀQY) + Σ(m² − μ²)/2ρ, then μ ← m. A minimiser has
-    tr(YᵀQY) = Σμ, the value of the dual problem, whose constraint is Q − Laplacian(μ) ⪰ 0; Y leaves scaled so that no
-    constraint is violated.
+    tr(YᵀQY) = Σμ, the value of the dual problem, whose constraint is Q − Laplacian(μ) ⪰ 0; Y is returned scaled so
+    that no constraint is violated.
     """
-    n, m = Q.shape[0], len(far.i)
-    r = min(n, int(np.ceil(np.sqrt(2 * m))) + 1)  # enough for every local minimum to be global, but for odd problems
-    edges, Y, mu = ListedEdges(far.i, far.j, n), rng.standard_normal((n, r)) / np.sqrt(r), np.zeros(m)
-    rho, worst, history = 1.0, np.inf, []
+    n, m = Q.shape[0], len(dissimilar.i)
+    r = min(n, int(np.ceil(np.sqrt(2 * m))) + 1)  # with so many columns, nearly every local minimum is global
+    edges = ListedEdges(dissimilar.i, dissimilar.j, n)
+    Y = rng.standard_normal((n, r)) / np.sqrt(r)
+    mu, rho = np.zeros(m), 1.0
+    last_violation = np.inf
+    history: list[float] = []
     for _ in range(max(1, max_iter)):
-        # an early end, where the value is flat, would leave wrong multipliers
-        Y = lbfgs(_augmented(Q, edges, mu, rho), Y, max_iter=INNER_STEPS, tol=tol / 10, flat=tol * 1e-8).x
+        # flat is small: a search that ends early, where the value hardly changes, gives wrong multipliers
+        Y = lbfgs(_augmented(Q, edges, mu, rho), Y, max_iter=LBFGS_ITERATIONS, tol=tol / 10, flat=tol * 1e-8).x
         d = edges.sqdist(Y, slice(None))
         mu = np.maximum(mu + rho * (1 - d), 0)
         violation = max(1 - d.min(), 0.0)
-        value = float(np.vdot(Y, Q @ Y)) / max(1 - violation, 1e-300)  # of what leaves
+        value = float(np.vdot(Y, Q @ Y)) / max(1 - violation, 1e-300)  # of Y as it is returned
         history.append(value)
         report(value)
         done = violation <= tol and abs(value - mu.sum()) <= tol * value
         if done:
-            least = smallest_eigenvalue(Q - aslinearoperator(pair_laplacian(far, mu, n)), rng)
+            least = smallest_eigenvalue(Q - aslinearoperator(pair_laplacian(dissimilar, mu, n)), rng)
             done = least >= -tol
         if done:
             break
-        if violation > max(worst / 2, tol):
+        if violation > max(last_violation / 2, tol):
             rho *= 2
-        worst = violation
+        last_violation = violation
     if not done:
-        least = smallest_eigenvalue(Q - aslinearoperator(pair_laplacian(far, mu, n)), rng)
+        least = smallest_eigenvalue(Q - aslinearoperator(pair_laplacian(dissimilar, mu, n)), rng)
     reason = "constraints and duality gap within tol" if done else f"max_iter={max_iter} reached"
     return Solution(Y / np.sqrt(1 - violation), value, len(history), reason, done, history), mu, least
 
@@ -222,12 +227,12 @@ def _augmented(Q: LinearOperator, edges: ListedEdges, mu: np.ndarray, rho: float
 
 
 def smallest_eigenvalue(A: LinearOperator, rng: np.random.RandomState) -> float:
-    """λ_min of a symmetric operator, by Lanczos on its mirror image, where it is the largest and far from 0."""
+    """λ_min of a symmetric operator, by Lanczos on λ_max I − A, whose largest eigenvalue gives it."""
     n = A.shape[0]
-    if n <= DENSE:
+    if n <= MAX_DENSE_SIZE:
         return float(np.linalg.eigvalsh(A @ np.eye(n))[0])
     top = eigsh(A, k=1, which="LA", v0=rng.standard_normal(n), return_eigenvectors=False)[0]
-    mirror = aslinearoperator(top * sp.identity(n)) - A
+    shifted = aslinearoperator(top * sp.identity(n)) - A
     return float(
-        top - eigsh(mirror, k=1, which="LA", tol=1e-6, v0=rng.standard_normal(n), return_eigenvectors=False)[0]
+        top - eigsh(shifted, k=1, which="LA", tol=1e-6, v0=rng.standard_normal(n), return_eigenvectors=False)[0]
     )

@@ -22,7 +22,7 @@ from isometry.probabilistic.posterior import MetricPosterior
 from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
 
-ALL_PAIRS_UP_TO = 200_000
+MAX_ALL_PAIRS = 200_000  # if labels make more pairs than this, pairs="auto" draws a sample
 CHOICES = {
     "covariance": ("auto", "laplace", "sandwich", "variational"),
     "link": ("auto", "isotonic", "sigmoid"),
@@ -120,12 +120,15 @@ class BayesianML(MetricPosterior, OnlineMetric):
             return self._update(X, side, mean)
         if not hasattr(self, "_prior"):  # from a model file of version 0.1, which holds the posterior alone
             m, V = self.posterior_mean_, self.posterior_covariance_
-            self._prior, self._seen, self._given_labels = Prior(m, sla.inv(V), np.zeros_like(V)), None, False
+            self._prior = Prior(m, sla.inv(V), np.zeros_like(V))
+            self._seen = None
+            self._given_labels = False
         return self._update(X, side, self.posterior_mean_)
 
     def _update(self, X: np.ndarray, side: Any, start: np.ndarray) -> Solution:
         """The posterior of these pairs and of those seen before."""
-        seen, self._given_labels = self._see(X, side), self._given_labels or isinstance(side, Labels)
+        seen = self._all_seen(X, side)
+        self._given_labels = self._given_labels or isinstance(side, Labels)
         kind = self.covariance
         if kind == "auto":
             kind = "sandwich" if self._given_labels else "laplace"
@@ -138,25 +141,26 @@ class BayesianML(MetricPosterior, OnlineMetric):
             solution = newton(problem, start, **options)
             m, H = solution.x, problem(solution.x)[2]
             V = sla.inv(H) if kind == "laplace" else problem.sandwich(m, H)
-        self.posterior_mean_, self.posterior_covariance_, self.elbo_ = m, V, problem.elbo(m, V)
+        self.posterior_mean_, self.posterior_covariance_ = m, V
+        self.elbo_ = problem.elbo(m, V)
         self.bias_, self.threshold_ = float(m[0]), float(np.sqrt(max(m[0], 0.0)))
         self.link_ = problem.link(m)
         self._seen, self._prior = problem.forget(m, V if kind == "variational" else None, self.memory)
         self._store(EigenBasis(np.zeros(X.shape[1]), self.basis_).components(m[1:]), X.dtype)
         return solution
 
-    def _see(self, X, side) -> Seen:
+    def _all_seen(self, X, side) -> Seen:
         """The pairs in memory and those of ``side``."""
         Y = (np.asarray(X, dtype=np.float64) - X.mean(axis=0, dtype=np.float64)) @ self.basis_.T  # (n, K)
         isotonic = self.link == "isotonic"
         if isinstance(side, Labels):
             rng, n = check_random_state(self.random_state), len(X)
-            auto = AllPairs() if n * (n - 1) / 2 <= ALL_PAIRS_UP_TO else RandomPairs()
+            auto = AllPairs() if n * (n - 1) / 2 <= MAX_ALL_PAIRS else RandomPairs()
             sampler = auto if isinstance(self.pairs, str) and self.pairs == "auto" else self.pairs
             uniform = isinstance(sampler, AllPairs) or (isinstance(sampler, RandomPairs) and not sampler.balanced)
             isotonic = isotonic or self.link == "auto"
             seen = Seen.of(Y, choose_pairs(side, sampler, X, rng).to(Pairs), side if isotonic and uniform else None)
-            if isotonic and not uniform:  # a sampler's choice says nothing of pairs at large: others serve for the link
+            if isotonic and not uniform:  # the link needs pairs drawn at random; in the likelihood they have weight 0
                 others = Seen.of(Y, choose_pairs(side, auto, X, rng).to(Pairs), side)
                 seen = seen.join(others._replace(weight=np.zeros(len(others.sign))))
         else:
@@ -167,9 +171,9 @@ class BayesianML(MetricPosterior, OnlineMetric):
         u = np.hstack([-np.ones((len(w), 1)), w])  # (m, K + 1)
         return u, u @ self.posterior_mean_, np.einsum("ij,ij->i", u @ self.posterior_covariance_, u)
 
-    def _resolved(self, mean, variance):
+    def _variance_reduction(self, mean, variance):
         if self.covariance != "variational" or self.link_ is not None:
-            return super()._resolved(mean, variance)
+            return super()._variance_reduction(mean, variance)
         gain = 2 * jaakkola_jordan(np.sqrt(mean**2 + variance))  # precision that the bound gives a pair along its u
         return gain * variance / (1 + gain * variance)
 
@@ -182,7 +186,7 @@ class Seen(NamedTuple):
     j: np.ndarray  # (m,)
     sign: np.ndarray  # (m,) +1 similar, −1 dissimilar
     weight: np.ndarray  # (m,) in the likelihood
-    share: np.ndarray  # (m,) how many pairs of the population it stands for; 0: it is no random draw from it
+    share: np.ndarray  # (m,) number of pairs of the population that it represents; 0: it was not drawn at random
 
     @classmethod
     def of(cls, Y: np.ndarray, pairs: Any, population: Any = None) -> Seen:
@@ -205,7 +209,7 @@ class Seen(NamedTuple):
         i, j = index.reshape(2, -1)
         return self._replace(rows=self.rows[used], i=i, j=j)
 
-    def at(self, where: np.ndarray) -> Seen:
+    def subset(self, where: np.ndarray) -> Seen:
         """Some of the pairs."""
         return Seen(self.rows, *(part[where] for part in self[1:])).compact()
 
@@ -217,7 +221,7 @@ class Seen(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What is known besides the pairs in memory: N(mean, precision⁻¹), and how far pairs of one row hang together."""
+    """What is known besides the pairs in memory: N(mean, precision⁻¹), and the dependence of pairs that share a row."""
 
     mean: np.ndarray  # (q,)
     precision: np.ndarray  # (q, q)
@@ -251,7 +255,9 @@ class SigmoidLikelihood:
         f = (m - self.prior.mean) @ g / 2
         for rows, u in self.blocks():
             value, slope, curvature = self.logistic(m, rows, u)
-            f, g, H = f + value.sum(), g + slope @ u, H + (u * curvature[:, None]).T @ u
+            f = f + value.sum()
+            g = g + slope @ u
+            H = H + (u * curvature[:, None]).T @ u
         return float(f), g, H
 
     def step(self, state):
@@ -278,15 +284,16 @@ class SigmoidLikelihood:
 
     def elbo(self, m: np.ndarray, V: np.ndarray) -> float:
         """E_q of the bound on the log-likelihood at its tight ξ, minus KL(q ‖ prior), for q = N(m, V)."""
-        xi, off, P = self.tight(m, V), m - self.prior.mean, self.prior.precision
+        xi, P = self.tight(m, V), self.prior.precision
+        shift = m - self.prior.mean
         expected = self.weight @ (log_expit(xi) - xi / 2)
         for rows, u in self.blocks():
             expected -= (self.weight * self.sign)[rows] @ (u @ m) / 2
         logdets = np.linalg.slogdet(V)[1] + np.linalg.slogdet(P)[1]
-        return float(expected - (np.sum(P * V) + off @ P @ off - len(m) - logdets) / 2)
+        return float(expected - (np.sum(P * V) + shift @ P @ shift - len(m) - logdets) / 2)
 
     def dependence(self, m: np.ndarray) -> np.ndarray:
-        """Σ g_a g_bᵀ over pairs a, b with a row in common, minus the curvature: what independent pairs have 0 of."""
+        """Σ g_a g_bᵀ over pairs a, b with a row in common, minus the curvature; 0 on average for independent pairs."""
         rows, i, j, *_ = self.seen
         S, D = np.zeros((len(rows), len(m))), np.zeros((len(m), len(m)))
         for block, u in self.blocks():
@@ -318,22 +325,26 @@ class SigmoidLikelihood:
 
         The quadratic is the expansion of their log-likelihood at m; given V, the Jaakkola–Jordan bound at N(m, V).
         """
-        n, (mean, P, dependence) = len(self.sign), self.prior
+        n = len(self.sign)
+        mean, P, dependence = self.prior
         if n <= memory:
             return self.seen, self.prior
         keep = np.zeros(n, dtype=bool)
         keep[np.linspace(0, n - 1, memory).astype(np.intp)] = True
-        kept = self.seen.at(keep)
+        kept = self.seen.subset(keep)
         dependence = dependence + self.dependence(m) - SigmoidLikelihood(kept, self.prior).dependence(m)
-        others = SigmoidLikelihood(self.seen.at(~keep), self.prior)
-        linear, xi = P @ mean, None if V is None else others.tight(m, V)
+        others = SigmoidLikelihood(self.seen.subset(~keep), self.prior)
+        linear = P @ mean
+        xi = None if V is None else others.tight(m, V)
         for rows, u in others.blocks():
             if xi is None:
                 _, slope, tau = others.logistic(m, rows, u)
                 nu = tau * (u @ m) - slope
             else:
-                tau, nu = 2 * others.weight[rows] * jaakkola_jordan(xi[rows]), -(others.weight * others.sign)[rows] / 2
-            P, linear = P + (u * tau[:, None]).T @ u, linear + nu @ u
+                tau = 2 * others.weight[rows] * jaakkola_jordan(xi[rows])
+                nu = -(others.weight * others.sign)[rows] / 2
+            P = P + (u * tau[:, None]).T @ u
+            linear = linear + nu @ u
         return kept, Prior(sla.solve(P, linear, assume_a="pos"), P, dependence)
 
 

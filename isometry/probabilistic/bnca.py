@@ -22,7 +22,7 @@ from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, check_c
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.supervision import Labels
 
-CALIBRATION_ANCHORS = 500  # threshold and link are read off the distances of this many samples to all others
+CALIBRATION_ANCHORS = 500  # threshold and link are learned from the distances of this many samples to all others
 CHOICES = {
     "candidates": ("knn", "hits_misses"),
     "likelihood": ("product", "sum"),
@@ -67,8 +67,9 @@ class BNCA(MetricPosterior, LinearMetric):
     Notes
     -----
     The survey's H is Böhning's matrix, not the centring matrix; a neighbour itself is no competitor of its own;
-    candidates are of all classes, since those of one class say nothing of labels. Anchors without a hit or without a
-    miss say nothing either and are skipped; if too few are left, candidates="hits_misses" is used, with a warning.
+    candidates are of all classes, since those of one class carry no information on labels. Anchors without a hit or
+    without a miss carry none either and are skipped; if too few are left, candidates="hits_misses" is used, with a
+    warning.
 
     How far to trust it. (a) Where 150 anchors pick a neighbour each as the model says, 90 % intervals of distances
     cover 90 % at prior_precision 1 and 87 % at 0.1; with "bohning", 44 and 37 %. (b) Real labels do not follow that
@@ -118,7 +119,9 @@ class BNCA(MetricPosterior, LinearMetric):
         sqdist, similar = training_distances(Y, side.codes, m)
         self.bias_, self.link_ = best_threshold(sqdist, similar), None
         if self.link == "isotonic":
-            n_bins = max(1, round(len(sqdist) / (2 * len(Y))))  # in each as many pairs, both ways, as there are rows
+            n_bins = max(
+                1, round(len(sqdist) / (2 * len(Y)))
+            )  # as many pairs in a bin as there are rows; each is listed twice
             self.link_ = isotonic_link(sqdist - self.bias_, similar, np.ones(len(sqdist)), n_bins)
         self.threshold_ = float(np.sqrt(max(self.bias_, 0.0)))
         self._store(EigenBasis(np.zeros(X.shape[1]), basis.map).components(m), X.dtype)
@@ -158,11 +161,11 @@ class BNCA(MetricPosterior, LinearMetric):
     def _noise_entropy(self, mean, variance):
         if self.link_ is not None:
             return super()._noise_entropy(mean, variance)
-        return np.zeros_like(mean)  # a known metric leaves no doubt on which side of the threshold a pair lies
+        return np.zeros_like(mean)  # given the metric, it is certain on which side of the threshold a pair lies
 
-    def _resolved(self, mean, variance):
+    def _variance_reduction(self, mean, variance):
         if self.link_ is not None:
-            return super()._resolved(mean, variance)
+            return super()._variance_reduction(mean, variance)
         z = mean / np.sqrt(np.maximum(variance, 1e-300))
         return np.exp(-(z**2) - np.log(2 * np.pi) - log_ndtr(z) - log_ndtr(-z))  # φ²/(Φ(1 − Φ))
 
@@ -213,9 +216,9 @@ class NeighborLikelihood:
         for rows, w in self.blocks():
             weight = self.is_hit[rows].sum(axis=1).astype(np.float64) if self.product else np.ones(len(w))
             if lam is None:
-                there = self.index[rows] >= 0
-                k = there.sum(axis=1)
-                P += softmax_curvature(w, there / k[:, None], weight * k / 2)
+                exists = self.index[rows] >= 0
+                k = exists.sum(axis=1)
+                P += softmax_curvature(w, exists / k[:, None], weight * k / 2)
             else:
                 p, _, phi, _ = self.softmax(w @ lam, rows)
                 P += softmax_curvature(w, p, weight)
@@ -243,9 +246,9 @@ def neighbor_table(Y, codes, k: int, candidates: str) -> tuple[np.ndarray, np.nd
         index = NearestNeighbors(n_neighbors=k).fit(Y).kneighbors(return_distance=False)
     else:
         index = np.hstack([target_neighbors(Y, codes, k), nearest_misses(Y, codes, k)])
-    there = index >= 0
-    is_hit = there & (codes[index] == codes[:, None])
-    anchors = np.flatnonzero(is_hit.any(axis=1) & (there & ~is_hit).any(axis=1))
+    exists = index >= 0
+    is_hit = exists & (codes[index] == codes[:, None])
+    anchors = np.flatnonzero(is_hit.any(axis=1) & (exists & ~is_hit).any(axis=1))
     return anchors, index[anchors], is_hit[anchors]
 
 
@@ -254,11 +257,11 @@ def training_distances(Y: np.ndarray, codes: np.ndarray, lam: np.ndarray) -> tup
     i = np.linspace(0, len(Y) - 1, min(len(Y), CALIBRATION_ANCHORS)).astype(np.intp)
     i, j = (v.ravel() for v in np.broadcast_arrays(i[:, None], np.arange(len(Y))))
     i, j = i[i != j], j[i != j]
-    up, down = (Y * np.sqrt(np.maximum(s * lam, 0)) for s in (1, -1))
-    return pair_sqdist(up, i, j) - pair_sqdist(down, i, j), codes[i] == codes[j]
+    positive, negative = (Y * np.sqrt(np.maximum(s * lam, 0)) for s in (1, -1))  # parts of λ
+    return pair_sqdist(positive, i, j) - pair_sqdist(negative, i, j), codes[i] == codes[j]
 
 
 def best_threshold(sqdist: np.ndarray, similar: np.ndarray) -> float:
-    """The value that best parts similar from dissimilar pairs: most balanced accuracy."""
+    """The threshold with the largest balanced accuracy of telling similar from dissimilar pairs."""
     false, true, levels = roc_curve(similar, -sqdist)
     return float(-levels[1 + np.argmax((true - false)[1:])])  # the first level, infinite, accepts no pair

@@ -21,7 +21,7 @@ from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels
 
 DIVERGENCES = {"normalised": (1.0, 0.0), "plain": (0.0, 1.0), "both": (1.0, 1.0)}  # weights of log e and of log KL
-SMOOTHING = 1e-12  # under the root of a distance, whose slope is infinite at 0
+SMOOTHING = 1e-12  # added to squared distances before the root, whose slope would be infinite at 0
 
 
 @parameters
@@ -127,22 +127,24 @@ class DMBK(MomentsMetric):
             return gaussians
         signed = signed_edges(side, self.pairs, Y, rng)
 
-        def far(d: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def minus_distance(d: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             root = np.sqrt(d + SMOOTHING)
             return -root, -0.5 / root
 
         weight = self.reg / max(signed.n_dissimilar, 1)
-        loss = signed.loss(far, similar=0.0, dissimilar=weight)
-        return replace(gaussians, far=(Y, signed.edges, loss))
+        loss = signed.loss(minus_distance, similar=0.0, dissimilar=weight)
+        return replace(gaussians, distance_term=(Y, signed.edges, loss))
 
     def _gaussians(self, moments: ClassMoments) -> BalancedDivergence:
         """The divergences alone: a Gaussian for every class of two samples or more."""
-        several = moments.counts > 1
-        counts, means = moments.counts[several], moments.offsets[several]
-        covariances = moments.class_scatters()[several] / counts[:, None, None]
+        used = moments.counts > 1
+        counts, means = moments.counts[used], moments.offsets[used]
+        covariances = moments.class_scatters()[used] / counts[:, None, None]
         d = means.shape[1]
         pooled = np.tensordot(counts / counts.sum(), covariances, axes=1)
-        spread = np.maximum(np.trace(covariances, axis1=1, axis2=2), 1e-3 * np.trace(pooled))  # copies have none
+        spread = np.maximum(
+            np.trace(covariances, axis1=1, axis2=2), 1e-3 * np.trace(pooled)
+        )  # not 0, even if the rows of a class are equal
         covariances += (self.shrinkage * spread / d)[:, None, None] * np.eye(d)
         similar = ridge(moments.mean_pair_scatters()[0], 1e-12)
         terms = DIVERGENCES[self.divergence]
@@ -160,7 +162,7 @@ class BalancedDivergence:
     covariances: np.ndarray  # (c, d, d)
     terms: tuple[float, float]
     constant: bool = True
-    far: tuple[np.ndarray, Edges, Loss] | None = None  # rows (n, d), pairs, and −reg · mean distance of dissimilar ones
+    distance_term: tuple[np.ndarray, Edges, Loss] | None = None  # rows (n, d), pairs, −reg · mean_D |Uᵀ(x − x')|
 
     def normalise(self, V: np.ndarray) -> np.ndarray:
         return V / np.sqrt(np.vdot(V, self.similar @ V))
@@ -169,10 +171,10 @@ class BalancedDivergence:
         U = self.normalise(V)
         value, G = self.divergence(U)
         value, G = -value, -G
-        if self.far is not None:
-            Y, edges, loss = self.far
-            far, pull = edges.evaluate(Y @ U, loss)
-            value, G = value + far, G + 2 * Y.T @ pull
+        if self.distance_term is not None:
+            Y, edges, loss = self.distance_term
+            term, pull = edges.evaluate(Y @ U, loss)
+            value, G = value + term, G + 2 * Y.T @ pull
         scale = np.sqrt(np.vdot(V, self.similar @ V))
         return value, (G - self.similar @ U * np.vdot(G, U)) / scale
 
@@ -209,7 +211,7 @@ class BalancedDivergence:
 class WhiteDivergence:
     """The objective over subspaces, span(HV) for V (d, p), H = C_w^{-1/2}: at U = HT, T the Q factor of V.
 
-    It depends on the span of V alone, so that there is no scale and no rotation in which a search could run away.
+    It depends on the span of V alone, so that a search cannot drift in scale or rotation, which do not change it.
     """
 
     def __init__(self, objective: BalancedDivergence, shrinkage: float):

@@ -17,7 +17,8 @@ from isometry.parameters import KW_ONLY, Iterations, NotNegative, check_choices,
 from isometry.probabilistic.nca import is_alone, log_loss, same_class
 from isometry.supervision import Labels, Pairs
 
-ALL_PAIRS_UP_TO, NEIGHBORS_BEYOND = 2000, 10  # samples; neighbours of each kind
+MAX_ALL_PAIRS_SAMPLES = 2000  # with more samples, only neighbours are compared
+DEFAULT_NEIGHBORS = 10  # of each kind, with more samples
 
 
 @parameters
@@ -78,7 +79,7 @@ class LDM(LinearMetric):
     def _objective(self, Y: np.ndarray, side: Labels | Pairs):
         """λ → minus the mean log-likelihood plus penalty, and its gradient, on principal coordinates Y (n, K)."""
         edges, hit, alone, pair_weight = self._neighborhoods(Y, side)
-        likelihood = on_weights(Y, edges, weighed(log_loss(hit, alone), pair_weight))
+        likelihood = of_weights(Y, edges, with_pair_weights(log_loss(hit, alone), pair_weight))
 
         def objective(lam):
             value, gradient = likelihood(lam)
@@ -92,14 +93,16 @@ class LDM(LinearMetric):
         −lse_S is concave in λ and lies below its tangent, whose slope is Σ_j φ_ij w_ij, φ the softmax over S.
         """
         edges, hit, alone, pair_weight = self._neighborhoods(Y, side)
-        near, everyone = (on_weights(Y, edges, weighed(lse_loss(mask, alone), pair_weight)) for mask in (hit, None))
+        lse_similar, lse_all = (
+            of_weights(Y, edges, with_pair_weights(lse_loss(mask, alone), pair_weight)) for mask in (hit, None)
+        )
         objective = self._objective(Y, side)
 
         def step(at):
-            value, slope = near(at)
+            value, slope = lse_similar(at)
 
             def bound(lam):
-                f, g = everyone(lam)
+                f, g = lse_all(lam)
                 return f - value - slope @ (lam - at) + self.reg * lam.sum(), g - slope + self.reg
 
             lam = lbfgs(bound, at, bounds=[(0.0, None)] * len(at), max_iter=self.max_iter, tol=self.tol).x
@@ -108,7 +111,7 @@ class LDM(LinearMetric):
         return step
 
     def _neighborhoods(self, Y, side) -> tuple[Edges, Callable[[slice], np.ndarray], np.ndarray, np.ndarray | None]:
-        """Where the likelihood looks, which partners of a block of anchors are similar, which anchors have none; and
+        """The pairs in the likelihood, which partners of a block of anchors are similar, which anchors have none; and
         the weights of the pairs, None if all are 1.
         """
         if isinstance(side, Pairs):
@@ -118,18 +121,18 @@ class LDM(LinearMetric):
             anchors, index, is_similar, weights = pair_neighbors(i, j, similar, weight)
             if len(anchors) == 0:
                 raise ValueError("LDM needs a sample that occurs in a similar and in a dissimilar pair; y holds none")
-            no_one = np.zeros(len(anchors), dtype=bool)
-            return NeighborEdges(index, anchors), lambda rows: is_similar[rows], no_one, weights
+            alone = np.zeros(len(anchors), dtype=bool)
+            return NeighborEdges(index, anchors), lambda rows: is_similar[rows], alone, weights
         codes, k = side.codes, self.n_neighbors
-        if k is None and len(Y) <= ALL_PAIRS_UP_TO:
+        if k is None and len(Y) <= MAX_ALL_PAIRS_SAMPLES:
             return DenseEdges(len(Y)), same_class(side), is_alone(side), None
-        k = min(k or NEIGHBORS_BEYOND, len(Y) - 1)
+        k = min(k or DEFAULT_NEIGHBORS, len(Y) - 1)
         hits = target_neighbors(Y, codes, k)
         is_hit = np.arange(hits.shape[1] + k) < hits.shape[1]
         return NeighborEdges(np.hstack([hits, nearest_misses(Y, codes, k)])), lambda rows: is_hit, is_alone(side), None
 
 
-def on_weights(Y: np.ndarray, edges: Edges, loss: Loss):
+def of_weights(Y: np.ndarray, edges: Edges, loss: Loss):
     """λ → the loss of the distances λᵀ(y_i − y_j)², and its gradient (K,)."""
 
     def evaluate(lam):
@@ -139,7 +142,7 @@ def on_weights(Y: np.ndarray, edges: Edges, loss: Loss):
     return evaluate
 
 
-def weighed(loss: Loss, weight: np.ndarray | None) -> Loss:
+def with_pair_weights(loss: Loss, weight: np.ndarray | None) -> Loss:
     """The loss with w_ij exp(−d_ij) in place of exp(−d_ij): the distance becomes d_ij − log w_ij."""
     if weight is None or np.all(weight == 1):
         return loss
@@ -154,7 +157,7 @@ def lse_loss(mask: Callable[[slice], np.ndarray] | None, alone: np.ndarray) -> L
     def loss(D, rows):
         if mask is not None:
             D[~np.broadcast_to(mask(rows), D.shape)] = np.inf
-        D[alone[rows]] = 0  # counts for nothing, below
+        D[alone[rows]] = 0  # any finite number: these rows get weight 0 below
         P, lse = neighbor_softmax(D)
         use = ~alone[rows]
         P *= -(use / n)[:, None]

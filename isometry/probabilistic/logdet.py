@@ -20,7 +20,7 @@ Link = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class LogDetProblem:
-    """Pairs of rows X (n, d) with bounds (u, l) on their squared distances, and the price γ of a violated one."""
+    """Pairs of rows X (n, d) with bounds (u, l) on their squared distances, and the weight γ of a violation."""
 
     X: np.ndarray
     signed: SignedEdges
@@ -49,7 +49,7 @@ class LogDetProblem:
             scale = np.where(sign > 0, t.dtype.type(1 / u), t.dtype.type(1 / l))
             r = t * scale
             violated = (r > 1) == (sign > 0)
-            violated &= r > 0  # a dissimilar pair of equal points can never be told apart
+            violated &= r > 0  # no metric can satisfy a dissimilar pair of equal points
             r[~violated] = 1
             log = np.log(r)
             return -log if dual else r - log - 1, (1 - 1 / r) * scale
@@ -70,18 +70,18 @@ class LogDetProblem:
     def minimize(self, L: np.ndarray, max_iter: int, tol: float) -> tuple[Solution, float]:
         """L-BFGS with ever smaller tolerance, until the duality gap, which is returned too, is at most ``tol``."""
         reachable = max(tol, 1e-5 if self.X.dtype == np.float32 else 0)
-        n_iter, finer = 0, 1e-5
+        n_iter, lbfgs_tol = 0, 1e-5
         history: list[float] = []
         while True:
-            solution = lbfgs(self.objective, L, max_iter=max(max_iter - n_iter, 1), tol=finer)
+            solution = lbfgs(self.objective, L, max_iter=max(max_iter - n_iter, 1), tol=lbfgs_tol)
             solution = solution.following(n_iter, max_iter, history)
             L, n_iter, history = solution.x, solution.n_iter, solution.history
             gap = self.gap(L)
-            if gap <= tol or n_iter >= max_iter or finer < 1e-13:
+            if gap <= tol or n_iter >= max_iter or lbfgs_tol < 1e-13:
                 done = gap <= reachable
                 reason = f"duality gap {gap:.1e}" if done else solution.reason
                 return replace(solution, converged=done, reason=reason), gap
-            finer /= 100
+            lbfgs_tol /= 100
 
 
 def cyclic_projections(
@@ -90,12 +90,13 @@ def cyclic_projections(
     """W (d, d) by Bregman projections, one pair at a time, until the multipliers change by at most tol, relatively."""
     S, D = pairs.similar, pairs.dissimilar
     V = np.concatenate([X[S.i] - X[S.j], X[D.i] - X[D.j]]).astype(np.float64)
-    price = gamma * np.concatenate([S.weight, D.weight])
+    penalty = gamma * np.concatenate([S.weight, D.weight])
     delta = np.repeat([1.0, -1.0], [len(S.i), len(D.i)])
     xi = np.repeat(bounds, [len(S.i), len(D.i)])
     keep = np.einsum("ij,ij->i", V, V) > 0
-    V, delta, xi, price = V[keep], delta[keep], xi[keep], price[keep]
-    W, lam, step = np.eye(X.shape[1]), np.zeros(len(V)), 1 / (1 + 1 / price)
+    V, delta, xi, penalty = (part[keep] for part in (V, delta, xi, penalty))
+    W, lam = np.eye(X.shape[1]), np.zeros(len(V))
+    step = 1 / (1 + 1 / penalty)
     history: list[float] = []
     for _ in range(max_iter):
         before = lam.copy()
@@ -103,7 +104,7 @@ def cyclic_projections(
             Wv = W @ v
             p = v @ Wv
             alpha = min(lam[c], delta[c] * step[c] * (1 / p - 1 / xi[c]))
-            xi[c] = 1 / (1 / xi[c] + delta[c] * alpha / price[c])
+            xi[c] = 1 / (1 / xi[c] + delta[c] * alpha / penalty[c])
             lam[c] -= alpha
             W += (delta[c] * alpha / (1 - delta[c] * alpha * p)) * np.outer(Wv, Wv)
         change = float(np.abs(lam - before).sum() / max(np.abs(lam).sum(), 1e-300))
@@ -122,9 +123,9 @@ def stream(X: np.ndarray, pairs: Pairs, W: np.ndarray, bounds: np.ndarray, eta: 
     u, l = bounds
     s = pairs.similarity[:, None]
     weights = pairs.weight[:, None] * np.hstack([s, 1 - s])  # (m, 2) as a similar and as a dissimilar pair
-    k, is_far = np.nonzero(weights > 0)  # in the order given
+    k, is_dissimilar = np.nonzero(weights > 0)  # in the order given
     V = (X[pairs.i[k]] - X[pairs.j[k]]).astype(np.float64)
-    for v, similar, weight in zip(V, is_far == 0, weights[k, is_far], strict=True):
+    for v, similar, weight in zip(V, is_dissimilar == 0, weights[k, is_dissimilar], strict=True):
         Wv = W @ v
         p, bound = v @ Wv, u if similar else l
         if p <= 1e-12 * bound or (p <= bound) == similar:

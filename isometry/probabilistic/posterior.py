@@ -51,10 +51,10 @@ class MetricPosterior:
         """Expected entropy of a pair's label if the metric were known."""
         return expectation(lambda excess: binary_entropy(self._similar(excess)), mean, variance)
 
-    def _resolved(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Share of the excess's variance that the label of the pair takes away, on average over the two labels.
+    def _variance_reduction(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Share by which the label of the pair reduces the variance of its excess e, on average over the two labels.
 
-        The label t is binary, so E[e | t] is linear in t and takes away Cov(e, t)²/Var t, exactly.
+        The label t is binary, so E[e | t] is linear in t, and the variance falls by exactly Cov(e, t)²/Var t.
         """
         P = np.clip(self._average(mean, variance, exact=True), 1e-300, 1 - 1e-16)
         covariance = expectation(self._similar, mean, variance, times_node=True)  # in units of the excess's deviation
@@ -74,8 +74,8 @@ class MetricPosterior:
         if not 0 < level < 1:
             raise ValueError(f"level={level} must lie between 0 and 1")
         mean, std = self.pair_sqdist_moments(X, pairs)
-        half = ndtri((1 + level) / 2) * std
-        return np.sqrt(np.maximum(mean - half, 0)), np.sqrt(np.maximum(mean + half, 0))
+        half_width = ndtri((1 + level) / 2) * std
+        return np.sqrt(np.maximum(mean - half_width, 0)), np.sqrt(np.maximum(mean + half_width, 0))
 
     def sample_metric(self, n_samples: int = 1, *, psd: str = "clip", random_state: Any = None) -> np.ndarray:
         """Maps L (n_samples, K, d) drawn from the posterior.
@@ -96,7 +96,7 @@ class MetricPosterior:
         """Probability that each pair is similar; takes what ``pair_distance`` takes.
 
         With an isotonic link, the share of similar pairs among training pairs at the same mean squared distance: it
-        speaks of pairs drawn at random from new rows, with classes as frequent as in training. Without, the average of
+        is for pairs drawn at random from new rows, with classes as frequent as in training. Without, the average of
         the likelihood over the posterior, for pairs drawn as those learned from; ``exact=True`` takes it by quadrature
         where the default is an approximation, off by 0.011 at most.
         """
@@ -127,7 +127,7 @@ class MetricPosterior:
         Chosen from ``pairs`` (m, 2), or from ``pool_size`` random pairs. One at a time: each counts as answered when
         the next is chosen, so that a batch does not ask the same thing twice; as the answer is not known, the mean
         stays and the covariance shrinks by what an answer takes away on average. That matters for "bald"; "entropy"
-        looks at the odds, which change little. Ties go to the pair that comes first.
+        depends on the odds, which change little. Ties go to the pair that comes first.
         """
         rng = check_random_state(random_state)
         pool = _random_pairs(len(X), pool_size, rng) if pairs is None else _pair_array(pairs)
@@ -138,15 +138,16 @@ class MetricPosterior:
             chosen = rng.permutation(len(pool))[:n_queries]
             return pool[chosen], np.zeros(n_queries)
         u, mean, variance = self._excess(w)
-        V, chosen, scores = self.posterior_covariance_, [], []
+        V = self.posterior_covariance_
+        chosen, scores = [], []
         for _ in range(n_queries):
             score = self._score(mean, variance, strategy)
             score[chosen] = -np.inf
             best = int(np.argmax(score))
             chosen.append(best)
             scores.append(score[best])
-            # the covariance once this pair is labelled: V ← V − ρ V u uᵀ V/(uᵀVu), of u's variance the share ρ
-            rho = self._resolved(mean[best : best + 1], variance[best : best + 1])[0]
+            # the covariance once this pair is labelled, V − ρ V u uᵀ V/(uᵀVu): the variance of uᵀθ falls by a share ρ
+            rho = self._variance_reduction(mean[best : best + 1], variance[best : best + 1])[0]
             Vu = V @ u[best]
             shrink = rho / max(variance[best], 1e-300)
             V = V - shrink * np.outer(Vu, Vu)
@@ -208,5 +209,5 @@ def _random_pairs(n: int, size: int, rng: np.random.RandomState) -> np.ndarray:
     total = n * (n - 1) // 2
     code = np.arange(total) if total <= size else np.sort(sample_without_replacement(total, size, random_state=rng))
     i = ((1 + np.sqrt(1 + 8 * code.astype(np.float64))) / 2).astype(np.int64)
-    i += (i * (i + 1) // 2 <= code).astype(np.int64) - (i * (i - 1) // 2 > code)  # the root is rounded
+    i += (i * (i + 1) // 2 <= code).astype(np.int64) - (i * (i - 1) // 2 > code)  # corrects rounding errors of the root
     return np.stack([i, code - i * (i - 1) // 2], axis=1)

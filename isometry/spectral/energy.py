@@ -21,7 +21,7 @@ def energies(Z: np.ndarray, Z_train: np.ndarray, codes: np.ndarray, k: int, mu: 
     centre = Z_train.mean(axis=0)
     Z, Z_train = Z - centre, Z_train - centre
     targets = target_neighbors(Z_train, codes, k)  # (n, k)
-    reach = np.full(targets.shape, -np.inf)
+    reach = np.full(targets.shape, -np.inf)  # (n, k) squared distance below which a point is an impostor for a target
     i, j = np.nonzero(targets >= 0)
     reach[i, j] = margin + pair_sqdist(Z_train, i, targets[i, j])
     members = [np.flatnonzero(codes == label) for label in range(c)]
@@ -30,12 +30,12 @@ def energies(Z: np.ndarray, Z_train: np.ndarray, codes: np.ndarray, k: int, mu: 
     for rows in row_blocks(len(Z), n * Z.itemsize, buffers=8):
         D = sqdist(Z[rows], Z_train)  # (b, n)
         T = [k_smallest(D[:, m], min(k, len(m)))[1] for m in members]  # c arrays (b, k)
-        push = np.split(hinge_sums(D, margin + np.hstack(T)), np.cumsum([t.shape[1] for t in T])[:-1], axis=1)
-        for label, (t, everyone, m) in enumerate(zip(T, push, members, strict=True)):
-            strangers = everyone - hinge_sums(D[:, m], margin + t)
-            E[rows, label] = k * ((1 - mu) * t + mu * strangers).mean(axis=1)
-        invaded = sum(np.maximum(r - D, 0) for r in reach.T)  # (b, n)
-        E[rows] += mu * (invaded.sum(axis=1, keepdims=True) - invaded @ one_hot)
+        hinges = np.split(hinge_sums(D, margin + np.hstack(T)), np.cumsum([t.shape[1] for t in T])[:-1], axis=1)
+        for label, (t, all_classes, m) in enumerate(zip(T, hinges, members, strict=True)):
+            other_classes = all_classes - hinge_sums(D[:, m], margin + t)
+            E[rows, label] = k * ((1 - mu) * t + mu * other_classes).mean(axis=1)
+        as_impostor = sum(np.maximum(r - D, 0) for r in reach.T)  # (b, n) loss that a row adds to a training point
+        E[rows] += mu * (as_impostor.sum(axis=1, keepdims=True) - as_impostor @ one_hot)
     return E
 
 

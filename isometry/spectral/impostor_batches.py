@@ -9,7 +9,7 @@ from isometry.core.objective import Objective
 
 
 def lmnn_by_anchors(X: np.ndarray, codes: np.ndarray, targets: np.ndarray, mu: float, margin: float) -> Objective:
-    """The objective of `LMNN` as a loss on rows of distances: of each anchor to its targets and to all strangers.
+    """The objective of `LMNN` as a loss on rows of distances: of each anchor to its targets and to other classes.
 
     ``targets`` (n, k) has −1 where a class is too small.
     """
@@ -23,16 +23,16 @@ def neighbor_hinge(codes: np.ndarray, targets: np.ndarray, mu: float, margin: fl
         T = targets[rows]  # (b, k)
         i, j = np.nonzero(T >= 0)
         to_target = D[i, T[i, j]]
-        t = np.full(T.shape, -np.inf, dtype=D.dtype)  # where there is no target
+        t = np.full(T.shape, -np.inf, dtype=D.dtype)  # −inf where there is no target
         t[i, j] = to_target
         D[codes[rows, None] == codes] = np.inf
         a, l = np.nonzero(t.max(axis=1, keepdims=True) + margin > D)  # anchor, impostor
         h = margin + t[a] - D[a, l][:, None]  # (m, k)
-        live = h > 0
-        pushes = np.stack([np.bincount(a, column, len(D)) for column in live.T], axis=1)  # (b, k) impostors of a target
+        active = h > 0
+        n_impostors = np.stack([np.bincount(a, column, len(D)) for column in active.T], axis=1)  # (b, k) of each target
         C = np.zeros_like(D)
-        C[a, l] = -mu * live.sum(axis=1)
-        C[i, T[i, j]] = (1 - mu) + mu * pushes[i, j]
-        return (1 - mu) * float(to_target.sum()) + mu * float(h[live].sum()), C
+        C[a, l] = -mu * active.sum(axis=1)
+        C[i, T[i, j]] = (1 - mu) + mu * n_impostors[i, j]
+        return (1 - mu) * float(to_target.sum()) + mu * float(h[active].sum()), C
 
     return loss

@@ -11,11 +11,14 @@ import scipy.linalg as sla
 from isometry.core.linalg import factor, symmetrize
 from isometry.core.solve import Solution, lbfgs
 
-WIDTHS = (1e-1, 3e-3)  # of the rounding of the hinge, in units of the margin; each starts where the last one ended
-NARROW = 1e-4  # the last width where nothing can be proven
-NARROWEST = 1e-10  # as far as a proof may ask for sharper hinges
-FLAT, FLATTEST = 1e-5, 1e-14  # relative decrease at which L-BFGS stops, at first and at last
-RIDGE = 1e-12  # pull in directions in which no targets differ, in units of its mean over standardised features
+# Widths over which the hinge is rounded, in units of the margin.
+WIDTHS = (1e-1, 3e-3)  # of the first runs; each run starts from the result of the one before
+NARROW = 1e-4  # of the last runs of a problem whose minimum cannot be proven
+NARROWEST = 1e-10  # the smallest that a proof may use
+# L-BFGS stops when an iteration lowers the value by less than this, relatively.
+FLAT = 1e-5  # in the first runs
+FLATTEST = 1e-14  # in the last runs
+RIDGE = 1e-12  # added to the target scatter of standardised features, in units of its mean diagonal
 
 
 class HingeSums(NamedTuple):
@@ -35,7 +38,7 @@ class MarginProblem(Protocol):
 
     X: np.ndarray  # (n, d), centred
     margin: float
-    pull: np.ndarray  # A (d, d)
+    target_scatter: np.ndarray  # A (d, d)
 
     def __call__(self, L: np.ndarray, mu: float, tau: float) -> tuple[float, np.ndarray, float]:
         """Value and gradient with a hinge rounded over τ, and the value with the sharp hinge."""
@@ -51,13 +54,13 @@ class MarginProblem(Protocol):
 
     def restart(self, L: np.ndarray) -> Any: ...
 
-    def search(self, L: np.ndarray) -> int: ...
+    def refresh(self, L: np.ndarray) -> int: ...
 
     @property
     def cap(self) -> int | None: ...
 
     @property
-    def patience(self) -> int: ...
+    def list_lifetime(self) -> int: ...
 
 
 class Certificate(NamedTuple):
@@ -70,14 +73,15 @@ class Certificate(NamedTuple):
 
 
 class Search:
-    """L-BFGS on M, L = M Tᵀ, in coordinates where the pull is |M|², on hinges that get sharper."""
+    """L-BFGS on M, L = M Tᵀ, in coordinates where the loss of the targets is |M|², on hinges that get sharper."""
 
     def __init__(self, problem: MarginProblem, L: np.ndarray, mu: float, max_iter: int):
         self.problem, self.mu, self.max_iter = problem, mu, max_iter
-        self.T, inverse = pull_coordinates(problem, mu)
-        self.M, self.n_iter = L @ inverse.T, 0
+        self.T, inverse = target_coordinates(problem, mu)
+        self.M = L @ inverse.T
+        self.n_iter = 0
         self.history: list[float] = []
-        self.step = 0.0  # the last one that ``grow`` took
+        self.step = 0.0  # the last step length that ``grow`` accepted; 0: none so far
         problem.restart(L)
 
     @property
@@ -99,9 +103,10 @@ class Search:
 
     def run(self, width: float, flat: float = FLAT) -> None:
         """Descend until an iteration lowers the rounded objective by less than ``flat``, relatively."""
-        f, lacking, ended = self.rounded(width), 1, False
-        while not self.exhausted and (lacking or not ended):
-            budget = min(self.problem.patience, self.max_iter - self.n_iter)
+        f = self.rounded(width)
+        n_missing, ended = 1, False
+        while not self.exhausted and (n_missing or not ended):
+            budget = min(self.problem.list_lifetime, self.max_iter - self.n_iter)
             solution = lbfgs(
                 f,
                 self.M,
@@ -113,28 +118,31 @@ class Search:
             )
             self.n_iter += max(solution.n_iter, 1)
             self.history += solution.history[1:] if self.history else solution.history
-            lacking, ended = self.problem.search(solution.x @ self.T.T), solution.n_iter < budget
-            if lacking == 0 or f(solution.x)[0] < f(self.M)[0]:  # with the list completed, is it still lower?
+            n_missing = self.problem.refresh(solution.x @ self.T.T)
+            ended = solution.n_iter < budget
+            if n_missing == 0 or f(solution.x)[0] < f(self.M)[0]:  # is it still lower with the missing impostors?
                 self.M = solution.x
 
     def prove(self, tol: float) -> tuple[Solution, float]:
         """Go on until the value is proven to be within tol of the minimum; the solution, and the relative gap."""
-        width, flat, bound, unit = WIDTHS[-1], FLAT, 0.0, 0.1 * self.mu * self.problem.margin
+        width, flat = WIDTHS[-1], FLAT
+        bound = 0.0  # the largest lower bound of the minimum so far
+        least_scale = 0.1 * self.mu * self.problem.margin  # of the relative gap, where the minimum is 0 or nearly so
         while True:
             proof = certificate(self.problem, self.M, self.T, self.mu, width * self.problem.margin)
-            unit = max(unit, 1e-6 * proof.value)  # what counts as much where the minimum is 0
-            bound, scale = max(bound, proof.bound), max(proof.value, unit)
+            least_scale = max(least_scale, 1e-6 * proof.value)
+            bound, scale = max(bound, proof.bound), max(proof.value, least_scale)
             gap = max(proof.value - bound, 0.0) / scale
             if gap <= tol:
-                return self.ended(proof.value, f"the objective is proven to be within {gap:.1g} of the minimum"), gap
+                return self.result(proof.value, f"the objective is proven to be within {gap:.1g} of the minimum"), gap
             if self.exhausted:
-                return self.gave_up(proof.value, f"max_iter={self.max_iter} reached", gap), gap
+                return self.unproven(proof.value, f"max_iter={self.max_iter} reached", gap), gap
             if proof.rounding > tol / 2 * scale and width > NARROWEST:
                 width /= 10
-            lower = self.grow(proof.G, width)
-            if flat <= FLATTEST and lower <= 1e-12 * scale:
+            decrease = self.grow(proof.G, width)
+            if flat <= FLATTEST and decrease <= 1e-12 * scale:
                 if width <= NARROWEST:
-                    return self.gave_up(proof.value, "no further decrease within rounding", gap), gap
+                    return self.unproven(proof.value, "no further decrease within rounding", gap), gap
                 width /= 10
             flat = max(flat / 10, FLATTEST)
             self.run(width, flat)
@@ -146,35 +154,37 @@ class Search:
             self.run(NARROW, flat)
             before, value, flat = value, self.problem.value(self.L, self.mu), flat / 10
             if before - value <= tol / 10 * before:
-                return self.ended(value, "no further decrease after a restart")
-        return self.ended(value, f"max_iter={self.max_iter} reached", False)
+                return self.result(value, "no further decrease after a restart")
+        return self.result(value, f"max_iter={self.max_iter} reached", False)
 
-    def ended(self, value: float, reason: str, converged: bool = True) -> Solution:
+    def result(self, value: float, reason: str, converged: bool = True) -> Solution:
         return Solution(self.L, value, self.n_iter, reason, converged, self.history or [value])
 
-    def gave_up(self, value: float, why: str, gap: float) -> Solution:
-        return self.ended(value, f"{why}, where the objective is proven to be within {gap:.1g} of the minimum", False)
+    def unproven(self, value: float, why: str, gap: float) -> Solution:
+        return self.result(value, f"{why}, where the objective is proven to be within {gap:.1g} of the minimum", False)
 
     def grow(self, G: np.ndarray, width: float) -> float:
-        """Step along all directions of descent in W, W + step Σ |λ| v vᵀ over λ < 0 of G; by how much it is lower.
+        """Step along all directions of descent in W, W + step Σ |λ| v vᵀ over λ < 0 of G; returns the decrease.
 
         L-BFGS on M sees slopes M G, which vanish with M in directions where W is still 0.
         """
         f, (w, V) = self.rounded(width), sla.eigh(G)
         start = best = f(self.M)[0]
-        B, W, chosen = V[:, w < 0] * np.sqrt(-w[w < 0]), self.M.T @ self.M, self.M
+        B = V[:, w < 0] * np.sqrt(-w[w < 0])
+        W, chosen = self.M.T @ self.M, self.M
 
         def stepped(step: float) -> np.ndarray:
             w, V = sla.eigh(W + step * B @ B.T)
             return (V * np.sqrt(np.maximum(w, 0))).T
 
-        step, factor = self.step or (1e-2 * np.trace(W) + 1e-12) / max(float(np.vdot(B, B)), 1e-300), 4.0
+        step = self.step or (1e-2 * np.trace(W) + 1e-12) / max(float(np.vdot(B, B)), 1e-300)
+        factor = 4.0
         for _ in range(20 if B.size else 0):
             M = stepped(step)
             value = f(M)[0]
             if value < best:
                 best, chosen, self.step = value, M, step
-            elif best < start:  # the last step was better
+            elif best < start:  # the step before was better
                 break
             else:
                 factor = 0.25
@@ -194,7 +204,8 @@ def descend(
     """The solution, and how far it is above the minimum at most, relatively, where that can be proven.
 
     With a square L and all impostors the problem is convex in W = LᵀL, and the search ends with a proof; otherwise when
-    it has come to rest. Without pull (μ = 1) slopes prove nothing, and without push (μ = 0) the minimum is W = 0.
+    the value no longer falls. Without the loss of the targets (μ = 1) slopes prove nothing, and without hinges (μ = 0)
+    the minimum is W = 0.
     """
     search = Search(problem, L, mu, max_iter)
     for width in WIDTHS:
@@ -215,21 +226,21 @@ def semidefinite_programme(problem: MarginProblem, mu: float, n_components: int)
     a, b, c = problem.all_triplets()
     near, far = (cp.sum(cp.multiply(D @ W, D), axis=1) for D in (X[a] - X[b], X[a] - X[c]))
     push = cp.sum(cp.pos(problem.margin + near - far)) if len(a) else 0
-    programme = cp.Problem(cp.Minimize((1 - mu) * cp.trace(W @ problem.pull) + mu * push))
+    programme = cp.Problem(cp.Minimize((1 - mu) * cp.trace(W @ problem.target_scatter) + mu * push))
     programme.solve(solver="CLARABEL")
     L = factor(np.asarray(W.value), n_components)
     value, n_iter = problem.value(L, mu), programme.solver_stats.num_iters or 0
     return Solution(L, value, n_iter, programme.status, programme.status == "optimal", [value])
 
 
-def pull_coordinates(problem: MarginProblem, mu: float) -> tuple[np.ndarray, np.ndarray]:
+def target_coordinates(problem: MarginProblem, mu: float) -> tuple[np.ndarray, np.ndarray]:
     """T (d, d) with Tᵀ((1 − μ)A + ridge)T = I, and its inverse. The ridge is for directions in which no targets differ.
 
     In these coordinates L-BFGS needs a tenth of the iterations or less if features have different scales or correlate.
     """
     deviation = problem.X.std(axis=0, dtype=np.float64)
     deviation[deviation == 0] = 1.0
-    A = problem.pull / np.outer(deviation, deviation)
+    A = problem.target_scatter / np.outer(deviation, deviation)
     ridge = RIDGE * (np.trace(A) / len(A) or 1.0)
     w, V = sla.eigh((1 - mu) * symmetrize(A) + ridge * np.eye(len(A)))
     w = np.sqrt(np.maximum(w, ridge))
@@ -241,11 +252,11 @@ def certificate(problem: MarginProblem, M: np.ndarray, T: np.ndarray, mu: float,
 
     For any s in [0, 1] the objective at W' is at least tr(W' G(s)) + μ margin Σ s. If G(αs) ⪰ 0 the first term is not
     negative, so μ margin α Σ s is a lower bound of the minimum; the largest such α ≤ 1 is −1/λ for λ the smallest
-    eigenvalue of μ Σ s_t C_t in coordinates where the pull is I.
+    eigenvalue of μ Σ s_t C_t in coordinates where (1 − μ)A is I.
     """
     L = M @ T.T
     push, sums = problem.push_gradient(L, tau)
-    value = (1 - mu) * float(np.vdot(L @ problem.pull, L)) + mu * sums.sharp(tau)
+    value = (1 - mu) * float(np.vdot(L @ problem.target_scatter, L)) + mu * sums.sharp(tau)
     C = symmetrize(mu * T.T @ push @ T)
     scale = 1 / max(1.0, -float(sla.eigvalsh(C, subset_by_index=[0, 0])[0]))
     rounding = mu * tau * (sums.slopes - sums.squares)  # Σ [h]₊ − s h, with h = τ s where s < 1

@@ -1,4 +1,4 @@
-"""Which triplets (anchor, positive, negative) of labelled points a large-margin method looks at."""
+"""Which triplets (anchor, positive, negative) of labelled points a large-margin method learns from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTREMES = {  # which k positives are matched with which k negatives
     "EPHN": (NEAREST, NEAREST),
 }
 MINERS = ("semi_hard", *EXTREMES, "negative_sampling")
-CAP = 1.4  # ceiling of 1/q(d): near negatives are not drawn without bound
+MAX_WEIGHT = 1.4  # of 1/q(d), so that very near negatives do not take all draws
 
 
 def mine(Z: np.ndarray, codes: np.ndarray, k: int, miner: str, rng: np.random.RandomState) -> Triplets:
@@ -26,7 +26,8 @@ def mine(Z: np.ndarray, codes: np.ndarray, k: int, miner: str, rng: np.random.Ra
     k nearest positives, each with the k nearest of the negatives farther than it. "negative_sampling": the k nearest
     positives × k negatives drawn without replacement by ``sampling_logweight``, on rows of Z scaled to length 1.
     """
-    k, found = min(k, len(Z) - 1), []
+    k = min(k, len(Z) - 1)
+    found: list[tuple[np.ndarray, ...]] = []
     U = Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), np.finfo(Z.dtype).tiny)
     for rows, D in sqdist_blocks(U if miner == "negative_sampling" else Z, buffers=8):  # (b, n)
         same = codes[rows, None] == codes
@@ -51,12 +52,12 @@ def mine(Z: np.ndarray, codes: np.ndarray, k: int, miner: str, rng: np.random.Ra
 
 
 def sampling_logweight(D: np.ndarray, dim: int) -> np.ndarray:
-    """log min(cap, 1/q(d)) of squared distances D on the unit sphere, with q(d) = d^{dim−2} (1 − d²/4)^{(dim−3)/2}.
+    """log min(1.4, 1/q(d)) of squared distances D on the unit sphere, with q(d) = d^{dim−2} (1 − d²/4)^{(dim−3)/2}.
 
     q is how often a distance occurs between uniform points on the sphere: its inverse makes all distances as likely.
     """
     D = np.clip(D, 1e-8, 4 - 1e-8)
-    return np.minimum(-(dim - 2) / 2 * np.log(D) - (dim - 3) / 2 * np.log1p(-D / 4), np.log(CAP))
+    return np.minimum(-(dim - 2) / 2 * np.log(D) - (dim - 3) / 2 * np.log1p(-D / 4), np.log(MAX_WEIGHT))
 
 
 def _first(D: np.ndarray, allowed: np.ndarray, k: int) -> np.ndarray:

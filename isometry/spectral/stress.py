@@ -20,7 +20,7 @@ from isometry.parameters import Iterations, NotNegative
 from isometry.sampling import choose_pairs
 from isometry.supervision import Labels, Pairs
 
-KEPT_ROWS = 4096  # up to this many samples the matrix of dissimilarities is kept (128 MiB), not computed again
+MAX_STORED_ROWS = 4096  # with more samples the matrix δ (128 MiB at this size) is computed again in each evaluation
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,13 @@ def label_targets(
 
     Pairs with a target of their own keep it.
     """
-    n, n_c = len(X), side.counts.astype(float) if isinstance(side, Labels) else None
+    n = len(X)
+    n_c = side.counts.astype(float) if isinstance(side, Labels) else None
     if isinstance(side, Pairs) and side.target is not None:
         if not side.weight.any():
             raise ValueError("parametric multidimensional scaling needs pairs with a target; y holds none")
-        e, w = side.target, side.weight / side.weight.sum()
-        return Targets(ListedEdges(side.i, side.j, n), lambda block: e[block], lambda block: w[block])
+        given, w = side.target, side.weight / side.weight.sum()
+        return Targets(ListedEdges(side.i, side.j, n), lambda block: given[block], lambda block: w[block])
     check_side(side, ("similar", "dissimilar"), "parametric multidimensional scaling")
     drawn = choose_pairs(side, sampler, X, rng) if isinstance(side, Labels) else side
     if isinstance(drawn, Labels):
@@ -80,18 +81,18 @@ def label_targets(
         def delta_block(rows):
             return _delta(edges.sqdist(X, rows), codes[rows, None] == codes, beta)  # (b, n)
 
-        if n <= KEPT_ROWS:
-            table = delta_block(slice(0, n))
-            return Targets(edges, lambda rows: table[rows], lambda rows: 1 / (n * (n - 1)))
+        if n <= MAX_STORED_ROWS:
+            stored = delta_block(slice(0, n))
+            return Targets(edges, lambda rows: stored[rows], lambda rows: 1 / (n * (n - 1)))
         return Targets(edges, delta_block, lambda rows: 1 / (n * (n - 1)))
     S, D = drawn.similar, drawn.dissimilar
     listed = ListedEdges(np.concatenate([S.i, D.i]), np.concatenate([S.j, D.j]), n)
     delta = _delta(listed.sqdist(X), np.repeat([True, False], [len(S.i), len(D.i)]), beta)
-    parts = [S.weight, D.weight]
-    if n_c is not None:  # a sample of each kind stands for all of that kind
+    weights = [S.weight, D.weight]
+    if n_c is not None:  # weigh the drawn pairs so that each kind counts as much as all its pairs
         n_similar = n_c @ (n_c - 1) / 2
-        parts = [w * total / max(w.sum(), 1) for w, total in zip(parts, (n_similar, n * (n - 1) / 2 - n_similar))]
-    w = np.concatenate(parts)
+        weights = [w * total / max(w.sum(), 1) for w, total in zip(weights, (n_similar, n * (n - 1) / 2 - n_similar))]
+    w = np.concatenate(weights)
     w /= w.sum()
     return Targets(listed, lambda block: delta[block], lambda block: w[block])
 

@@ -31,7 +31,7 @@ def test_equals_all_ordered_pairs(monkeypatch, threads, scale):
     """Also where neighbours are so far that their exponentials underflow (scale 30: some; 1000: all)."""
     monkeypatch.setattr(softmax, "ROWS", 40)
     monkeypatch.setattr(softmax, "COLUMNS", 100)
-    monkeypatch.setattr(softmax, "THREADED", 100)
+    monkeypatch.setattr(softmax, "MIN_THREADED_POINTS", 100)
     monkeypatch.setattr(softmax, "n_threads", lambda: threads)
     Z, labels = problem(scale=scale)
     V = np.random.default_rng(1).standard_normal((len(Z), 5))

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from isometry import MCML, NCA, FastNCA
 from isometry.core.distance import sqdist
-from isometry.core.start import FARTHEST, neighbor_sqdist
+from isometry.core.start import MAX_MEDIAN_SQDIST, neighbor_sqdist
 
 
 def nearest(X):
@@ -26,7 +26,7 @@ def test_few_dimensions_keep_most_points_within_reach():
     D = sqdist(X)
     found = neighbor_sqdist(X, np.random.RandomState(0))
     assert found > 10 * np.median(nearest(X))
-    assert_allclose(found, np.median(D[~np.eye(400, dtype=bool)]) / FARTHEST, rtol=1e-6)
+    assert_allclose(found, np.median(D[~np.eye(400, dtype=bool)]) / MAX_MEDIAN_SQDIST, rtol=1e-6)
 
 
 def test_duplicates_and_a_single_place():

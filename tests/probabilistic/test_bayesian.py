@@ -196,7 +196,7 @@ def test_P10c_greedy_choice_is_the_exhaustive_one(data, strategy):
         assert set(every[k]) == set(query)
         assert_allclose(score, slow[k], rtol=1e-8)
         taken.append(k)
-        V = V - fit._resolved(mean[[k]], variance[[k]]) * np.outer(V @ u[k], V @ u[k]) / variance[k]
+        V = V - fit._variance_reduction(mean[[k]], variance[[k]]) * np.outer(V @ u[k], V @ u[k]) / variance[k]
 
 
 def slow_resolved(mean, variance):
@@ -216,7 +216,7 @@ def test_P10b_variance_that_an_answer_takes_away_on_average(data):
     fit = BayesianML().fit(X, Pairs(pairs.i[:9], pairs.j[:9], pairs.similarity[:9], n=len(X)))
     mean, variance = np.array([0.0, 0.3, -1.0, 2.0, -6.0]), np.array([1.0, 0.01, 4.0, 0.5, 2.0])
     slow = [slow_resolved(*moments) for moments in zip(mean, variance, strict=True)]
-    assert_allclose(fit._resolved(mean, variance), slow, rtol=1e-3)  # the quadrature has 32 nodes
+    assert_allclose(fit._variance_reduction(mean, variance), slow, rtol=1e-3)  # the quadrature has 32 nodes
     assert min(slow) > 0 and max(slow) < 2 / np.pi  # a noiseless answer at even odds would take away 2/π
 
 

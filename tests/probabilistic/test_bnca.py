@@ -169,7 +169,7 @@ def test_each_query_counts_as_answered_when_the_next_is_chosen(data, link, strat
     fit = BNCA(n_neighbors=6, link=link).fit(X, y)
     pairs = np.stack(np.triu_indices(len(X), 1), axis=1)
     u, mean, variance = fit._excess(fit._pair_features(X, pairs))
-    rho = fit._resolved(mean, variance)
+    rho = fit._variance_reduction(mean, variance)
     if link == "threshold":  # the variance of a Gaussian cut at 0, on average over both sides
         z = mean / np.sqrt(variance)
         assert_allclose(rho, norm.pdf(z) ** 2 / (norm.cdf(z) * norm.sf(z)), rtol=1e-9)
@@ -184,7 +184,7 @@ def test_each_query_counts_as_answered_when_the_next_is_chosen(data, link, strat
         k = int(np.flatnonzero((pairs == query).all(axis=1))[0])
         assert_allclose(slow[k], slow.max(), rtol=1e-8)
         taken.append(k)
-        rho = fit._resolved(mean[[k]], variance[[k]])[0]
+        rho = fit._variance_reduction(mean[[k]], variance[[k]])[0]
         V = V - rho * np.outer(V @ u[k], V @ u[k]) / variance[k]
     alone = fit.query_score(X, queries, strategy=strategy)
     assert_allclose(alone[0], scores[0], rtol=1e-9)

@@ -16,7 +16,7 @@ from isometry import LMNN, Labels, NeighborTriplets, Triplets
 from isometry.core.graph import target_neighbors
 from isometry.spectral import impostors
 from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
-from isometry.spectral.large_margin import certificate, pull_coordinates
+from isometry.spectral.large_margin import certificate, target_coordinates
 from tests.conftest import make_blobs
 
 
@@ -51,7 +51,7 @@ def test_M11e_value_is_the_triple_loop(seed):
     y[0] = 7  # a class of one has no target
     L = np.random.default_rng(seed).standard_normal((2, 3))
     P = problem(X, y)
-    P.search(L)
+    P.refresh(L)
     slow = slow_objective(X, y, target_neighbors(X, y, 3), L, 0.3, 1.0)
     assert_allclose(P.value(L, 0.3), slow, rtol=1e-10)
     assert_allclose(P(L, 0.3, 1e-12)[0], slow, rtol=1e-8)
@@ -59,7 +59,7 @@ def test_M11e_value_is_the_triple_loop(seed):
 
 @pytest.mark.parametrize("step", [1e-3, 3e-2, 1.0])
 def test_the_list_of_impostors_is_complete_wherever_the_metric_goes(monkeypatch, step):
-    """Small steps stay inside the rim, where the list is kept; large ones leave it."""
+    """The list is kept while points have moved less than its slack, and made anew after larger steps."""
     monkeypatch.setattr(impostors, "ROWS", 40)
     monkeypatch.setattr(impostors, "COLUMNS", 70)
     X, y = make_blobs(n=300, d=3, n_classes=4, seed=5)
@@ -79,7 +79,7 @@ def test_M11a_gradient_by_finite_differences(kind):
     L, h = np.random.default_rng(1).standard_normal((2, 3)), 1e-6
     if kind == "labels":
         P = problem(X, y)
-        P.search(0.0 * L)  # every pair is listed
+        P.refresh(0.0 * L)  # every pair is listed
     else:
         P = ListedTriplets(X, NeighborTriplets(2).draw(X, Labels(y), None), 1.0)
     _, g, _ = P(L, 0.4, 0.1)
@@ -197,7 +197,7 @@ def test_the_bound_is_below_the_semidefinite_optimum(seed, mu):
     X, y = small(seed=seed)
     minimum = LMNN(solver="sdp", mu=mu).fit(X, y).objective_
     P, rng = problem(X, y), np.random.default_rng(seed)
-    T, inverse = pull_coordinates(P, mu)
+    T, inverse = target_coordinates(P, mu)
     assert_allclose(T @ inverse, np.eye(3), atol=1e-9)
     for L in rng.standard_normal((5, 3, 3)):
         for tau in (0.1, 1e-3):
@@ -207,7 +207,9 @@ def test_the_bound_is_below_the_semidefinite_optimum(seed, mu):
             push, _ = P.push_gradient(L, tau)  # finite differences in W along the directions that L can take
             G = np.linalg.solve(T.T, proof.G) @ inverse
             gradient = P(L, mu, tau)[1]
-            assert_allclose(2 * L @ ((1 - mu) * P.pull + mu * push), gradient, atol=1e-8 * np.abs(gradient).max())
+            assert_allclose(
+                2 * L @ ((1 - mu) * P.target_scatter + mu * push), gradient, atol=1e-8 * np.abs(gradient).max()
+            )
             assert_allclose(2 * L @ G, gradient, atol=1e-4 * np.abs(gradient).max())  # up to the ridge of 1e-6
     learner = LMNN(mu=mu).fit(X, y)
     assert learner.converged_ and minimum >= (1 - learner.tol) * learner.objective_ - 1e-4
@@ -297,25 +299,25 @@ def test_progress_bar(capsys):
 
 @pytest.mark.parametrize("tau", [1e-1, 1e-6])
 def test_lists_and_tiles_agree(tau, monkeypatch):
-    """Where impostors crowd, all pairs are visited tile by tile: the same value and gradient as from a list."""
+    """Where impostors are many, all pairs are visited tile by tile: the same value and gradient as from a list."""
     X, y = make_classification(400, 8, n_informative=6, n_classes=3, random_state=0)
     codes = Labels(y).codes
     monkeypatch.setattr(impostors, "COLUMNS", 96)  # several tiles, some of which hold several classes
     L = np.random.default_rng(0).standard_normal((5, 8))
     listed, tiled = (Impostors(X, codes, target_neighbors(X, codes, 3), 1.0, None) for _ in range(2))
-    tiled.crowded = True
+    tiled.visit_all = True
     value, gradient, sharp = listed(L, 0.4, tau)
-    assert listed.near is not None and tiled.near is None
+    assert listed.listed_pairs is not None and tiled.listed_pairs is None
     found = tiled(L, 0.4, tau)
     assert_allclose(found[0], value, rtol=1e-12)
     assert_allclose(found[1], gradient, atol=1e-10 * np.abs(gradient).max())
     assert_allclose([found[2], sharp], listed.value(L, 0.4), rtol=1e-10)
     for P in (listed, tiled):  # the gradient in W gives that in L
         push, sums = P.push_gradient(L, tau)
-        assert_allclose(2 * L @ (0.6 * P.pull + 0.4 * push), gradient, atol=1e-10 * np.abs(gradient).max())
-        assert_allclose(0.6 * np.vdot(L @ P.pull, L) + 0.4 * sums.sharp(tau), sharp, rtol=1e-10)
+        assert_allclose(2 * L @ (0.6 * P.target_scatter + 0.4 * push), gradient, atol=1e-10 * np.abs(gradient).max())
+        assert_allclose(0.6 * np.vdot(L @ P.target_scatter, L) + 0.4 * sums.sharp(tau), sharp, rtol=1e-10)
     # it changes to all pairs and back by itself, and the value never depends on it
-    monkeypatch.setattr(impostors, "CROWDED", 0.0)
+    monkeypatch.setattr(impostors, "MAX_LISTED_SHARE", 0.0)
     few = Impostors(X, codes, target_neighbors(X, codes, 3), 1.0, None)
     for scale in (0.1, 0.3, 1.0, 3.0, 10.0):
         assert_allclose(few(scale * L, 0.4, tau)[0], listed(scale * L, 0.4, tau)[0], rtol=1e-12)
@@ -327,28 +329,28 @@ def test_float32_neither_overflows_nor_underflows(unit):
     X = unit * (X - X.mean(axis=0))
     codes = Labels(y).codes
     listed, tiled = (Impostors(X, codes, target_neighbors(X, codes, 3), unit**2, None) for _ in range(2))
-    tiled.crowded = True
+    tiled.visit_all = True
     value = listed(np.eye(3), 0.5, 1e-6 * unit**2)[0]
     assert_allclose(value, tiled(np.eye(3), 0.5, 1e-6 * unit**2)[0], rtol=1e-10)
-    assert listed.near is not None and len(listed.near.a) > 0
+    assert listed.listed_pairs is not None and len(listed.listed_pairs.a) > 0
 
 
-def test_the_sieve_loses_no_pair():
+def test_bounds_in_float32_lose_no_pair():
     """In float32, far from the origin: every pair below its bound passes."""
     rng = np.random.default_rng(0)
     Z = 1000 + rng.standard_normal((300, 7))
     square = rng.uniform(0, 9, 300)
-    left, right, bound = impostors.sieve(Z, square, np.float32)
+    left, right, bound = impostors.factors_and_bounds(Z, square, np.float32)
     D = np.sum((Z[:, None] - Z) ** 2, axis=2)
     assert np.all((left @ right.T < bound[:, None])[square[:, None] > D])
-    left, right, bound = impostors.sieve(Z - 1000, square, np.float32)
+    left, right, bound = impostors.factors_and_bounds(Z - 1000, square, np.float32)
     passed = left @ right.T < bound[:, None]
     assert np.all(passed[square[:, None] > D]) and passed.sum() < 1.01 * np.sum(square[:, None] > D)
 
 
 @pytest.mark.parametrize("mu, scale", [(0.5, 1.0), (0.1, 1e-4), (0.9, 1e3)])
 def test_best_multiple_of_a_start(mu, scale):
-    """No other multiple has a smaller loss, in whatever units the data come; a part of the anchors judges like all."""
+    """No other multiple has a smaller loss, in whatever units; a sample of the anchors gives about the same."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 300)
     X = scale * (rng.standard_normal((300, 4)) + y[:, None])
@@ -358,7 +360,7 @@ def test_best_multiple_of_a_start(mu, scale):
     losses = [full.value(np.sqrt(v * w) * np.eye(4), mu) for v in (0.5, 0.9, 0.97, 1.0, 1.03, 1.1, 2.0)]
     assert losses[3] <= 1.002 * min(losses) and losses[0] > 1.01 * losses[3] < losses[-1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(impostors, "JUDGED", 300 * 3 * 150)
+        patch.setattr(impostors, "MAX_SAMPLED_TRIPLETS", 300 * 3 * 150)
         some = [best_multiple(X, y, targets, mu, 1.0, np.random.RandomState(seed)) for seed in range(5)]
     assert len(set(some)) > 1
     assert_allclose(some, w, rtol=0.3)
