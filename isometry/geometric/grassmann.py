@@ -23,7 +23,7 @@ class GrassmannGMML(MatrixMetric):
 
     Parameters
     ----------
-    t : in [0, 1], place on the geodesic
+    t : in [0, 1], position on the geodesic
     reg : λ relative to tr(S)/d
     max_iter : 1: one pass, in closed form; more: passes towards the fixed point V = W
     tol : relative change of W at which the passes end

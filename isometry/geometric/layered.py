@@ -27,7 +27,7 @@ class LayeredGMML(MetricLearner):
     ----------
     n_layers : number of layers
     dims : width of each layer (default: none is truncated)
-    t : in [0, 1], place on the geodesic
+    t : in [0, 1], position on the geodesic
     reg : λ relative to tr(S)/d
     activation : "tanh" or None
     activation_scale : s in standard deviations of the layer's output

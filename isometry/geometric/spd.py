@@ -23,7 +23,7 @@ class SPDGMML(MatrixMetric):
 
     Parameters
     ----------
-    t : in [0, 1], place on the geodesic
+    t : in [0, 1], position on the geodesic
     reg : λ relative to tr(S)/d, the pull towards the prior
     prior : W₀: "identity", "covariance" (the inverse of that of the rows of T) or a positive definite array
     eps : eigenvalues of a sample are floored at eps · its largest

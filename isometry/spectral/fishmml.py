@@ -119,14 +119,14 @@ def view_columns(views: Any, d: int, names: Any = None) -> list[np.ndarray]:
     """Column indices of each view; None: two halves."""
     if views is None:
         return [v for v in np.array_split(np.arange(d), 2) if len(v)]
-    place = {} if names is None else {name: k for k, name in enumerate(names)}
+    position = {} if names is None else {name: k for k, name in enumerate(names)}
     columns = []
     for r, view in enumerate(views):
         view = range(d)[view] if isinstance(view, slice) else view
-        unknown = [c for c in view if isinstance(c, str) and c not in place]
+        unknown = [c for c in view if isinstance(c, str) and c not in position]
         if unknown:
             raise ValueError(f"view {r} names column {unknown[0]!r}, which X does not have")
-        index = np.array([place[c] if isinstance(c, str) else c for c in view], dtype=np.intp)
+        index = np.array([position[c] if isinstance(c, str) else c for c in view], dtype=np.intp)
         if len(index) == 0 or index.min() < 0 or index.max() >= d:
             raise ValueError(f"view {r} must hold column indices from 0 to {d - 1}, and at least one; got {list(view)}")
         columns.append(index)

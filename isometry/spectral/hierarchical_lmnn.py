@@ -157,5 +157,5 @@ def stratified(rows: np.ndarray, codes: np.ndarray, portion: float, rng: np.rand
     shuffled = rng.permutation(rows)
     shuffled = shuffled[np.argsort(codes[shuffled], kind="stable")]  # by class, random within it
     _, first, count = np.unique(codes[shuffled], return_index=True, return_counts=True)
-    place = np.arange(len(shuffled)) - np.repeat(first, count)
-    return np.sort(shuffled[place < np.repeat(np.ceil(portion * count), count)])
+    rank = np.arange(len(shuffled)) - np.repeat(first, count)
+    return np.sort(shuffled[rank < np.repeat(np.ceil(portion * count), count)])

@@ -147,8 +147,8 @@ class Dual:
         w, V = self._spectrum(b)
         h, weight = self._gain(w, V), self.weight
         order = np.argsort(h)
-        place = min(int(np.searchsorted(np.cumsum(weight[order]), self.nu - 1e-12)), len(h) - 1)
-        g = max(0.0, float(h[order[place]]))
+        quantile = min(int(np.searchsorted(np.cumsum(weight[order]), self.nu - 1e-12)), len(h) - 1)
+        g = max(0.0, float(h[order[quantile]]))
         slack = -self.nu * g + weight @ np.maximum(g - h, 0)
         primal = w @ w / 2 + np.einsum("ji,jk,ki->i", V, self.pull, V) @ w + self.C_D * slack
         dual = (self.bound * b) @ self.original - w @ w / 2
