@@ -22,16 +22,18 @@ def initial_map(
     frame: Frame,
     side: Any,
     init: str | np.ndarray,
-    p: int,
+    p: int | None,
     rng: np.random.RandomState,
     *,
     unit: Callable[[np.ndarray], float] | None = None,
 ) -> np.ndarray:
-    """L₀ (p, r) in the coordinates of a frame: by name, or an array in the features (p, d).
+    """L₀ (p, r) in the coordinates of a frame: by name, or an array in the features (p, d). p ≤ r; None: r.
 
     "auto" is LDA if labels offer p directions, else PCA; "identity" with p < r is PCA. A named start is scaled so that
     ``unit`` of the mapped samples, a squared distance, becomes 1.
     """
+    r = frame.X.shape[1]
+    p = min(p or r, r)
     if not isinstance(init, str):
         L = np.array(init, dtype=np.float64)
         if L.shape != (p, frame.n_features):

@@ -63,9 +63,9 @@ class DRML(LinearMetric):
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        rng, frame = check_random_state(self.random_state), Frame.of(X)
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
+        rng = check_random_state(self.random_state)
         objective = self._objective(frame.X, side, rng)
-        p = min(check_components(self.n_components, X.shape[1]) or X.shape[1], frame.X.shape[1])
         L = initial_map(frame, side, self.init, p, rng, unit=mean_sqdist)
         solution = Lbfgs(self.max_iter, self.tol).minimize(objective, L)
         self._store(frame.lift(canonical(solution.x)), X.dtype)

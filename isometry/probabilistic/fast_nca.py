@@ -69,11 +69,11 @@ class FastNCA(LinearMetric):
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
-        rng, frame = check_random_state(self.random_state), Frame.of(X)
-        objective = self._objective(frame.X, side, rng)
-        p = min(check_components(self.n_components, X.shape[1]) or X.shape[1], frame.X.shape[1])
-        L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
+        rng = check_random_state(self.random_state)
         solver = whole_or_batches(self.batch_size, rng, self.max_iter, self.tol)
+        objective = self._objective(frame.X, side, rng)
+        L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
         solution = self._follow_graph(solver, objective, solver.minimize(objective, L), side)
         self._store(frame.lift(canonical(solution.x)), X.dtype)
         return solution

@@ -56,9 +56,9 @@ class MCML(LinearMetric):
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
-        rng, r = check_random_state(self.random_state), frame.X.shape[1]
+        rng = check_random_state(self.random_state)
         objective = self._objective(frame.X, side, rng)
-        L = initial_map(frame, side, self.init, r, rng, unit=lambda Z: neighbor_sqdist(Z, rng))  # square
+        L = initial_map(frame, side, self.init, None, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
         solution = Certified(self.max_iter, self.tol).minimize(objective, L)
         self._store(frame.lift(canonical(solution.x, p, tol=1e-7)), X.dtype)
         return solution

@@ -57,9 +57,9 @@ class PCCA(LinearMetric):
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        rng, frame = check_random_state(self.random_state), Frame.of(X)
+        p, frame = check_components(self.n_components, X.shape[1]) or 40, Frame.of(X)
+        rng = check_random_state(self.random_state)
         objective = self._objective(frame.X, side, rng)
-        p = min(check_components(self.n_components, X.shape[1]) or 40, frame.X.shape[1])
         L = initial_map(frame, side, "identity", p, rng, unit=lambda Z: mean_sqdist(Z) / self.margin)
         solver = whole_or_batches(self.batch_size, rng, self.max_iter, self.tol)
         solution = solver.minimize(objective, L)

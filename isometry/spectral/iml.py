@@ -73,7 +73,7 @@ class IML(LinearMetric):
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         p, frame = check_components(self.n_components, X.shape[1]), Frame(X - X.mean(axis=0))
-        L = initial_map(frame, side, self.init, p or X.shape[1], check_random_state(self.random_state))
+        L = initial_map(frame, side, self.init, p, check_random_state(self.random_state))
         similar = target_neighbors(frame.X, side.codes, self.n_neighbors)  # (n, k)
         solution = self._descend(frame.X, side.codes, similar, L)
         self.objective_ = solution.value

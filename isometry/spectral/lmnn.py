@@ -101,8 +101,8 @@ class LMNN(LinearMetric):
     def _fit(self, X: np.ndarray, side: Labels | Triplets) -> Solution:
         check_choices(self, mining=("batch_all", *MINERS))
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
-        rng, r = check_random_state(self.random_state), frame.X.shape[1]
-        L = initial_map(frame, side, self.init, min(p or r, r), rng)
+        rng = check_random_state(self.random_state)
+        L = initial_map(frame, side, self.init, p, rng)
         codes = side.codes if isinstance(side, Labels) and self.mining == "batch_all" else None
         Z, n_iter = frame.X, 0
         history: list[float] = []

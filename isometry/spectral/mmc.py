@@ -80,7 +80,7 @@ class MMC(LinearMetric):
             L = np.diag(np.sqrt(solution.x))
         else:
             init = self.init if isinstance(self.init, str) else np.asarray(self.init, dtype=np.float64) @ Q @ R
-            L = initial_map(Frame(Xw), side, init, min(p or r, r), rng)
+            L = initial_map(Frame(Xw), side, init, p, rng)
             solution = Certified(self.max_iter, self.tol).minimize(problem, L / np.linalg.norm(L))
             L = solution.x
         L = L / np.linalg.norm(L)

@@ -64,9 +64,8 @@ class ParametricMDS(LinearMetric):
         check_choices(self, loss=LOSSES)
         p, rng = check_components(self.n_components, X.shape[1]), check_random_state(self.random_state)
         frame = Frame.of(X.astype(np.float64), reduced=True)
-        r = frame.X.shape[1]
         targets = label_targets(frame.X, side, self.pairs, scale_of(self.beta, frame.X), rng)
-        L = initial_map(frame, side, "pca", min(p or r, r), rng)
+        L = initial_map(frame, side, "pca", p, rng)
         solution = fit_map(frame.X, targets, L, self.loss, max_iter=self.max_iter, tol=self.tol)
         self._store(frame.lift(canonical(solution.x, tol=1e-7)), X.dtype)
         return solution

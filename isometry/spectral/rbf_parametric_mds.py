@@ -65,7 +65,7 @@ class RBFParametricMDS(MetricLearner):
         self.centers_ = points
         Psi = self._psi(X)
         targets = label_targets(X, side, self.pairs, self.beta_, rng)
-        L = initial_map(Frame(Psi), side, "pca", min(p, Psi.shape[1]), rng)
+        L = initial_map(Frame(Psi), side, "pca", p, rng)
         solution = fit_map(Psi, targets, L, reg=self.reg, max_iter=self.max_iter, tol=self.tol)
         self.coef_ = solution.x
         return solution
