@@ -27,6 +27,7 @@ __all__ = [
     "check_choices",
     "check_parameters",
     "one_of",
+    "parameter_types",
     "parameters",
 ]
 
@@ -86,6 +87,15 @@ def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
         expected = [*map(repr, choices), *["a number"] * bool(numbers or float in kinds)]
         expected += ["None"] * (type(None) in kinds)
         raise ValueError(f"{name}={value!r} is unknown; expected {' or '.join(expected)}")
+
+
+def parameter_types(learner: Any) -> dict[str, tuple[Any, ...]]:
+    """The types that a parameter may have, without the rules for its values."""
+    of_class: Any = type(learner)
+    return {
+        name: tuple(typing.get_args(k)[0] if typing.get_origin(k) is Annotated else k for k in kinds)
+        for name, kinds in _annotations(of_class).items()
+    }
 
 
 @cache

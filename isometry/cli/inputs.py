@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STDOUT = "-"
 # data sets of scikit-learn, and what their labels are
 EMBEDDED = {"wine": "cultivar", "iris": "species", "breast_cancer": "diagnosis", "digits": "digit"}
-PARAMETER_TYPES = {"int": "a whole number", "float": "a number", "bool": "True or False", "None": "None"}
+PARAMETER_TYPES = {int: "a whole number", float: "a number", bool: "True or False", type(None): "None"}
 
 
 def find_method(name: str) -> Method:
@@ -122,16 +122,16 @@ def configure(row: Method, settings: list[str], seed: int) -> Any:
 
 def check_setting(learner: Any, setting: str, name: str, value: Any) -> None:
     """Refuse text or a fraction for a parameter that is declared as a number or a truth value."""
-    import inspect
+    import numpy as np
 
-    declared = inspect.signature(type(learner)).parameters.get(name)
-    kinds = str(getattr(declared, "annotation", "")).replace("Seed", "int | None").split(" | ")
+    from isometry.parameters import parameter_types
+
+    kinds = [kind for kind in parameter_types(learner).get(name, (object,)) if kind is not np.random.RandomState]
     if not set(kinds) <= PARAMETER_TYPES.keys():
         return
-    given = "None" if value is None else type(value).__name__
-    if given not in kinds and not (given == "int" and "float" in kinds):
+    if type(value) not in kinds and not (type(value) is int and float in kinds):
         example = name + "=" + str(getattr(learner, name))
-        expected = " or ".join(PARAMETER_TYPES[k] for k in kinds)
+        expected = " or ".join(PARAMETER_TYPES[kind] for kind in kinds)
         raise UsageError(f"--set {setting}: {name} of {type(learner).__name__} must be {expected}, such as {example}")
 
 

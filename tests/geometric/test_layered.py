@@ -114,7 +114,7 @@ def test_a_linear_full_rank_stack_warns():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"n_layers": 0}, "n_layers and activation_scale must be positive"),
+        ({"n_layers": 0}, "n_layers=0 must be at least 1"),
         ({"t": -1}, r"t=-1 must lie in \[0, 1\]"),
         ({"activation": "relu"}, "'tanh' or None"),
         ({"dims": (4,)}, "must name 2 widths"),

@@ -203,7 +203,7 @@ def test_principal_axes_and_what_went_wrong(data):
     [
         ({"reg": 0.0}, ValueError, "reg and margin positive"),
         ({"margin": -1.0}, ValueError, "reg and margin positive"),
-        ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1"),
+        ({"n_neighbors": 0}, ValueError, "n_neighbors=0 must be at least 1"),
         ({"n_components": 0}, ValueError, "n_components=0"),
         ({"pairs": 500}, TypeError, "pairs must be 'auto' or a sampler"),
     ],

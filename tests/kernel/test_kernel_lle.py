@@ -199,8 +199,8 @@ def test_the_ridge_is_relative_to_the_denominator(data, gram):
         ({"constraint": "trace"}, "constraint='trace' is unknown; expected 'rkhs' or 'coef'"),
         ({"basis": "some"}, "basis='some' is unknown"),
         ({"n_neighbors": 0}, "at least 1"),
-        ({"ridge": -1.0}, "not negative"),
-        ({"n_components": 0}, "n_components=0 must be 'auto' or at least 1"),
+        ({"ridge": -1.0}, "ridge=-1.0 must not be negative"),
+        ({"n_components": 0}, "n_components=0 must be at least 1"),
     ],
 )
 def test_wrong_parameters_are_named(data, params, message):

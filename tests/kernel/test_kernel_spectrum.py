@@ -104,8 +104,8 @@ def test_pairs_labels_and_unlabelled_rows(data, distances):
     "params, message",
     [
         ({"reg": -1.0}, "reg=-1.0 must not be negative"),
-        ({"n_components": 0}, "n_components=0 must be None or at least 1"),
-        ({"scale": "unit"}, "scale='unit' must be 'trace' or a positive number"),
+        ({"n_components": 0}, "n_components=0 must be at least 1"),
+        ({"scale": "unit"}, "scale='unit' is unknown; expected 'trace' or a number"),
         ({"scale": 0.0}, "scale=0.0 must be"),
     ],
 )
