@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from isometry.core.edges import ListedEdges, Loss, MeasuredEdges, TriangleEdges
+from isometry.core.edges import EdgeLoss, ListedEdges, MeasuredEdges, TriangleEdges
 from isometry.core.graph import nearest_allowed, target_neighbors
 from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Supervision, Triplets
@@ -139,12 +139,12 @@ class SignedEdges:
     sign: np.ndarray | None = None  # listed: +1 similar, −1 dissimilar
     weight: np.ndarray | None = None  # listed
 
-    def mean_loss(self, link: Link) -> Loss:
+    def mean_loss(self, link: Link) -> EdgeLoss:
         """The mean over all pairs of ℓ(d, t)."""
         average = 1 / max(self.n_similar + self.n_dissimilar, 1e-300)
         return self.loss(link, similar=average, dissimilar=average)
 
-    def loss(self, link: Link, *, similar: float = 1.0, dissimilar: float = 1.0) -> Loss:
+    def loss(self, link: Link, *, similar: float = 1.0, dissimilar: float = 1.0) -> EdgeLoss:
         """Σ over pairs of weight · ℓ(d, t), where ``link(d, t) → (ℓ, ∂ℓ/∂d)`` works elementwise and t is ±1.
 
         ``similar`` and ``dissimilar`` weigh the two kinds, e.g. 1/n_similar to average.
@@ -161,7 +161,7 @@ class SignedEdges:
         return loss
 
 
-def _dense_loss(link: Link, codes: np.ndarray, similar: float, dissimilar: float) -> Loss:
+def _dense_loss(link: Link, codes: np.ndarray, similar: float, dissimilar: float) -> EdgeLoss:
     def compute_signs(start: int, stop: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
         same = codes[start:stop, None] == codes[start:]  # (b, n − start)
         weight = np.where(same, dtype.type(similar), dtype.type(dissimilar))

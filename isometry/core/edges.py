@@ -20,7 +20,7 @@ from isometry.core.distance import batches, pair_sqdist, row_blocks, sqdist, sqd
 # loss(d, where) → (value, slopes): d is a block (b, n) of the distance matrix, or a block (b,) of listed distances;
 # `where` is the slice, or the indices, of anchors or of list positions. The loss may overwrite d and return that as
 # its slopes.
-Loss = Callable[[np.ndarray, Any], tuple[float, np.ndarray]]
+EdgeLoss = Callable[[np.ndarray, Any], tuple[float, np.ndarray]]
 
 
 class Edges(Protocol):
@@ -59,7 +59,7 @@ class DenseEdges:
 
     n: int
 
-    def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+    def evaluate(self, Z: np.ndarray, loss: EdgeLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         V = Z if V is None else V
         value, pull = 0.0, np.zeros(V.shape)
         for rows, D in sqdist_blocks(Z):
@@ -86,7 +86,7 @@ class AnchorEdges:
 
     anchors: np.ndarray
 
-    def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+    def evaluate(self, Z: np.ndarray, loss: EdgeLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         V = Z if V is None else V
         value, pull = 0.0, np.zeros(V.shape)
         for block in row_blocks(len(self.anchors), len(Z) * Z.itemsize):
@@ -116,7 +116,7 @@ class TriangleEdges:
     n: int
     rows: int = 128  # in a block; short ones compute few pairs twice, and stay in the cache
 
-    def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+    def evaluate(self, Z: np.ndarray, loss: EdgeLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         V = Z if V is None else V
         value, pull = 0.0, np.zeros(V.shape)
         for rows in batches(self.n, self.rows):
@@ -162,7 +162,7 @@ class ListedEdges:
         starts = np.concatenate([[0], np.cumsum(np.bincount(self.i, minlength=self.n))])
         return order, starts, self.j[order]
 
-    def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+    def evaluate(self, Z: np.ndarray, loss: EdgeLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         d = self.sqdist(Z)
         value, c = 0.0, np.empty(len(d))
         for block in row_blocks(len(d), 64):
@@ -198,7 +198,7 @@ class NeighborEdges:
     index: np.ndarray  # (a, k)
     anchors: np.ndarray | None = None  # (a,) distinct points; None: all n, in order
 
-    def evaluate(self, Z: np.ndarray, loss: Loss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+    def evaluate(self, Z: np.ndarray, loss: EdgeLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         V = Z if V is None else V
         (a, k), n = self.index.shape, len(Z)
         anchors = slice(None) if self.anchors is None else self.anchors

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isometry.core.edges import DivisibleEdges, Edges, Loss
+from isometry.core.edges import DivisibleEdges, EdgeLoss, Edges
 
 Penalty = Callable[[np.ndarray], tuple[float, np.ndarray]]  # L (p, d) → value, gradient (p, d)
 
 
 @dataclass(frozen=True)
-class Objective:
+class DistanceObjective:
     """An objective to minimise over linear maps L (p, d). Call it for (value, gradient)."""
 
     X: np.ndarray  # (n, d), centred
     edges: Edges
-    loss: Loss
+    loss: EdgeLoss
     penalty: Penalty | None = None
     penalty_slope: Callable[[np.ndarray], np.ndarray] | None = None  # W → ∂penalty/∂W; needed for certificates
     linear: np.ndarray | None = None  # A (d, d): adds tr(W A), for terms whose slopes do not depend on W
@@ -47,7 +47,7 @@ class Objective:
             raise TypeError(f"{type(self.edges).__name__} cannot be divided into batches")
         return self.edges
 
-    def batch(self, rows: np.ndarray) -> Objective:
+    def batch(self, rows: np.ndarray) -> DistanceObjective:
         """The part of the anchors, or of the listed pairs, at ``rows``, scaled to the size of the whole.
 
         Where rows are drawn at random, its value and gradient are unbiased estimates of those of the whole.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isometry.core.distance import sqdist, sqdist_factors
-from isometry.core.edges import AnchorEdges, Loss, add_pull
+from isometry.core.edges import AnchorEdges, EdgeLoss, add_pull
 from isometry.core.probability import exp_
 from isometry.core.threads import in_threads, n_threads
 
@@ -38,7 +38,7 @@ class Slopes(NamedTuple):
 class SoftmaxLoss:
     """A loss of neighbour probabilities in two forms; called, it is the loss on rows of distances."""
 
-    rows: Loss  # exact however far the neighbours are
+    rows: EdgeLoss  # exact however far the neighbours are
     sums: Callable[[np.ndarray, np.ndarray], Slopes]  # s, h (n,) → slopes
 
     def __call__(self, D: np.ndarray, where: Any) -> tuple[float, np.ndarray]:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg as sla
 
 from isometry.core.linalg import symmetrize
-from isometry.core.objective import Objective
+from isometry.core.objective import DistanceObjective
 from isometry.core.progress import report
 from isometry.core.solve import Adam, Solution, lbfgs
 
@@ -110,7 +110,7 @@ class Batches:
     max_iter: int = 200
     tol: float = NOISE
 
-    def minimize(self, objective: Objective, L: np.ndarray) -> Solution:
+    def minimize(self, objective: DistanceObjective, L: np.ndarray) -> Solution:
         if self.size < 1:
             raise ValueError(f"batch_size={self.size} must be at least 1, or None to use all samples at once")
         tol = max(self.tol, NOISE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isometry.core.edges import Loss, MeasuredEdges
+from isometry.core.edges import EdgeLoss, MeasuredEdges
 from isometry.core.linalg import factor
 from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
@@ -23,7 +23,7 @@ class ThresholdObjective:
 
     views: Sequence[np.ndarray]  # X (n, d), or X and Z
     edges: MeasuredEdges
-    loss: Loss
+    loss: EdgeLoss
     reg: Sequence[float]
 
     def _evaluate(

@@ -4,7 +4,7 @@ from isometry.registry.exports import exports
 
 _OTHERS = {  # by module: what is exported beside the methods of the table
     "augment": ("Affine", "Augment", "Augmented", "Flip", "Mix", "Noise", "Shift"),
-    "batches": ("ShuffledBatches", "Table"),
+    "batches": ("ShuffledBatches", "TableDataset"),
     "checkpoint": ("CheckpointError", "load_checkpoint", "save_checkpoint"),
     "class_gaussians": ("ClassGaussians",),
     "distributed": ("Gathered", "gather"),

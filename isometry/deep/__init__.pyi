@@ -8,7 +8,7 @@ from isometry.deep.augment import Mix as Mix
 from isometry.deep.augment import Noise as Noise
 from isometry.deep.augment import Shift as Shift
 from isometry.deep.batches import ShuffledBatches as ShuffledBatches
-from isometry.deep.batches import Table as Table
+from isometry.deep.batches import TableDataset as TableDataset
 from isometry.deep.checkpoint import CheckpointError as CheckpointError
 from isometry.deep.checkpoint import load_checkpoint as load_checkpoint
 from isometry.deep.checkpoint import save_checkpoint as save_checkpoint

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from isometry.deep.objective import Objective
+from isometry.deep.objective import TrainingObjective
 from isometry.deep.wrapper import ObjectiveWrapper
 
 
@@ -29,7 +29,7 @@ class Augmented(ObjectiveWrapper):
     augment : a module ``(samples, labels or None) → samples``
     """
 
-    def __init__(self, objective: nn.Module | Objective, augment: nn.Module):
+    def __init__(self, objective: nn.Module | TrainingObjective, augment: nn.Module):
         super().__init__(objective)
         self.augment = augment
 

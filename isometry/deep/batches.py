@@ -25,7 +25,7 @@ from isometry.parameters import one_of
 PROBE_SIZE = 512  # training samples that are looked at after an epoch, if none are held out
 
 
-class Table(Dataset[Any]):
+class TableDataset(Dataset[Any]):
     """Samples in memory, with labels 0 … C − 1 if there are any; a batch is cut out in one piece."""
 
     def __init__(self, samples: Any, labels: LabelList | None = None, dtype: torch.dtype = torch.float32):
@@ -117,13 +117,13 @@ def training_data(
 
 def as_dataset(samples: Any, labels: LabelList | None, dtype: torch.dtype) -> Dataset[Any]:
     """A data set as it is, an array as a table."""
-    return samples if isinstance(samples, Dataset) else Table(samples, labels, dtype)
+    return samples if isinstance(samples, Dataset) else TableDataset(samples, labels, dtype)
 
 
 def make_loader(data: Dataset[Any], sampler: EpochSampler, workers: int = 0) -> DataLoader[Any]:
     """A loader of the sampler's batches whose own random numbers leave torch's generator alone."""
     generator = torch.Generator()
-    if isinstance(data, Table):
+    if isinstance(data, TableDataset):
         return DataLoader(data, batch_size=None, sampler=sampler, num_workers=workers, generator=generator)
     return DataLoader(data, batch_sampler=sampler, num_workers=workers, generator=generator)
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from isometry.deep.batches import plan_of
 from isometry.deep.checkpoint import load_weights, rng_state, seed_of_process, seed_rng, set_rng_state
-from isometry.deep.objective import Objective, Step
+from isometry.deep.objective import Step, TrainingObjective
 from isometry.deep.settings import Optimization
 
 
@@ -40,7 +40,7 @@ class Engine:
         self,
         accelerator: Accelerator,
         model: nn.Module,
-        objective: Objective,
+        objective: TrainingObjective,
         loader: DataLoader[Any],
         optimization: Optimization,
         random_state: int,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from isometry.deep.objective import Objective
+from isometry.deep.objective import TrainingObjective
 from isometry.deep.samplers import positive
 from isometry.deep.wrapper import ObjectiveWrapper
 
@@ -37,7 +37,7 @@ class GradientCache(ObjectiveWrapper):
     RepL4NLP 2021.
     """
 
-    def __init__(self, objective: nn.Module | Objective, chunk_size: int):
+    def __init__(self, objective: nn.Module | TrainingObjective, chunk_size: int):
         super().__init__(objective)
         self.chunk_size = positive("chunk_size", chunk_size)
 

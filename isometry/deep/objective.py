@@ -15,7 +15,7 @@ from isometry.deep.distributed import Gathered, gather
 from isometry.deep.functional import euclidean, masked_mean, masks, unit
 from isometry.deep.loss import LossModule, own_parameters
 
-Objective = Callable[[nn.Module, Any], Tensor]
+TrainingObjective = Callable[[nn.Module, Any], Tensor]
 POINT_VARIANCE = 1e-6  # embeddings whose variance is below this share of their mean square are one point
 
 
@@ -60,7 +60,7 @@ class LossObjective(nn.Module):
 class Step(nn.Module):
     """Model and objective in one module: all parameters are synchronised, saved and cast together."""
 
-    def __init__(self, model: nn.Module, objective: Objective):
+    def __init__(self, model: nn.Module, objective: TrainingObjective):
         super().__init__()
         self.model, self.objective = model, objective
 
@@ -98,7 +98,7 @@ def parameter_groups(part: Any, lr: float) -> list[dict[str, Any]]:
     return own_parameters(part, lr) if isinstance(part, nn.Module) else []
 
 
-def as_objective(objective: nn.Module | Objective) -> Objective:
+def as_objective(objective: nn.Module | TrainingObjective) -> TrainingObjective:
     """A loss turned into an objective; an objective as it is."""
     return LossObjective(objective) if isinstance(objective, (LossModule, Gathered)) else objective
 

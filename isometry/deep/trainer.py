@@ -18,7 +18,7 @@ from isometry.deep.batches import Probe, as_dataset, training_data
 from isometry.deep.checkpoint import Checkpoints, CtrlC, isolated_rng, rng_state, set_rng_state
 from isometry.deep.engine import Engine, make_accelerator
 from isometry.deep.functional import unit
-from isometry.deep.objective import LossObjective, Objective, as_objective, effective_rank, on_sphere
+from isometry.deep.objective import LossObjective, TrainingObjective, as_objective, effective_rank, on_sphere
 from isometry.deep.offline import embed
 from isometry.deep.run import NOT_FINITE, Run
 from isometry.deep.samplers import ceil_div
@@ -64,7 +64,7 @@ class Trainer:
     def __init__(
         self,
         model: nn.Module,
-        objective: nn.Module | Objective,
+        objective: nn.Module | TrainingObjective,
         *,
         optimization: Optimization | None = None,
         batches: Batches | None = None,

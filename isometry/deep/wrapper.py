@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from isometry.deep.objective import Objective, as_objective, parameter_groups
+from isometry.deep.objective import TrainingObjective, as_objective, parameter_groups
 
 
 def innermost(objective: Any) -> Any:
@@ -24,7 +24,7 @@ class ObjectiveWrapper(nn.Module):
     objective : a loss, or ``(model, batch) → scalar``
     """
 
-    def __init__(self, objective: nn.Module | Objective):
+    def __init__(self, objective: nn.Module | TrainingObjective):
         super().__init__()
         self.objective = as_objective(objective)
 

@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
-from isometry.core.objective import Objective, Penalty
+from isometry.core.objective import DistanceObjective, Penalty
 from isometry.core.priors import prior_matrix
 from isometry.core.probability import softplus
 from isometry.core.solve import Solution
@@ -71,13 +71,13 @@ class DRML(LinearMetric):
         self._store(frame.lift(canonical(solution.x)), X.dtype)
         return solution
 
-    def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> Objective:
+    def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> DistanceObjective:
         if not self.reg > 0:
             raise ValueError(f"reg={self.reg} must be positive: without the penalty Λ can lose its rank")
         signed = signed_edges(side, self.pairs, X, rng)
         loss = signed.loss(logistic, similar=1 / signed.n_similar, dissimilar=1 / signed.n_dissimilar)
         p = min(self.n_components or X.shape[1], X.shape[1])
-        return Objective(X, signed.edges, loss, divergence(self.reg, self._prior_spectrum(p)))
+        return DistanceObjective(X, signed.edges, loss, divergence(self.reg, self._prior_spectrum(p)))
 
     def _prior_spectrum(self, p: int) -> np.ndarray:
         """Eigenvalues of Λ₀, largest first."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from isometry.core.objective import Objective, Penalty
+from isometry.core.objective import DistanceObjective, Penalty
 from isometry.core.solve import Solution
 from isometry.parameters import parameters
 from isometry.probabilistic import FastNCA
@@ -33,7 +33,7 @@ class CoefficientFastNCA(FastNCA):
             )
         return super()._fit(X, side)
 
-    def _penalty(self, accuracy: Objective) -> Penalty:
+    def _penalty(self, accuracy: DistanceObjective) -> Penalty:
         e = np.asarray(self.spectrum)
         self.reg_ = reg = penalty_weight(self.reg, replace(accuracy, X=accuracy.X * np.sqrt(e)))
         return lambda L: (reg * float(np.vdot(L / e, L)), 2 * reg * L / e)

@@ -10,7 +10,7 @@ import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
 from isometry.base import check_components
-from isometry.core.edges import Edges, Loss
+from isometry.core.edges import EdgeLoss, Edges
 from isometry.core.frame import Frame
 from isometry.core.linalg import ridge, sym_fn, top_eigenvectors
 from isometry.core.moments import ClassMoments, between_scatter
@@ -162,7 +162,7 @@ class BalancedDivergence:
     covariances: np.ndarray  # (c, d, d)
     terms: tuple[float, float]
     constant: bool = True
-    distance_term: tuple[np.ndarray, Edges, Loss] | None = None  # rows (n, d), pairs, −reg · mean_D |Uᵀ(x − x')|
+    distance_term: tuple[np.ndarray, Edges, EdgeLoss] | None = None  # rows (n, d), pairs, −reg · mean_D |Uᵀ(x − x')|
 
     def normalise(self, V: np.ndarray) -> np.ndarray:
         return V / np.sqrt(np.vdot(V, self.similar @ V))

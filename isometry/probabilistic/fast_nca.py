@@ -13,7 +13,7 @@ from isometry.core.edges import NeighborEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.linalg import canonical
-from isometry.core.objective import Objective, Penalty, ridge_penalty
+from isometry.core.objective import DistanceObjective, Penalty, ridge_penalty
 from isometry.core.solve import Solution
 from isometry.core.solvers import Solver, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
@@ -78,13 +78,13 @@ class FastNCA(LinearMetric):
         self._store(frame.lift(canonical(solution.x)), X.dtype)
         return solution
 
-    def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> Objective:
+    def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> DistanceObjective:
         graph = self._graph(X, side.codes)
         is_hit = np.arange(graph.shape[1]) < graph.shape[1] - min(self.n_neighbors, len(X) - 1)  # (2k,)
-        accuracy = Objective(X, NeighborEdges(graph), sum_loss(lambda rows: is_hit, len(X)))  # −(1/n) Σ p_i
+        accuracy = DistanceObjective(X, NeighborEdges(graph), sum_loss(lambda rows: is_hit, len(X)))  # −(1/n) Σ p_i
         return replace(accuracy, penalty=self._penalty(accuracy))
 
-    def _penalty(self, accuracy: Objective) -> Penalty | None:
+    def _penalty(self, accuracy: DistanceObjective) -> Penalty | None:
         self.reg_ = penalty_weight(self.reg, accuracy)
         return ridge_penalty(self.reg_)
 
@@ -93,7 +93,7 @@ class FastNCA(LinearMetric):
         k = min(self.n_neighbors, len(Z) - 1)
         return np.hstack([target_neighbors(Z, codes, k), nearest_misses(Z, codes, k)])
 
-    def _follow_graph(self, solver: Solver, objective: Objective, solution: Solution, side: Labels) -> Solution:
+    def _follow_graph(self, solver: Solver, objective: DistanceObjective, solution: Solution, side: Labels) -> Solution:
         """Go on with the neighbours of the learned space, up to ``n_updates`` times."""
         X, edges = objective.X, objective.edges
         for _ in range(self.n_updates):

@@ -9,7 +9,7 @@ import numpy as np
 
 from isometry.base import LinearMetric, check_components
 from isometry.core.basis import eigenbasis
-from isometry.core.edges import DenseEdges, Edges, Loss, NeighborEdges
+from isometry.core.edges import DenseEdges, EdgeLoss, Edges, NeighborEdges
 from isometry.core.graph import nearest_misses, pair_neighbors, target_neighbors
 from isometry.core.probability import neighbor_softmax
 from isometry.core.solve import Solution, alternate, lbfgs
@@ -132,7 +132,7 @@ class LDM(LinearMetric):
         return NeighborEdges(np.hstack([hits, nearest_misses(Y, codes, k)])), lambda rows: is_hit, is_alone(side), None
 
 
-def of_weights(Y: np.ndarray, edges: Edges, loss: Loss):
+def of_weights(Y: np.ndarray, edges: Edges, loss: EdgeLoss):
     """λ → the loss of the distances λᵀ(y_i − y_j)², and its gradient (K,)."""
 
     def evaluate(lam):
@@ -142,7 +142,7 @@ def of_weights(Y: np.ndarray, edges: Edges, loss: Loss):
     return evaluate
 
 
-def with_pair_weights(loss: Loss, weight: np.ndarray | None) -> Loss:
+def with_pair_weights(loss: EdgeLoss, weight: np.ndarray | None) -> EdgeLoss:
     """The loss with w_ij exp(−d_ij) in place of exp(−d_ij): the distance becomes d_ij − log w_ij."""
     if weight is None or np.all(weight == 1):
         return loss
@@ -150,7 +150,7 @@ def with_pair_weights(loss: Loss, weight: np.ndarray | None) -> Loss:
     return lambda D, rows: loss(D - shift[rows].astype(D.dtype, copy=False), rows)
 
 
-def lse_loss(mask: Callable[[slice], np.ndarray] | None, alone: np.ndarray) -> Loss:
+def lse_loss(mask: Callable[[slice], np.ndarray] | None, alone: np.ndarray) -> EdgeLoss:
     """(1/n) Σ_i log Σ_j exp(−d_ij) over anchors that are not ``alone`` and partners in the mask; and its slopes."""
     n = int((~alone).sum())
 

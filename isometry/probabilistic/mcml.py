@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
-from isometry.core.objective import Objective
+from isometry.core.objective import DistanceObjective
 from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
 from isometry.core.solve import Solution
@@ -63,7 +63,7 @@ class MCML(LinearMetric):
         self._store(frame.lift(canonical(solution.x, p, tol=1e-7)), X.dtype)
         return solution
 
-    def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> Objective:
+    def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> DistanceObjective:
         n_c, d = side.counts.astype(np.float64), X.shape[1]
         anchors = n_c[side.codes] > 1  # a class of one has no target distribution
         m = int(anchors.sum())
@@ -83,10 +83,10 @@ class MCML(LinearMetric):
 
         edges, loss, reg = SoftmaxEdges(np.arange(len(X))), SoftmaxLoss(by_rows, by_sums), self.reg
         if self.penalty == "trace" or reg == 0:
-            return Objective(X, edges, loss, linear=A0 + reg * np.eye(d))
+            return DistanceObjective(X, edges, loss, linear=A0 + reg * np.eye(d))
 
         def frobenius(L: np.ndarray) -> tuple[float, np.ndarray]:
             W = L.T @ L
             return reg / 2 * float(np.vdot(W, W)), 2 * reg * L @ W
 
-        return Objective(X, edges, loss, frobenius, penalty_slope=lambda W: reg * W, linear=A0)
+        return DistanceObjective(X, edges, loss, frobenius, penalty_slope=lambda W: reg * W, linear=A0)

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
-from isometry.core.objective import Objective, ridge_penalty
+from isometry.core.objective import DistanceObjective, ridge_penalty
 from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
 from isometry.core.solve import Solution
@@ -74,7 +74,7 @@ class NCA(LinearMetric):
         solver = whole_or_batches(self.batch_size, rng, self.max_iter, self.tol)
         n_iter = 0
         if self.objective == "sum":  # flat where p_i is near 0: its logarithm is not, and leads to better optima
-            likelihood = Objective(frame.X, objective.edges, log_loss(same_class(side), is_alone(side)))
+            likelihood = DistanceObjective(frame.X, objective.edges, log_loss(same_class(side), is_alone(side)))
             first = replace(solver, max_iter=self.max_iter // 3, tol=1e-3).minimize(likelihood, L)
             L, n_iter = first.x, first.n_iter
         solver = replace(solver, max_iter=self.max_iter - n_iter)
@@ -84,14 +84,14 @@ class NCA(LinearMetric):
         self._store(frame.lift(canonical(solution.x)), X.dtype)
         return solution.following(n_iter, self.max_iter)
 
-    def _objective(self, X: np.ndarray, side: Labels, rng: np.random.RandomState) -> Objective:
+    def _objective(self, X: np.ndarray, side: Labels, rng: np.random.RandomState) -> DistanceObjective:
         edges, accuracy = SoftmaxEdges(side.codes), sum_loss(same_class(side), len(X))
-        self.reg_ = penalty_weight(self.reg, Objective(X, edges, accuracy))
+        self.reg_ = penalty_weight(self.reg, DistanceObjective(X, edges, accuracy))
         loss = accuracy if self.objective == "sum" else log_loss(same_class(side), is_alone(side))
-        return Objective(X, edges, loss, ridge_penalty(self.reg_))
+        return DistanceObjective(X, edges, loss, ridge_penalty(self.reg_))
 
 
-def restart_from_smaller(solver: Solver, objective: Objective, best: Solution) -> Solution:
+def restart_from_smaller(solver: Solver, objective: DistanceObjective, best: Solution) -> Solution:
     """The best solution of searches that start from multiples of the best one so far, while iterations are left.
 
     A map that grows drives every p_i to 0 or 1, and the wrong ones have no slope left. Where it is so small that many
@@ -118,7 +118,7 @@ def is_alone(labels: Labels) -> np.ndarray:
     return labels.counts[labels.codes] < 2
 
 
-def penalty_weight(reg: Any, accuracy: Objective) -> float:
+def penalty_weight(reg: Any, accuracy: DistanceObjective) -> float:
     """reg as a number; "auto" is a thousandth of the value above which L = 0 is a local optimum.
 
     That value is λ_max of the scatter of the slopes at the uniform softmax.

@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
-from isometry.core.objective import Objective, ridge_penalty
+from isometry.core.objective import DistanceObjective, ridge_penalty
 from isometry.core.probability import softplus
 from isometry.core.solve import Solution
 from isometry.core.solvers import whole_or_batches
@@ -67,7 +67,7 @@ class PCCA(LinearMetric):
         self._store(frame.lift(canonical(solution.x)), X.dtype)
         return solution
 
-    def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> Objective:
+    def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> DistanceObjective:
         signed = signed_edges(side, self.pairs, X, rng, listed=self.batch_size is not None)
         beta, b = self.beta, self.margin
 
@@ -76,4 +76,4 @@ class PCCA(LinearMetric):
             return value / beta, t * slope
 
         loss = signed.mean_loss(link)
-        return Objective(X, signed.edges, loss, ridge_penalty(self.reg))
+        return DistanceObjective(X, signed.edges, loss, ridge_penalty(self.reg))

@@ -13,7 +13,7 @@ from isometry.core.frame import Frame
 from isometry.core.graph import nearest_allowed, target_neighbors
 from isometry.core.hinge import SMOOTHING, rounded_hinge
 from isometry.core.linalg import canonical
-from isometry.core.objective import Objective
+from isometry.core.objective import DistanceObjective
 from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
 from isometry.core.start import initial_map
@@ -116,7 +116,7 @@ def iml_objective(
     margin: float,
     reg: float,
     tau: float,
-) -> Objective:
+) -> DistanceObjective:
     """The objective with Sim from a table of indices (n, s) and Dis the k nearest of a pool (n, K); −1: none.
 
     The hinge is rounded over τ.
@@ -143,7 +143,7 @@ def iml_objective(
         K = L @ L.T
         return reg * float(np.vdot(K, K) - 2 * np.trace(K) + L.shape[1]), 4 * reg * (K @ L - L)
 
-    return Objective(X, NeighborEdges(index), loss, penalty, lambda W: 2 * reg * (W - np.eye(len(W))))
+    return DistanceObjective(X, NeighborEdges(index), loss, penalty, lambda W: 2 * reg * (W - np.eye(len(W))))
 
 
 def _within(index: np.ndarray, pool: np.ndarray) -> bool:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.core.edges import DenseEdges, Loss
-from isometry.core.objective import Objective
+from isometry.core.edges import DenseEdges, EdgeLoss
+from isometry.core.objective import DistanceObjective
 
 
-def lmnn_by_anchors(X: np.ndarray, codes: np.ndarray, targets: np.ndarray, mu: float, margin: float) -> Objective:
+def lmnn_by_anchors(
+    X: np.ndarray, codes: np.ndarray, targets: np.ndarray, mu: float, margin: float
+) -> DistanceObjective:
     """The objective of `LMNN` as a loss on rows of distances: of each anchor to its targets and to other classes.
 
     ``targets`` (n, k) has −1 where a class is too small.
     """
-    return Objective(X, DenseEdges(len(X)), neighbor_hinge(codes, targets, mu, margin))
+    return DistanceObjective(X, DenseEdges(len(X)), neighbor_hinge(codes, targets, mu, margin))
 
 
-def neighbor_hinge(codes: np.ndarray, targets: np.ndarray, mu: float, margin: float) -> Loss:
+def neighbor_hinge(codes: np.ndarray, targets: np.ndarray, mu: float, margin: float) -> EdgeLoss:
     """(1 − μ) Σ_j d_ij + μ Σ_j Σ_l [margin + d_ij − d_il]₊ over rows i of distances, and its slopes."""
 
     def loss(D, rows):

@@ -12,7 +12,7 @@ from isometry.base import LinearMetric, check_components
 from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors
 from isometry.core.linalg import canonical
-from isometry.core.objective import Objective
+from isometry.core.objective import DistanceObjective
 from isometry.core.solve import Solution
 from isometry.core.solvers import Batches
 from isometry.core.start import initial_map
@@ -116,15 +116,15 @@ class LMNN(LinearMetric):
             L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
             Z = frame.X @ L.T.astype(X.dtype)
         self.objective_ = solution.value
-        self.max_impostors_ = None if isinstance(problem, Objective) else problem.cap
+        self.max_impostors_ = None if isinstance(problem, DistanceObjective) else problem.cap
         self._store(frame.lift(canonical(L)), X.dtype)
         return replace(solution, n_iter=n_iter, history=history)
 
     def _solve(
-        self, problem: MarginProblem | Objective, L: np.ndarray, rng: np.random.RandomState
+        self, problem: MarginProblem | DistanceObjective, L: np.ndarray, rng: np.random.RandomState
     ) -> tuple[Solution, float | None]:
         """The solution, and how far it is above the minimum at most, if that is known."""
-        if isinstance(problem, Objective):
+        if isinstance(problem, DistanceObjective):
             return Batches(int(self.batch_size or 0), rng, self.max_iter, self.tol).minimize(problem, L), None
         if self.solver == "sdp":
             return semidefinite_programme(problem, self.mu, len(L)), None
@@ -137,7 +137,7 @@ class LMNN(LinearMetric):
         Z: np.ndarray,
         targets: np.ndarray | None,
         rng: np.random.RandomState,
-    ) -> MarginProblem | Objective:
+    ) -> MarginProblem | DistanceObjective:
         """The objective over given triplets, over all impostors of the targets, or over triplets of the points Z."""
         if self.batch_size is not None and (
             self.solver == "sdp" or self.mining != "batch_all" or isinstance(side, Triplets)

@@ -10,7 +10,7 @@ import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric, check_components
-from isometry.core.edges import Edges, Loss
+from isometry.core.edges import EdgeLoss, Edges
 from isometry.core.frame import Frame
 from isometry.core.linalg import column_range, definite, factor, ridge
 from isometry.core.solve import Solution, lbfgs
@@ -108,7 +108,7 @@ class MeanDistance:
 
     X: np.ndarray  # (n, r), where M_S = I
     edges: Edges
-    loss: Loss  # g as a loss on squared distances
+    loss: EdgeLoss  # g as a loss on squared distances
 
     @classmethod
     def of(cls, X: np.ndarray, side: Labels | Pairs, sampler: Any, rng: np.random.RandomState) -> MeanDistance:

@@ -12,7 +12,7 @@ import scipy.linalg as sla
 from isometry.base import check_side
 from isometry.core.edges import DenseEdges, Edges, ListedEdges
 from isometry.core.linalg import RANK_TOL, symmetrize
-from isometry.core.objective import Objective
+from isometry.core.objective import DistanceObjective
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.solvers import Certified
 from isometry.core.start import mean_sqdist
@@ -127,7 +127,7 @@ def fit_map(
     keep = w > RANK_TOL * w[-1]  # in other directions no pair differs
     V, root = V[:, keep], np.sqrt(w[keep] + eps)
     L = L0 @ V * root * (overlap / max(np.vdot(L0 @ G, L0), 1e-300))
-    f = Objective(Psi @ V / root, targets.edges, getattr(targets, loss), linear=np.diag(eps / root**2))
+    f = DistanceObjective(Psi @ V / root, targets.edges, getattr(targets, loss), linear=np.diag(eps / root**2))
     convex = loss == "sstress" and len(L) == L.shape[1]  # then the minimum is certified as global
     solution = Certified(max_iter, tol).minimize(f, L) if convex else lbfgs(f, L, max_iter=max_iter, tol=tol)
     return replace(solution, x=solution.x / root @ V.T)

@@ -9,7 +9,7 @@ from sklearn.preprocessing import scale
 from isometry import ITML, LMNN, NCA, PCCA, AllPairs, FastNCA, Labels, RandomPairs, Triplets
 from isometry.core.edges import DenseEdges, NeighborEdges, TriangleEdges
 from isometry.core.graph import target_neighbors
-from isometry.core.objective import Objective
+from isometry.core.objective import DistanceObjective
 from isometry.core.solvers import Batches
 from isometry.spectral.impostor_batches import lmnn_by_anchors
 from isometry.spectral.impostors import Impostors
@@ -52,7 +52,7 @@ def test_missing_neighbours_stay_missing():
     X, _ = table(6)
     index = np.array([[1, -1], [0, 2], [-1, 5], [4, 3]])
     loss = lambda d, where: (float(np.sum(np.where(np.isinf(d), 0, d))), np.isfinite(d).astype(float))  # noqa: E731
-    objective = Objective(X, NeighborEdges(index, np.arange(4)), loss)
+    objective = DistanceObjective(X, NeighborEdges(index, np.arange(4)), loss)
     L, rows = np.eye(X.shape[1]), np.array([2, 0])
     pairs = [(2, 5), (0, 1)]
     assert_allclose(objective.batch(rows)(L)[0], 2 * sum(np.sum((X[i] - X[j]) ** 2) for i, j in pairs))
@@ -61,7 +61,7 @@ def test_missing_neighbours_stay_missing():
 def test_edges_without_parts_say_so():
     X, _ = table(6)
     with pytest.raises(TypeError, match="TriangleEdges cannot be divided"):
-        Objective(X, TriangleEdges(len(X)), lambda d, where: (0.0, d)).batch(np.arange(3))
+        DistanceObjective(X, TriangleEdges(len(X)), lambda d, where: (0.0, d)).batch(np.arange(3))
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.3, 1.0])
@@ -131,7 +131,7 @@ def test_the_search_ends_with_small_steps():
         r = np.where(np.isinf(d), 1, d) - 1
         return float(np.sum(r**2)) / 1560, 2 * r / 1560
 
-    spread = Objective(X, DenseEdges(40), unit_distances)
+    spread = DistanceObjective(X, DenseEdges(40), unit_distances)
     solution = Batches(10, np.random.RandomState(0)).minimize(spread, np.eye(2))
     assert solution.converged and solution.history[-1] < 0.8 * solution.history[0]
     assert len(solution.history) == solution.n_iter < 200

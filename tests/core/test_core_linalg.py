@@ -11,7 +11,7 @@ from isometry.core import linalg, spd
 from isometry.core.edges import ListedEdges
 from isometry.core.hinge import rounded_hinge
 from isometry.core.kernels import default_gamma, fit_kernel_map, kernel_matrix
-from isometry.core.objective import Objective
+from isometry.core.objective import DistanceObjective
 from isometry.core.priors import prior_matrix
 from isometry.core.probability import neighbor_softmax, softplus
 from isometry.core.solve import alternate, fista, lbfgs, riemannian, trace_ratio
@@ -201,7 +201,9 @@ def test_a_certified_search_leaves_a_wrong_subspace(rng):
     i, j = np.triu_indices(30, 1)
     target = np.diag([2.0, 1.0, 0.5])
     goal = np.einsum("ij,jk,ik->i", X[i] - X[j], target, X[i] - X[j])
-    objective = Objective(X, ListedEdges(i, j, 30), lambda d, w: (0.5 * float(np.sum((d - goal[w]) ** 2)), d - goal[w]))
+    objective = DistanceObjective(
+        X, ListedEdges(i, j, 30), lambda d, w: (0.5 * float(np.sum((d - goal[w]) ** 2)), d - goal[w])
+    )
     start = np.zeros((3, 3))
     start[0, 0] = 1.0  # gradient never leaves the first coordinate
     solution = Certified(500, 1e-10).minimize(objective, start)

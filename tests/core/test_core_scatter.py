@@ -12,7 +12,7 @@ from isometry.core.distance import pair_sqdist, row_blocks, sqdist, sqdist_block
 from isometry.core.edges import DenseEdges, ListedEdges
 from isometry.core.graph import components, nearest_allowed, target_neighbors
 from isometry.core.moments import ArrayMoments, StreamMoments, all_pair_scatters, total_scatter
-from isometry.core.objective import Objective
+from isometry.core.objective import DistanceObjective
 from isometry.core.scatter import laplacian, pair_scatter, scatter
 
 
@@ -152,7 +152,7 @@ def test_objective_gradients_by_finite_differences(data, rng):
     X, _ = data
     X = X - X.mean(axis=0)
     i, j = np.triu_indices(20, 1)
-    objective = Objective(
+    objective = DistanceObjective(
         X,
         ListedEdges(i, j, 20),
         lambda d, where: (np.log1p(d).sum(), 1 / (1 + d)),
@@ -165,7 +165,7 @@ def test_objective_gradients_by_finite_differences(data, rng):
         e = np.zeros_like(L)
         e[index] = h
         assert_allclose(g[index], (objective(L + e)[0] - objective(L - e)[0]) / (2 * h), rtol=1e-6)
-    bare = Objective(X, objective.edges, objective.loss, linear=objective.linear)
+    bare = DistanceObjective(X, objective.edges, objective.loss, linear=objective.linear)
     assert_allclose(2 * L @ bare.metric_gradient(L), bare(L)[1], rtol=1e-10)
 
 

@@ -33,7 +33,7 @@ from isometry.deep import (
     NPair,
     Prototypes,
     SoftTriple,
-    Table,
+    TableDataset,
     Trainer,
     Triplet,
     TwoStep,
@@ -750,7 +750,7 @@ def test_a_meta_batch_is_accumulated():
     )
     trainer.fit(loader)
     sampler = EpisodeSampler(y, 3, 1, 2, 3, random_state=4)
-    table = Table(X, y)
+    table = TableDataset(X, y)
     batch = [sampler.collate([table[row] for row in rows]) for rows in sampler]
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, nesterov=True)
     step(twin, batch).backward()
@@ -822,7 +822,7 @@ def test_two_processes_share_the_tasks(tmp_path):
     """Each process has episodes of its own; a step takes the mean gradient over them all, and weights stay equal."""
     ranks = results_of_two("tests.deep.test_few_shot", tmp_path)
     X, y = labelled_samples()
-    table = Table(X, y)
+    table = TableDataset(X, y)
     plans = [EpisodeSampler(y, 3, 1, 2, 3, rank=rank, world_size=2) for rank in (0, 1)]
     episodes = [[plan.collate([table[row] for row in rows]) for rows in plan] for plan in plans]
     for mode in MODES:

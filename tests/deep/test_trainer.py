@@ -42,7 +42,7 @@ from isometry.deep import (
     RandomTriplets,
     ShuffledBatches,
     Stopping,
-    Table,
+    TableDataset,
     Trainer,
     Triplet,
     effective_rank,
@@ -678,10 +678,10 @@ def test_shuffled_batches_visit_all_once():
 
 
 def test_table_cuts_batches():
-    table = Table(np.arange(6.0).reshape(3, 2), ["b", "a", "b"])
+    table = TableDataset(np.arange(6.0).reshape(3, 2), ["b", "a", "b"])
     x, y = table[[2, 0]]
     assert x.tolist() == [[4, 5], [0, 1]] and x.dtype == torch.float32 and y.tolist() == [1, 1]
-    assert Table(np.arange(3))[1].dtype == torch.int64
+    assert TableDataset(np.arange(3))[1].dtype == torch.int64
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 7, 9), (1, 1, 5), (2, 28, 28)])
