@@ -25,7 +25,7 @@ from torch import nn
 from examples.contest import Scores, draw, draw_curves, panels, report, save
 from examples.data import load_all
 from isometry import GMML
-from isometry.deep import MultiModal, MultiModalNet, Table, Trainer, embed, pretrain_levels
+from isometry.deep import MultiModal, MultiModalNet, TableDataset, Trainer, embed, pretrain_levels
 from isometry.eval import knn_hits
 
 SEEDS, POOL, TEST = range(5), 1000, 800  # settings were chosen with seeds from 100 on
@@ -86,7 +86,7 @@ class Networks:
             OURS: (self.joint, DROPOUT, 1e-3),
         }[name]
         tuned = self.train(net, MultiModal(modality_dropout=dropout), X, y, lr, max_epochs=3, batches_per_epoch=40)
-        return lambda rows: embed(tuned, Table(rows)).numpy()
+        return lambda rows: embed(tuned, TableDataset(rows)).numpy()
 
 
 def units(X: np.ndarray, views: list[slice], pool: np.ndarray) -> np.ndarray:
