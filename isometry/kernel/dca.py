@@ -13,7 +13,7 @@ def KDCA(
     *,
     algorithm: Literal["gevp", "hoi"] = "gevp",
     within: Literal["chunklet_mean", "pooled"] = "chunklet_mean",
-    reg: float = 1e-3,
+    reg: float | str = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     **options: Any,

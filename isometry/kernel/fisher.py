@@ -15,7 +15,7 @@ def KernelFisherML(
     n_components: int | str = "auto",
     *,
     constraint: str = "orthonormal",
-    reg: float = 1e-3,
+    reg: float | str = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     **options: Any,

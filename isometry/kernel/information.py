@@ -12,7 +12,7 @@ def KernelIGML(
     n_components: int | None = None,
     *,
     label_reg: float = 1e-2,
-    reg: float = 1e-3,
+    reg: float | str = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     variance: float = 0.95,

@@ -10,6 +10,7 @@ from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, Positive, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels
 
 
@@ -27,7 +28,8 @@ class IGML(MomentsMetric):
     ----------
     n_components : keep the leading eigenvectors of W
     label_reg : λ; towards 0 the scatter within classes is whitened, towards ∞ the total scatter
-    reg : relative ridge on the matrix that is inverted
+    reg : relative ridge on the matrix that is inverted, as a number (0: as published); "auto": the data choose it, see
+        `AutomaticStrength`
 
     Notes
     -----
@@ -46,7 +48,7 @@ class IGML(MomentsMetric):
     n_components: int | None = None
     _: KW_ONLY
     label_reg: Positive = 1e-2
-    reg: float = 1e-8
+    reg: Reg = "auto"
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         lam = self.label_reg
