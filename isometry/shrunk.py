@@ -31,7 +31,7 @@ class Shrunk(MetricLearner):
 
     with f the map of the learner and c₀, c₁ the mean squared distances of the training samples before and after it. The
     strength s is the smallest that does as well on samples held out as the best of 1/4, 1/2, 3/4 and 1, within a
-    standard error; it is 0, and the metric Euclidean, if the best is not better than that by two standard errors.
+    standard error; it is 0, and the metric Euclidean, if the best is not better by two and a half standard errors.
 
     Parameters
     ----------
@@ -85,7 +85,11 @@ class Shrunk(MetricLearner):
             return Choice(0.0, 0.0, {}, "Euclidean distance: too little can be held out to try the learned metric")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
-            return choose(trial, X, self._maps(X, side, trial), regs=(0.0,))
+            try:
+                return choose(trial, X, self._maps(X, side, trial), regs=(0.0,))
+            except ValueError as error:
+                reason = f"Euclidean distance: a part of the data is not enough to learn from ({error})"
+                return Choice(0.0, 0.0, {}, reason)
 
     def _maps(self, X: np.ndarray, side: Any, trial: Trial) -> Iterator[list[Map]]:
         for split in trial.splits:

@@ -20,7 +20,7 @@ from isometry.trial import Trial, trial_of
 FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the learned metric in a mixture with the Euclidean one
-ERRORS_TO_LEAVE = 2.0  # standard errors by which the best must beat Euclidean distance for that to be left
+ERRORS_TO_LEAVE = 2.5  # standard errors by which the best of many must beat Euclidean distance for that to be left
 ERRORS_OF_BEST = 1.0  # standard errors within which a weaker metric is as good as the best
 
 Reg = NotNegative | Literal["auto"]
@@ -43,7 +43,7 @@ class AutomaticStrength(LinearMetric):
     The way there has two parts: the ridge ``reg`` of the method itself, and the share of the learned metric in the
     mixture W = (1 − share) c I + share W_reg, where c makes both equally large on the samples. Every metric of the way
     is learned from some rows and tried on others. The one nearest to Euclidean distance is chosen that does as well as
-    the best, within a standard error; Euclidean distance itself, if the best is not better by two.
+    the best, within a standard error; Euclidean distance itself, if the best is not better by two and a half.
 
     It leaves ``reg_`` and ``share_``, what was chosen; ``reg_path_``, how each metric of the way did; and
     ``reg_reason_``, why this one was chosen.
