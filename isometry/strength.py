@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -87,7 +88,8 @@ class AutomaticStrength(LinearMetric):
                 warnings.simplefilter("ignore")  # of a metric that is not used
             warnings.simplefilter("ignore", SingularMatrixWarning)  # the ridge was chosen, nothing needs to be said
             solution = fit(learner)
-        vars(self).update({name: value for name, value in vars(learner).items() if name.endswith("_")})
+        for name in [name for name in vars(learner) if name.endswith("_")]:
+            setattr(self, name, getattr(learner, name))
         L, dtype = learner.components_.astype(np.float64), learner.components_.dtype
         if choice.share == 0:
             L = unit * np.eye(L.shape[1])
@@ -154,10 +156,14 @@ def choose(
             values[0.0, np.inf].append(trial.values(D0, split))
         for reg, embed in zip(regs, learned, strict=True):
             unit = mean_sqdist(embed(X[split.learn]))
-            D = trial.distances(lambda rows, embed=embed: embed(X[rows]), split) / unit
+            D = trial.distances(partial(_embed_rows, embed, X), split) / unit
             for share in shares:
                 values[share, reg].append(trial.values(D if share == 1 else D0 + share * (D - D0), split))
     return weakest_of_the_best(list(values), np.stack([np.concatenate(v) for v in values.values()]))
+
+
+def _embed_rows(embed: Map, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return embed(X[rows])
 
 
 def weakest_of_the_best(steps: Sequence[tuple[float, float]], V: np.ndarray) -> Choice:

@@ -40,7 +40,8 @@ class Split(NamedTuple):
 class Trial(Protocol):
     """What a metric is tried on. Distances of two metrics can be mixed before they are valued."""
 
-    splits: list[Split]
+    @property
+    def splits(self) -> list[Split]: ...
 
     def distances(self, embed: Embed, split: Split) -> np.ndarray:
         """Squared distances that matter in this split, under a map of its rows."""
@@ -102,11 +103,11 @@ class PairTrial:
     splits: list[Split]
 
     def distances(self, embed: Embed, split: Split) -> np.ndarray:
-        pairs = self.side[split.held]
+        pairs: Any = self.side[split.held]
         return pair_sqdist(embed(split.held), pairs.i, pairs.j)
 
     def values(self, D: np.ndarray, split: Split) -> np.ndarray:
-        pairs = self.side[split.held]
+        pairs: Any = self.side[split.held]
         area, residuals = auc_and_residuals(D, pairs.weight * np.stack([pairs.similarity, 1 - pairs.similarity]))
         return area + len(D) * residuals
 

@@ -57,6 +57,6 @@ class IGML(MomentsMetric):
         mu = moments.offsets - n_k @ moments.offsets / n_k.sum()  # (c, d)
         M = within + mu.T @ (mu * (lam * n_k / (n_k + lam))[:, None])  # λ Xᵀ K_L⁻¹ X
         Q = column_range(within + between_scatter(moments))  # where the data have variance
-        w, V = sla.eigh(definite(symmetrize(Q.T @ M @ Q), self.reg))
+        w, V = sla.eigh(definite(symmetrize(Q.T @ M @ Q), float(self.reg)))
         L = fix_signs(np.sqrt(lam / w)[:, None] * (Q @ V).T)  # the smallest eigenvalue of M weighs most
         self._store(moments.lift(L[:p]), moments.dtype)

@@ -62,7 +62,7 @@ class DCA(MomentsMetric):
         i, j = np.nonzero(differ)
         rank = len(M) - components(i, j, len(M)).max() - 1  # of the Laplacian of these links, so C_b has no more
         p = min(check_components(self.n_components, self.n_features_in_) or rank, rank)
-        V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, self.reg)
+        V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, float(self.reg))
         self._store(moments.lift(fix_signs(V[:, :p].T)), moments.dtype)
 
 

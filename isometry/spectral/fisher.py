@@ -66,7 +66,7 @@ class FisherML(MomentsMetric):
         d = len(M_S)
         p = check_components(self.n_components, self.n_features_in_)
         if self.constraint == "scatter":
-            values, V = top_eigenvectors(M_D, M_S, reg=self.reg)
+            values, V = top_eigenvectors(M_D, M_S, reg=float(self.reg))
             separating = values > 1  # dissimilar pairs spread more than similar ones
         else:
             values, V = top_eigenvectors(M_S - M_D, smallest=True)

@@ -51,7 +51,7 @@ class RCA(MomentsMetric):
         C, T = within / moments.counts.sum(), moments.covariance(within)
         if p is not None and self.reduction == "pca":
             Q = top_eigenvectors(T, p=p)[1]  # (d, p)
-            V = Q @ top_eigenvectors(Q.T @ T @ Q, Q.T @ C @ Q, reg=self.reg)[1]
+            V = Q @ top_eigenvectors(Q.T @ T @ Q, Q.T @ C @ Q, reg=float(self.reg))[1]
         else:
-            V = top_eigenvectors(T, C, p, reg=self.reg)[1]  # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
+            V = top_eigenvectors(T, C, p, reg=float(self.reg))[1]  # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
         self._store(moments.lift(factor(V @ V.T, V.shape[1])), moments.dtype)
