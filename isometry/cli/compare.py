@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from isometry.select import Comparison
 
 MARKS = {"better": "[green]better[/]", "worse": "[red]worse[/]", "unclear": "[dim]unclear[/]"}
+BUDGET = 60.0  # seconds for the fits of the default candidates
 WIDE = 100  # columns of a terminal; from here on scores have a fourth digit
 
 
@@ -49,7 +49,13 @@ def compare(
         typer.Argument(help="csv, tsv, parquet or npz file; or wine, iris, breast_cancer, digits (default: wine)"),
     ] = None,
     target: options.Target = None,
-    methods: Annotated[str, typer.Option(help="names separated by commas, or all, fast, or a family")] = "all",
+    methods: Annotated[
+        str, typer.Option(help="names separated by commas, or default (a dozen), all, fast, or a family")
+    ] = "default",
+    budget: Annotated[
+        float | None,
+        typer.Option(help="seconds for all fits; by default 60, or no limit where --methods says what to compare"),
+    ] = None,
     protocol: Annotated[str, typer.Option(help="closed: new points of known classes; open: of new classes")] = "closed",
     scoring: Annotated[str | None, typer.Option(help="knn, recall@1, map@r, r_precision or pair_auc")] = None,
     neighbors: Annotated[int, typer.Option("--neighbors", "-k", help="neighbours that vote in scoring `knn`")] = 3,
@@ -100,11 +106,12 @@ def compare(
     console.print(
         f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
     )
-    with usage_errors(ValueError, TypeError):
+    chosen = [name for name in methods.split(",") if name.strip()]
+    with usage_errors(ValueError, TypeError), sigterm_keeps_results() as stopped:
         outcome = run(
             X,
             table.y,
-            [name for name in methods.split(",") if name.strip()],
+            chosen[0] if len(chosen) == 1 else chosen,
             protocol=cast(Any, protocol),  # checked by compare itself
             scoring=scoring,
             n_neighbors=neighbors,
@@ -114,7 +121,8 @@ def compare(
             scaler=scaler,
             n_jobs=jobs,
             random_state=seed,
-            verbose=sys.stderr.isatty(),
+            budget=BUDGET if budget is None and chosen == ["default"] else budget,
+            verbose=True,
             name=table.name,
         )
     problems: list[Exception] = []
@@ -136,9 +144,32 @@ def compare(
     if problems:
         raise problems[0]
     if outcome.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(143 if stopped else 130)
     if all(r.score is None for r in outcome.results):
         raise RuntimeError("every metric failed, Euclidean included: there is no comparison. See the notes for why")
+
+
+@contextlib.contextmanager
+def sigterm_keeps_results() -> Iterator[list[int]]:
+    """Inside, SIGTERM interrupts as Ctrl-C does; the list then holds its number."""
+    import signal
+
+    caught: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        caught.append(number)
+        raise KeyboardInterrupt("terminated")
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # only the main thread can be told of signals
+        yield caught
+        return
+    try:
+        yield caught
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _save(outcome: Comparison, path: Path | None) -> str:
@@ -170,7 +201,7 @@ def comparison_table(outcome: Comparison, width: int) -> RichTable:
     for r in outcome.results:
         name = f"[bold]{plain(r.name)}[/]" if r.name == outcome.best else plain(r.name)
         if r.score is None:
-            table.add_row(name, "", "", "[red]failed[/]" if r.failures else "not run", "")
+            table.add_row(name, "", "", "left out" if r.left_out else "[red]failed[/]" if r.failures else "not run", "")
             continue
         verdict = MARKS.get(r.reliable, "") + ("" if r.complete else " …")
         gap = interval_text(r.difference, f"+.{digits}f") if r.difference else ""

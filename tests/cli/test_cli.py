@@ -283,7 +283,8 @@ main()
 """
 
 
-def test_interrupt_prints_what_is_finished(folder):
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"])
+def test_interrupt_prints_what_is_finished(number, code, folder):
     options = [folder / "t.csv", "-y", "kind", "--methods", "RCA,GMML", "--folds", "20"]
     process = subprocess.Popen(
         [sys.executable, "-c", GMML_IS_STUCK, "compare", *options],
@@ -294,11 +295,11 @@ def test_interrupt_prints_what_is_finished(folder):
     try:
         assert "60 rows" in process.stdout.readline()
         assert process.stdout.readline() == "stuck\n"  # in the first fold; RCA has done it
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, error = process.communicate()
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Traceback" not in error
     assert "Interrupted after 3 of 80 fits" in out and re.search(r"^RCA +\d\.\d{4}", out, re.M)
 
