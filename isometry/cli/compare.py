@@ -12,13 +12,15 @@ import typer
 from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.inputs import (
-    EMBEDDED,
     as_frame,
     check_distinct,
     check_writable,
     draw_sample,
+    is_embedded,
     is_stdout,
     load_embedded,
+    parse_prepare,
+    prepared_scaler,
     read_file,
 )
 from isometry.cli.outputs import (
@@ -73,18 +75,25 @@ def compare(
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = None,
     float32: options.Float32 = False,
+    prepare: options.Prepare = "auto",
+    impute: options.Impute = False,
+    one_hot: options.OneHot = False,
     report: Annotated[Path | None, typer.Option(help="folder or .html file for the report page")] = None,
     save: Annotated[Path | None, typer.Option(help="file for the best metric, fitted on all rows")] = None,
 ) -> None:
     """Say, with intervals, whether a learned metric beats Euclidean distance on held-out data."""
+    from isometry.io.prepare import describe
     from isometry.select import compare as run
 
-    table_file = None if file is None or (str(file) in EMBEDDED and not file.exists()) else file
+    table_file = None if file is None or is_embedded(file) else file
     if table_file is None:
         table = load_embedded(str(file or "wine"), target)
     else:
         needs = "a comparison"
-        table = read_file(table_file, target, drop, key, delimiter, decimal, float32=float32, labels_for=needs)
+        steps = parse_prepare(prepare, impute, one_hot)
+        table = read_file(
+            table_file, target, drop, key, delimiter, decimal, float32=float32, labels_for=needs, prepare=steps
+        )
     if sample is not None:
         table = draw_sample(table, sample, seed)
     check_distinct({"--save": save}, {"the table": table_file})
@@ -106,6 +115,8 @@ def compare(
     console.print(
         f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
     )
+    if told := describe(X):
+        console.print(f"note: {plain(told)}", style="dim")
     chosen = [name for name in methods.split(",") if name.strip()]
     with usage_errors(ValueError, TypeError), sigterm_keeps_results() as stopped:
         outcome = run(
@@ -118,7 +129,7 @@ def compare(
             n_splits=folds,
             n_repeats=repeats,
             tune="default" if tune else None,
-            scaler=scaler,
+            scaler=prepared_scaler(X, scaler),
             n_jobs=jobs,
             random_state=seed,
             budget=BUDGET if budget is None and chosen == ["default"] else budget,

@@ -56,7 +56,8 @@ def compare(
 
     Parameters
     ----------
-    X : (n_samples, n_features) array or DataFrame; float32 is kept
+    X : (n_samples, n_features) array or DataFrame of numbers; float32 is kept. With a transformer as ``scaler`` its cells
+        may be anything that this transformer takes
     y : class labels, or a supervision object such as `Pairs`
     learners : names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed
         forms), a family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name
@@ -66,7 +67,9 @@ def compare(
     protocol : "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open":
         held-out classes were never seen in training, and held-out points look among themselves. For labels only
     n_splits, n_repeats : folds of a cross-validation, and how often it is repeated with other folds
-    scaler : "standard", "minmax", "robust", "normalize", None, or a transformer; fitted inside each fold
+    scaler : "standard", "minmax", "robust", "normalize", None, or a transformer or pipeline, which sees the rows as they
+        were given, gaps and text included; fitted inside each fold. "auto": "normalize" for rows of unit length and,
+        in the open protocol, for what looks like embeddings, so that Euclidean ranks as the cosine does; else "standard"
     tune : None, "default", or a parameter grid for some of the names; searched inside each training fold
     level : of the intervals. Marks "better" and "worse" hold jointly at this level (Holm's correction)
     n_jobs : processes, as in scikit-learn; results do not depend on it. Each fit has one BLAS thread
@@ -84,7 +87,7 @@ def compare(
     started = time.perf_counter()
     if budget is not None and not isinstance(budget, Budget):
         budget = Budget(budget)
-    samples, feature_names = check_samples(X)
+    samples, feature_names = check_samples(X, scaler)
     side = check_side(y, samples)
     check_options(protocol, side, n_splits, n_repeats, level, n_neighbors)
     rng = check_random_state(random_state)
@@ -228,9 +231,7 @@ def _rank(results: list[MethodResult]) -> str | None:
     return next((r.name for r in results if r.reliable == "better"), None)
 
 
-def _describe_data(
-    name: str | None, X: np.ndarray, side: Supervision, feature_names: list[str] | None
-) -> dict[str, Any]:
+def _describe_data(name: str | None, X: Any, side: Supervision, feature_names: list[str] | None) -> dict[str, Any]:
     classes = side.classes if isinstance(side, Labels) else None
     return {
         "name": name,

@@ -23,6 +23,7 @@ from isometry.kernelized import KernelMetric
 from isometry.select.budget import Budget, Costs, Schedule, extrapolate
 from isometry.select.candidates import BASELINES, Candidate, Grid
 from isometry.select.folds import Plan, Split, can_hold_out_classes, make_plan
+from isometry.select.inputs import take_rows
 from isometry.select.progress import Progress
 from isometry.select.scoring import FoldScorer
 from isometry.supervision import Labels, Supervision
@@ -44,7 +45,7 @@ Limit = tuple[Clock, float]  # seconds that a fit may take by this clock
 class Study:
     """What all fits share; sent to the workers."""
 
-    X: np.ndarray
+    X: Any  # (n, d) array, or a DataFrame if the scaler is to see one
     y: Any  # (n,) codes, or a supervision object
     scaler: Any
     scorer: FoldScorer
@@ -278,16 +279,16 @@ def _fit_and_score(
 ) -> tuple[np.ndarray, float]:
     """Values (m,) of the held-out rows, and the seconds that fitting took."""
     y_train, y_test = study.y[split.train], study.y[split.test]
-    X_train = study.X[split.train]
+    X_train = take_rows(study.X, split.train)
     started = time.perf_counter()
     pipeline = build_pipeline(study.scaler, candidate.estimator, params)
     pipeline.fit(X_train, y_train if candidate.uses_y else None)
     seconds = time.perf_counter() - started
-    Z_train, Z_test = (_embed(pipeline, rows) for rows in (X_train, study.X[split.test]))
+    Z_train, Z_test = (_embed(pipeline, rows) for rows in (X_train, take_rows(study.X, split.test)))
     return study.scorer.values(Z_train, y_train, Z_test, y_test), seconds
 
 
-def _embed(pipeline: Pipeline, X: np.ndarray) -> np.ndarray:
+def _embed(pipeline: Pipeline, X: Any) -> np.ndarray:
     Z = np.asarray(pipeline.transform(X))
     bad = int(np.sum(~np.isfinite(Z)))
     if bad:
@@ -303,7 +304,7 @@ def _search(study: Study, candidate: Candidate, rows: np.ndarray, grid: Grid) ->
     if isinstance(side, Labels) and not can_hold_out_classes(side):
         protocol = "closed"
     plan = make_plan(side, protocol, INNER_SPLITS, 1, check_random_state(study.seed))
-    inner = replace(study, X=study.X[rows], y=y, scorer=replace(study.scorer, protocol=protocol))
+    inner = replace(study, X=take_rows(study.X, rows), y=y, scorer=replace(study.scorer, protocol=protocol))
     best: dict[str, Any] | None = None
     best_score, failure = -np.inf, ""
     for params in ParameterGrid(grid):

@@ -15,9 +15,19 @@ from isometry.supervision import Candidates, Labels, Supervision, as_supervision
 SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler, "normalize": Normalizer}
 
 
-def check_samples(X: Any) -> tuple[np.ndarray, list[str] | None]:
-    """X as a matrix of finite floats, and its column names."""
+def take_rows(X: Any, rows: np.ndarray) -> Any:
+    """Rows of an array or of a DataFrame, by number."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def check_samples(X: Any, scaler: Any) -> tuple[Any, list[str] | None]:
+    """X as a matrix of finite floats, and its column names; as it is, gaps and text included, if ``scaler`` is yours."""
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
+    if hasattr(scaler, "transform"):
+        X = X if names is not None else np.asarray(X)
+        if X.ndim != 2 or len(X) < 2:
+            raise ValueError(f"X must be a table of at least 2 rows, one per sample; its shape is {X.shape}")
+        return X, names
     try:
         samples = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=2)
     except (TypeError, ValueError) as error:
@@ -27,12 +37,13 @@ def check_samples(X: Any) -> tuple[np.ndarray, list[str] | None]:
         row, column = np.argwhere(bad)[0]
         raise ValueError(
             f"X has {bad.sum()} entries that are NaN or infinite (first at row {row}, column "
-            f"{names[column] if names else column}): impute them, or drop those rows, before comparing metrics"
+            f"{names[column] if names else column}): impute them, drop those rows, or "
+            "give scaler= a pipeline that starts with scikit-learn's SimpleImputer"
         )
     return samples, names
 
 
-def check_side(y: Any, X: np.ndarray) -> Supervision:
+def check_side(y: Any, X: Any) -> Supervision:
     """``y`` as supervision by which metrics can be scored."""
     side = as_supervision(y, len(X))
     if side is None:
