@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from isometry.select import Comparison
 
 MARKS = {"better": "[green]better[/]", "worse": "[red]worse[/]", "unclear": "[dim]unclear[/]"}
-BUDGET = 60.0  # seconds for the fits of the default candidates
 WIDE = 100  # columns of a terminal; from here on scores have a fourth digit
 
 
@@ -59,14 +58,19 @@ def compare(
         typer.Option(help="seconds for all fits; by default 60, or no limit where --methods says what to compare"),
     ] = None,
     protocol: Annotated[str, typer.Option(help="closed: new points of known classes; open: of new classes")] = "closed",
-    scoring: Annotated[str | None, typer.Option(help="knn, recall@1, map@r, r_precision or pair_auc")] = None,
+    scoring: Annotated[
+        str | None, typer.Option(help="knn (default), recall@1, map@r (default of open), r_precision, pair_auc")
+    ] = None,
     neighbors: Annotated[int, typer.Option("--neighbors", "-k", help="neighbours that vote in scoring `knn`")] = 3,
     folds: Annotated[int, typer.Option(help="folds of the cross-validation")] = 5,
     repeats: Annotated[int, typer.Option(help="repeats of it with other folds")] = 1,
     tune: Annotated[
         bool, typer.Option("--tune", help="search a small parameter grid inside each training fold")
     ] = False,
-    scaler: Annotated[str, typer.Option(help="standard, minmax, robust, normalize or none")] = "standard",
+    scaler: Annotated[
+        str,
+        typer.Option(help="auto (the angle of embeddings, else standard), standard, minmax, robust, normalize or none"),
+    ] = "auto",
     jobs: Annotated[int, typer.Option(help="processes; -1 for all cores")] = 1,
     seed: options.Seed = 0,
     sample: Annotated[int | None, typer.Option(help="compare on this many rows, drawn evenly from the classes")] = None,
@@ -84,6 +88,7 @@ def compare(
     """Say, with intervals, whether a learned metric beats Euclidean distance on held-out data."""
     from isometry.io.prepare import describe
     from isometry.select import compare as run
+    from isometry.select.budget import DEFAULT_BUDGET
 
     table_file = None if file is None or is_embedded(file) else file
     if table_file is None:
@@ -132,7 +137,7 @@ def compare(
             scaler=prepared_scaler(X, scaler),
             n_jobs=jobs,
             random_state=seed,
-            budget=BUDGET if budget is None and chosen == ["default"] else budget,
+            budget=DEFAULT_BUDGET if budget is None and chosen == ["default"] else budget,
             verbose=True,
             name=table.name,
         )

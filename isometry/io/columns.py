@@ -75,8 +75,8 @@ def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype) -> np.ndarray:
         counts = [f"{c} ({m} of {len(X)} rows)" for c, m in zip(names, gaps, strict=True)]
         raise TableError(
             f"{name} has missing or infinite values in {len(counts)} columns: {listing(counts)}. Leave these columns "
-            f"out with {how_to_drop(names)}, leave out the rows, or fill the gaps: --impute does it inside each fold, as "
-            "scikit-learn's SimpleImputer does in a pipeline"
+            f"out with {how_to_drop(names)}, leave out the rows, or fill the gaps: --impute does it inside each fold, "
+            "as scikit-learn's SimpleImputer does in a pipeline"
         )
     return X
 

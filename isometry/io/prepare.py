@@ -1,7 +1,7 @@
 """Tables as they come: gaps, categories, dates, and columns that name the row instead of describing it.
 
-What needs no knowledge of other rows is done when a table is read: dates become numbers, columns that name rows are left
-out. What does, filling gaps and coding categories, is the work of a transformer that a comparison fits inside each fold.
+What needs no knowledge of other rows is done when a table is read: dates become numbers. Columns that name rows are
+left out. Filling gaps and coding categories is the work of a transformer that a comparison fits inside each fold.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def read_table(
             raise TableError(f"{name} has no feature column left: all of {listing(table.feature_names)} were left out")
         if lets_pass(cells, prepare, categories):
             return replace(table, X=cells, feature_names=list(cells.columns))
-        table = replace(table, X=cells)
+        coded = "one_hot" in prepare and categories is None  # then text is no fault, and it is gaps that are
+        table = replace(table, X=cells.select_dtypes(["number", "bool"]) if coded else cells)
     return replace(table, X=as_numbers(table.X, name, np.dtype(dtype)), feature_names=list(table.X.columns))
 
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+DEFAULT_BUDGET = 60.0  # seconds, on the command line
 MAX_EXPONENT = 3.0  # of the number of rows: no method of the table grows faster
 USUAL_EXPONENT = 1.5
 SHORTEST = 1e-3  # seconds: below, a measurement says nothing of how the time grows
 TOLERANCE = 0.1  # share of the budget by which later folds may overrun before a candidate is given up
-DOUBT = 3.0  # one fit may well take three times as long as another
+TRIAL = 0.1  # share of the budget that one fit of the first fold may take
+DOUBT = 10.0  # a fit may well take a tenth of what few rows let expect
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ class Costs:
         return sum(self.of(c, typical) for c in tasks) / self.workers
 
     def order(self) -> list[int]:
-        """Candidates, the cheapest first, equals as they came."""
-        return sorted(range(self.n), key=lambda c: self.of(c))
+        """Candidates, the cheapest first; costs within a factor of about four are equal, and equals as they came."""
+        return sorted(range(self.n), key=lambda c: round(np.log(max(self.of(c), SHORTEST)) / np.log(4)))
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Schedule:
 
     budget: Budget
     costs: Costs
-    n_splits: int
+    needed: int  # folds that a candidate must be able to finish
     always: frozenset[int]
     unstoppable: frozenset[int]  # no iteration ends them early
     left_out: dict[int, str]  # candidate → why; filled here
@@ -105,9 +107,9 @@ class Schedule:
         """Before a fold: give up candidates that there will be no time for.
 
         Before the first one these are such as nothing could stop and are expected to take too long: all others are
-        tried. Later it goes by what was measured, the costliest first, until the rest can finish all folds.
+        tried. Later it goes by what was measured, the costliest first, until the rest can finish the folds that are needed.
         """
-        folds = self.n_splits - split
+        folds = max(self.needed - split, 1)
         if split == 0:
             share = self.left * self.costs.workers / folds
             for c in self.kept():
@@ -117,9 +119,9 @@ class Schedule:
         kept = self.kept()
         time = (self.left + TOLERANCE * self.budget.seconds * (split > 1)) * self.costs.workers
         while sum(map(self.costs.of, kept)) * folds > time and not self.always.issuperset(kept):
-            costliest = max((c for c in kept if c not in self.always), key=self.costs.of)
-            kept.remove(costliest)
-            self._leave_out(costliest)
+            last = [c for c in kept if c not in self.always][-1]
+            kept.remove(last)
+            self._leave_out(last)
 
     def _leave_out(self, c: int) -> None:
         self.left_out[c] = f"{duration(self.costs.of(c))} a fit"
@@ -128,14 +130,22 @@ class Schedule:
         """Seconds that a fit of c may take.
 
         In the first fold: so long that there is time for as many in the other folds, too, beside the candidates that
-        have had their turn. Later: what is left of the budget, or three times what it took before.
+        have had their turn, and no longer than a tenth of the budget. Later: what is left of it.
         """
         if c in self.always:
             return np.inf
         if split > 0:
-            return min(self.left + TOLERANCE * self.budget.seconds, DOUBT * self.costs.of(c) + max(self.left, 0))
-        promised = sum(self.costs.of(k) for k in self.kept() if k in self.costs.measured) * (self.n_splits - 1)
-        return min(self.left, (self.left * self.costs.workers - promised) / self.n_splits)
+            return self.left + TOLERANCE * self.budget.seconds
+        promised = sum(self.costs.of(k) for k in self.kept() if k in self.costs.measured) * (self.needed - 1)
+        share = (self.left * self.costs.workers - promised) / self.needed
+        allowed = min(self.left, share, TRIAL * self.budget.seconds)
+        if self.costs.of(c) <= DOUBT * allowed:
+            return allowed
+        self._leave_out(c)
+        return 0.0
+
+    def has_time_for_a_fold(self) -> bool:
+        return sum(map(self.costs.of, self.kept())) <= self.left * self.costs.workers
 
     def give_up(self, c: int, seconds: float) -> None:
         """A fit was stopped."""
@@ -147,7 +157,7 @@ class Schedule:
             return []
         listed = ", ".join(f"{names[c]} ({why})" for c, why in sorted(self.left_out.items()))
         return [
-            f"left out, since {self.n_splits} fits of each do not fit into the budget of "
+            f"left out, since {self.needed} fits of each do not fit into the budget of "
             f"{duration(self.budget.seconds, about=False)}: {listed}. A larger budget (--budget) lets them in"
         ]
 

@@ -16,11 +16,11 @@ from isometry.supervision import Supervision
 Learners = str | Any | Iterable[Any] | Mapping[str, Any]
 Grid = dict[str, list[Any]]  # values to try for each parameter
 BASELINES = ("Euclidean", "Covariance")  # always take part
-# who takes part if nobody is named: of every kind the one that does best for its cost on real tables, closed forms
-# first (docs/results/accuracy.md)
+# who takes part if nobody is named, in this order where costs are alike: of every kind those that do best for their
+# cost on real tables and embeddings (docs/results/accuracy.md), closed forms first
 DEFAULT = (
-    *("RCA", "DCA", "FisherML", "GMML", "DRML", "KDCA"),
-    *("ITML", "PCCA", "LMNN", "LLMA", "NCA", "MCML"),
+    *("GMML", "RCA", "DCA", "FisherML", "DRML", "KDCA"),
+    *("LMNN", "ITML", "PCCA", "LLMA", "NCA", "MCML"),
 )
 GROUPS = ("default", "all", "fast", *(f for f in FAMILIES if f != "deep"))
 _KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates"}
@@ -75,6 +75,8 @@ def _by_name(name: str, side: Supervision) -> Iterator[tuple[str, Any]]:
     group = name.strip().lower()
     if group in GROUPS:
         rows = [row for row in all_methods(kind="estimator") if _in_group(row, group)]
+        if group == "default":
+            rows.sort(key=lambda row: DEFAULT.index(row.name))
         made = {repr(e): (row.name, e) for row in reversed(rows) for e in [row.make()]}  # the first of equal ones
         yield from ((n, e) for n, e in reversed(made.values()) if _can_use(e, side) or not _requires_y(e))
         return

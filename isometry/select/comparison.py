@@ -16,7 +16,17 @@ from isometry.select.budget import Budget
 from isometry.select.candidates import Candidate, Learners, left_out_note, resolve, tuning_grids
 from isometry.select.fits import UNSCORED, Fits, Study, fit_best, run_fits
 from isometry.select.folds import Plan, Protocol, make_plan
-from isometry.select.inputs import check_n_neighbors, check_options, check_samples, check_side, fit_target, make_scaler
+from isometry.select.inputs import (
+    COSINE,
+    check_n_neighbors,
+    check_options,
+    check_samples,
+    check_side,
+    choose_scaler,
+    describe_scaler,
+    fit_target,
+    make_scaler,
+)
 from isometry.select.progress import Progress
 from isometry.select.result import Comparison, MethodResult
 from isometry.select.scoring import FoldScorer, choose_scoring
@@ -34,7 +44,7 @@ def compare(
     protocol: Protocol = "closed",
     n_splits: int = 5,
     n_repeats: int = 1,
-    scaler: Any = "standard",
+    scaler: Any = "auto",
     tune: Mapping[str, Mapping[str, Any]] | str | None = None,
     level: float = 0.95,
     n_jobs: int | None = None,
@@ -56,20 +66,22 @@ def compare(
 
     Parameters
     ----------
-    X : (n_samples, n_features) array or DataFrame of numbers; float32 is kept. With a transformer as ``scaler`` its cells
-        may be anything that this transformer takes
+    X : (n_samples, n_features) array or DataFrame of numbers; float32 is kept. With a transformer as ``scaler`` its
+        cells may be anything that this transformer takes
     y : class labels, or a supervision object such as `Pairs`
     learners : names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed
         forms), a family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name
     scoring : "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
-        "ordering" for triplets and quadruplets. None: "knn", "pair_auc" or "ordering", by the kind of ``y``
+        "ordering" for triplets and quadruplets. None: "knn", "pair_auc" or "ordering", by the kind of ``y``, and "map@r"
+        in the open protocol
     n_neighbors : k of "knn"
     protocol : "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open":
         held-out classes were never seen in training, and held-out points look among themselves. For labels only
     n_splits, n_repeats : folds of a cross-validation, and how often it is repeated with other folds
-    scaler : "standard", "minmax", "robust", "normalize", None, or a transformer or pipeline, which sees the rows as they
-        were given, gaps and text included; fitted inside each fold. "auto": "normalize" for rows of unit length and,
-        in the open protocol, for what looks like embeddings, so that Euclidean ranks as the cosine does; else "standard"
+    scaler : "standard", "minmax", "robust", "normalize", None, or a transformer or pipeline, which sees the rows as
+        they were given, gaps and text included; fitted inside each fold. "auto": "normalize" for embeddings, that is
+        rows of unit length or, in the open protocol, many features of one scale, so that Euclidean ranks as the cosine
+        of the raw vectors does; else "standard"
     tune : None, "default", or a parameter grid for some of the names; searched inside each training fold
     level : of the intervals. Marks "better" and "worse" hold jointly at this level (Holm's correction)
     n_jobs : processes, as in scikit-learn; results do not depend on it. Each fit has one BLAS thread
@@ -91,7 +103,8 @@ def compare(
     side = check_side(y, samples)
     check_options(protocol, side, n_splits, n_repeats, level, n_neighbors)
     rng = check_random_state(random_state)
-    scoring = choose_scoring(scoring, side)
+    scoring = choose_scoring(scoring, side, protocol)
+    scaler, embeddings = choose_scaler(scaler, samples, protocol)
     plan = make_plan(side, protocol, n_splits, n_repeats, rng)
     grouped = not isinstance(side, Labels) and plan.groups is not None
     scorer = FoldScorer(scoring, n_neighbors, protocol, grouped)
@@ -123,7 +136,7 @@ def compare(
         verdict=_cut_short(fits, results, shared, plan) + write_verdict(results, best, scorer.title, level),
         data=_describe_data(name, samples, side, feature_names),
         settings={
-            "scaler": "none" if scaler is None else str(scaler),
+            "scaler": describe_scaler(scaler),
             "tune": tune if tune is None or isinstance(tune, str) else grids,
             "n_neighbors": n_neighbors,
             "random_state": random_state if isinstance(random_state, (int, np.integer)) else None,
@@ -134,7 +147,14 @@ def compare(
         interrupted=interrupted,
         best=best,
         best_estimator=best_estimator,
-        notes=[*plan.notes, *_failure_notes(results), *fits.notes, *left_out_note(learners, side), *fit_notes],
+        notes=[
+            *([COSINE] if embeddings else []),
+            *plan.notes,
+            *_failure_notes(results),
+            *fits.notes,
+            *left_out_note(learners, side),
+            *fit_notes,
+        ],
     )
 
 

@@ -20,7 +20,8 @@ from threadpoolctl import threadpool_limits
 from isometry.base import MetricLearner
 from isometry.core.progress import OutOfTime, time_limit
 from isometry.kernelized import KernelMetric
-from isometry.select.budget import Budget, Costs, Schedule, extrapolate
+from isometry.moments import MomentsMetric
+from isometry.select.budget import DEFAULT_BUDGET, Budget, Costs, Schedule, extrapolate
 from isometry.select.candidates import BASELINES, Candidate, Grid
 from isometry.select.folds import Plan, Split, can_hold_out_classes, make_plan
 from isometry.select.inputs import take_rows
@@ -30,8 +31,13 @@ from isometry.supervision import Labels, Supervision
 
 INNER_SPLITS = 3
 UNSCORED = "no held-out point could be scored"
+MANY_POINTS = (
+    1000  # held out at a time: two such folds are enough for a verdict, and time is better spent on candidates
+)
+ENOUGH_FOLDS = 2
 PILOT_ROWS = 200  # of the smallest fit that tells what a candidate will cost
 PILOT_SECONDS = 0.1  # a fit that took less is followed by one on twice as many rows
+PILOT_SHARE = 0.1  # of the budget
 PILOT_LIMIT = 1.0  # seconds after which such a fit is stopped
 KERNEL_EXPONENT = (
     3.0  # their eigenvectors take O(n³), which small fits do not show yet, and no iteration ends them early
@@ -146,8 +152,13 @@ def _run_within(
     n_splits = len(plan.splits)
     always = frozenset(c for c, name in enumerate(names) if name in BASELINES)
     unstoppable = frozenset(c for c, candidate in enumerate(candidates) if not _reports_iterations(candidate)) - always
-    schedule = Schedule(budget, costs, n_splits, always, unstoppable, fits.left_out, progress.started)
+    many = min(len(split.test) for split in plan.splits) >= MANY_POINTS
+    needed = min(ENOUGH_FOLDS, n_splits) if many else n_splits
+    schedule = Schedule(budget, costs, needed, always, unstoppable, fits.left_out, progress.started)
     for s in range(n_splits):
+        if s >= needed and not schedule.has_time_for_a_fold():
+            fits.out_of_time = True
+            break
         schedule.trim(s)
         for c in fits.left_out:
             progress.give_up(c)
@@ -167,9 +178,10 @@ def _run_within(
                 schedule.give_up(c, outcome.cost)
                 progress.give_up(c)
             progress.done((c, s))
+        progress.end_fold(s)
         missing = [c for c in batch if (c, s) not in fits.outcomes]
         if s == 0:
-            fits.left_out.update(dict.fromkeys(missing, "no time was left"))
+            fits.left_out.update({c: "no time was left" for c in missing if c not in fits.left_out})
         else:
             fits.out_of_time = bool(missing)
         if fits.out_of_time:
@@ -203,8 +215,13 @@ def _expected_costs(
     if len(split.train) <= PILOT_ROWS or not isinstance(study.y, np.ndarray):
         return {}  # parts of pairs and triplets may hold none of them
     clock = time.monotonic if budget is None else budget.clock
+    until = clock() + PILOT_SHARE * (DEFAULT_BUDGET if budget is None else budget.seconds)
     expected: dict[int, float] = {}
     for c, candidate in enumerate(candidates):
+        if candidate.name in BASELINES or isinstance(candidate.estimator, MomentsMetric):
+            continue  # one pass over the rows and a little algebra: the first of all in any case
+        if clock() > until and _reports_iterations(candidate):
+            continue
         progress.say_now(f"estimating the cost of {candidate.name}")
         sizes, seconds = _pilot(study, candidate, split, clock)
         if sizes:

@@ -31,6 +31,7 @@ class Progress:
         self.started = clock()
         self.bar: Any = None
         self.tasks: list[tuple[int, int]] = []
+        self.ended: set[int] = set()  # folds
 
     def begin(
         self,
@@ -63,10 +64,18 @@ class Progress:
         if self.bar is not None:
             self.bar.set_postfix_str(f"{rest} to go" if rest else "", refresh=False)
             self.bar.update()
-        elif not any(s == key[1] for _, s in self.tasks):
+        if not any(s == key[1] for _, s in self.tasks):
+            self.end_fold(key[1])
+
+    def end_fold(self, split: int) -> None:
+        """No fit of this fold will follow."""
+        self.tasks = [task for task in self.tasks if task[1] != split]
+        if self.bar is None and split not in self.ended:
+            rest = self._rest()
             spent = duration(self.clock() - self.started, about=False)
             to_go = f"; {rest} to go" if rest and self.tasks else ""
-            self.say(f"fold {key[1] + 1} of {self.n_splits} done after {spent}{to_go}")
+            self.say(f"fold {split + 1} of {self.n_splits} done after {spent}{to_go}")
+        self.ended.add(split)
 
     def give_up(self, c: int) -> None:
         """The fits of a candidate that are left will not be made."""

@@ -364,7 +364,7 @@ def test_bad_data_is_refused_before_any_work(arguments, message):
         ({"protocol": "open"}, "only 3 classes have 2 or more samples"),
         ({"n_splits": 1}, "n_splits=1 must be at least 2"),
         ({"level": 95}, "level=95"),
-        ({"scaler": "log"}, "scaler='log' is unknown: choose standard, minmax"),
+        ({"scaler": "log"}, "scaler='log' is unknown: choose auto, standard, minmax"),
         ({"scaler": StandardScaler}, "must be a name or a transformer such as StandardScaler()"),
         ({"scoring": "f1"}, "scoring='f1' does not suit labels"),
         ({"n_neighbors": 200}, "n_neighbors=200, but a fold has only 120 points"),
