@@ -46,14 +46,15 @@ NAMED_TUPLES = {
     "isometry.Seen": "isometry.probabilistic.bayesian",
 }
 SKLEARN = {
+    "sklearn.compose": ("ColumnTransformer",),
     "sklearn.decomposition": ("PCA", "TruncatedSVD", "FastICA", "NMF"),
     "sklearn.discriminant_analysis": ("LinearDiscriminantAnalysis",),
     "sklearn.feature_selection": ("VarianceThreshold",),
-    "sklearn.impute": ("SimpleImputer",),
+    "sklearn.impute": ("MissingIndicator", "SimpleImputer"),
     "sklearn.pipeline": ("Pipeline",),
     "sklearn.preprocessing": (
         *("MaxAbsScaler", "MinMaxScaler", "Normalizer", "PowerTransformer", "QuantileTransformer"),
-        *("RobustScaler", "StandardScaler"),
+        *("OneHotEncoder", "OrdinalEncoder", "RobustScaler", "StandardScaler"),
     ),
     "sklearn.random_projection": ("GaussianRandomProjection",),
 }
