@@ -617,3 +617,12 @@ main()
     args = ["fit", "RCA", str(folder / "t.csv"), "-y", "kind", "-o", str(tmp_path / "m")]
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_fit_auto_says_its_verdict_and_is_read_again(folder, tmp_path):
+    model, mapped = tmp_path / "auto.safetensors", tmp_path / "mapped.csv"
+    settings = ["--set", "learners=['RCA', 'GMML']", "--set", "budget=None"]
+    said = run("fit", "auto", folder / "t.csv", "-y", "kind", "-o", model, *settings)
+    assert " ".join(load(model).verdict_.split()) in " ".join(said.split())
+    run("transform", model, folder / "t.csv", "--drop", "kind", "-o", mapped)
+    assert len(mapped.read_text().splitlines()) == 61
