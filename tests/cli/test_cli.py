@@ -201,7 +201,7 @@ def test_fit_then_transform(folder, tmp_path):
 
 
 def test_fit_without_scaling_and_labels(folder, tmp_path):
-    run("fit", "Covariance", folder / "t.csv", "--drop", "kind", "-o", tmp_path / "m", "--no-scale")
+    run("fit", "Covariance", folder / "t.csv", "--drop", "kind", "-o", tmp_path / "m", "--no-scale", "--set", "reg=0.0")
     X = read_table(folder / "t.csv", drop="kind").X
     expected = np.linalg.inv(np.cov(X.T))
     ratio = load(tmp_path / "m").mahalanobis_ / expected
