@@ -76,6 +76,8 @@ class AutomaticStrength(LinearMetric):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
                 return choose(trial, X, self._path(X, side, trial), SHARES if mixed else (1.0,), euclidean=mixed)
+            except np.linalg.LinAlgError:
+                raise  # not a matter of too few rows
             except ValueError as error:
                 return self._analytic_choice(X, side, f"a part of the data is not enough to learn from ({error})")
 

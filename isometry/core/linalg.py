@@ -77,6 +77,20 @@ def definite(C: np.ndarray, reg: float, *, least: float = 1e-4, tol: float = RAN
     return ridge(C, reg)
 
 
+def extreme_eigenpairs(A: np.ndarray, p: int, *, smallest: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The p largest (or smallest) eigenpairs of symmetric A, in ascending order.
+
+    LAPACK's routine for a part of the spectrum gives up on some matrices with clustered eigenvalues; the one for all of
+    it does not.
+    """
+    first = 0 if smallest else len(A) - p
+    try:
+        return sla.eigh(A, subset_by_index=[first, first + p - 1])
+    except np.linalg.LinAlgError:
+        w, V = sla.eigh(A, driver="evd")
+        return w[first : first + p], V[:, first : first + p]
+
+
 def is_singular(C: np.ndarray, tol: float = RANK_TOL) -> bool:
     """Whether the symmetric matrix C has an eigenvalue ≤ tol · the largest."""
     w = sla.eigvalsh(C)
