@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
 from isometry.core.progress import progress
+from isometry.core.scale import check_scale
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters, one_of
@@ -65,6 +66,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             rows = side.labelled
             more = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in more.items()}
             X, side = X[rows], side[rows]
+        check_scale(X, varied=bool(self._sees))
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._fit(X, side, **more)
         self._record(solution)
@@ -275,6 +277,7 @@ class OnlineMetric(LinearMetric):
         side = self._supervise(y, len(X), part=True)
         if isinstance(side, Labels) and not side.labelled.all():
             X, side = X[side.labelled], side[side.labelled]
+        check_scale(X, varied=False)
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._fit(X, side, update=True)
         self._record(solution)

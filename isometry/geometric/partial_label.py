@@ -75,7 +75,8 @@ class PartialLabelGMML(LinearMetric):
         A, R = self._reconstruct(X, Y, hits)
         S = (scatter(X, A) + self.reconstruction * R.T @ R) / anchors
         D = self._dissimilar_scatter(X, Y, np.where(np.isfinite(dist), dist, -1).max(axis=1))
-        self._store(inverse_geodesic_factor(definite(S, self.reg), definite(D, self.reg), self.t), dtype)
+        S, D = (definite(M, self.reg, beside=X.T @ X / len(X)) for M in (S, D))
+        self._store(inverse_geodesic_factor(S, D, self.t), dtype)
 
     def vote_predict(self, X: Any, X_train: Any, candidates: Any) -> np.ndarray:
         """(m,) column of ``candidates`` (n, q), the sets of the training rows, with the largest vote of the neighbours.

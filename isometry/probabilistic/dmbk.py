@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from isometry.base import check_components
 from isometry.core.edges import EdgeLoss, Edges
 from isometry.core.frame import Frame
-from isometry.core.linalg import ridge, sym_fn, top_eigenvectors
+from isometry.core.linalg import is_zero, ridge, sym_fn, top_eigenvectors
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.core.solve import Solution, lbfgs
 from isometry.moments import MomentsMetric, label_moments
@@ -142,6 +142,8 @@ class DMBK(MomentsMetric):
         covariances = moments.class_scatters()[used] / counts[:, None, None]
         d = means.shape[1]
         pooled = np.tensordot(counts / counts.sum(), covariances, axes=1)
+        if is_zero(pooled, beside=moments.covariance()):
+            raise ValueError("in every class all samples are equal: a Gaussian of no variance has no divergence")
         spread = np.maximum(
             np.trace(covariances, axis1=1, axis2=2), 1e-3 * np.trace(pooled)
         )  # not 0, even if the rows of a class are equal
