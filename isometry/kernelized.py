@@ -22,6 +22,9 @@ REPORT = ("n_iter_", "history_", "stop_reason_", "converged_")  # how an iterati
 class KernelMetric(MetricLearner):
     """Abstract: a metric in the feature space of a kernel, transform(x) = dual_coef_ (k(landmarks, x) − kernel_means_).
 
+    Kernels whose distances do not depend on the origin ("rbf", "laplacian", "linear") are taken about the mean of the
+    samples, ``origin_``, which changes rounding errors alone. For all others, such as "poly" and "cosine", another
+    origin would be another kernel: they see X as it is, and warn where it is so far from 0 that digits are lost.
     Subclasses store ``kernel``, ``gamma``, ``degree``, ``coef0``, ``landmarks`` and ``random_state``, and ``center`` if
     it can be chosen.
     """
@@ -29,17 +32,24 @@ class KernelMetric(MetricLearner):
     _unlabelled = "minus one"  # every row spans the feature space, labelled or not
     center: bool = True
     dual_coef_: Any
+    origin_: np.ndarray | None = None  # absent from model files of version 0.1, and from kernels that see X as it is
 
     def _store(self, phi: KernelMap, L: np.ndarray | None) -> None:
         """Store the coordinates, and a linear map L (p, r) of them folded into coefficients of the kernel."""
-        self.landmarks_, self.kernel_means_ = phi.landmarks, phi.means
+        self.landmarks_, self.origin_, self.kernel_means_ = phi.landmarks, phi.origin, phi.means
         self.basis_, self.spectrum_, self.kernel_params_ = phi.basis, phi.spectrum, phi.params
         self.dual_coef_ = None if L is None else L.astype(np.float64) @ phi.basis.T  # (p, m)
 
     @property
     def _phi(self) -> KernelMap:
         return KernelMap(
-            self.kernel, self.kernel_params_, self.landmarks_, self.basis_, self.spectrum_, self.kernel_means_
+            self.kernel,
+            self.kernel_params_,
+            self.landmarks_,
+            self.basis_,
+            self.spectrum_,
+            self.kernel_means_,
+            origin=self.origin_,
         )
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
@@ -85,7 +95,8 @@ class Kernelized(KernelMetric):
         samples, or "precomputed": X is then k(samples, training samples)
     gamma, degree, coef0 : kernel parameters; gamma=None is 1/(d · mean feature variance)
     landmarks : number of samples, drawn at random, that span the feature space; None: all
-    center : centre the kernel in feature space: its coordinates then span the differences of images and nothing else
+    center : centre the kernel in feature space: its coordinates then span the differences of images and nothing else,
+        as they always do if it is "linear"
     variance : keep the leading components with this share of the kernel's trace; centre the kernel for this
     max_rank : keep at most this many components, or this share of the landmarks if below 1
 
@@ -95,6 +106,9 @@ class Kernelized(KernelMetric):
     dual_coef_ : (p, m) Tᵀ with transform(x) = Tᵀ(k(landmarks, x) − kernel_means_); None if the learner is not linear
     basis_, spectrum_ : (m, r), (r,) V diag(l)^{-1/2} and l: eigenvectors and eigenvalues of the landmarks' kernel
     landmarks_, kernel_means_ : (m, d), (m,); None for a precomputed kernel, or one that is not centred
+    origin_ : (d,) the mean of the samples, which is subtracted first if the kernel is "rbf", "laplacian" or "linear":
+        their distances do not depend on it, and fewer digits are lost. None for all other kernels, such as "poly" or
+        "cosine", to which another origin would be another kernel: subtract the mean yourself if X lies far from 0
     """
 
     learner: Any

@@ -114,7 +114,9 @@ LABELS = {
 CONTAINERS = {
     "list": lambda X, y: (X.tolist(), y),
     "data frame": lambda X, y: (pd.DataFrame(X, columns=list("abcd")), y) if X.ndim == 2 else (X, y),
-    "mixed data frame": lambda X, y: (pd.DataFrame({"a": X[:, 0], "b": ["text"] * len(X)}), y) if X.ndim == 2 else (X, y),
+    "mixed data frame": lambda X, y: (
+        (pd.DataFrame({"a": X[:, 0], "b": ["text"] * len(X)}), y) if X.ndim == 2 else (X, y)
+    ),
     "Fortran order": lambda X, y: (np.asfortranarray(X), y),
     "float32": lambda X, y: (X.astype(np.float32), y),
     "float16": lambda X, y: (X.astype(np.float16), y),
