@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
 from isometry.core.progress import progress
-from isometry.core.scale import check_scale
+from isometry.core.scale import check_scale, check_units
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters, one_of
@@ -67,6 +67,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             more = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in more.items()}
             X, side = X[rows], side[rows]
         check_scale(X, varied=bool(self._sees))
+        if self._sees and X.ndim == 2 and not getattr(self, "standardize", False):
+            check_units(X)
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._fit(X, side, **more)
         self._record(solution)

@@ -131,12 +131,21 @@ def row_range(X: np.ndarray) -> np.ndarray:
 
 
 def top_eigenvectors(
-    A: np.ndarray, B: np.ndarray | None = None, p: int | None = None, *, reg: float = 0.0, smallest: bool = False
+    A: np.ndarray,
+    B: np.ndarray | None = None,
+    p: int | None = None,
+    *,
+    reg: float = 0.0,
+    smallest: bool = False,
+    of_features: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The p leading (or smallest) eigenpairs of A v = λ B v, best first, with Vᵀ(B + ridge)V = I.
 
     With B, the problem is solved inside range(A + B), where directions without any variance do not exist. If B is
     singular even there, the ridge is raised to at least 1e-4 so that the quotient stays finite, with a warning.
+    ``of_features``: rows of A and B are features, which may have units of their own: if some would count as zero
+    beside others for that reason alone, all are divided by their deviations first, which changes the ridge and no
+    eigenvalue.
     """
     A = symmetrize(np.asarray(A, dtype=np.float64))
     if B is None:
@@ -147,6 +156,13 @@ def top_eigenvectors(
     if is_zero(B, beside=A):
         B = np.zeros_like(B)
     Q = joint_range(A, B)
+    if of_features and Q.shape[1] < len(A):
+        unit = np.sqrt(A.diagonal() / np.trace(A) + B.diagonal() / max(np.trace(B), 1e-300))
+        unit = 1 / np.where(unit > 0, unit, 1.0)  # (d,)
+        scaled = [unit[:, None] * M * unit for M in (A, B)]
+        if joint_range(*scaled).shape[1] > Q.shape[1]:
+            w, V = top_eigenvectors(*scaled, p, reg=reg, smallest=smallest)
+            return w, unit[:, None] * V
     Ar, Br = Q.T @ A @ Q, symmetrize(Q.T @ B @ Q)
     w, V = sla.eigh(symmetrize(Ar), definite(Br, reg, beside=Ar))
     order = slice(None) if smallest else slice(None, None, -1)

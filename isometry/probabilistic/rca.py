@@ -54,6 +54,7 @@ class ProbabilisticRCA(MomentsMetric):
         within = moments.pooled()
         p = check_components(self.n_components, self.n_features_in_)
         C = within / moments.counts.sum()
-        _, A = top_eigenvectors(moments.covariance(within), C, p, reg=self.reg)  # AᵀCA = I
+        T, features = moments.covariance(within), moments.frame is None
+        _, A = top_eigenvectors(T, C, p, reg=self.reg, of_features=features)  # AᵀCA = I
         m = A.shape[1] if self.margin is None else self.margin
         self._store(moments.lift(np.sqrt(m / A.shape[1]) * fix_signs(A.T)), moments.dtype)

@@ -9,8 +9,9 @@ from scipy.spatial.distance import pdist
 from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from isometry import DCA, RCA, Chunklets, Covariance, Euclidean, FisherML, Labels, TraceSDP
+from isometry import DCA, RCA, Chunklets, Covariance, Euclidean, FisherML, Labels, RankOneMMC, TraceSDP
 from isometry.core.distance import sqdist
+from isometry.core.linalg import SingularMatrixWarning
 from isometry.moments import mean_pair_scatters
 from tests.conftest import make_blobs
 
@@ -365,3 +366,19 @@ def test_M07_negative_links_choose_the_pairs(data):
 def test_euclidean_is_the_identity(data):
     X, _ = data
     assert_allclose(Euclidean().fit(X).transform(X), X)
+
+
+# ---- classes without any variation ----
+
+
+@pytest.mark.parametrize("learner", [RCA(), FisherML(), RankOneMMC(), DCA()], ids=repr)
+def test_equal_samples_in_every_class_keep_the_classes_apart(learner):
+    """The scatter within classes is 0 up to rounding: a share of the whole stands in for it, and a warning says so."""
+    rng = np.random.default_rng(3)
+    y = np.repeat([0, 1, 2], 5)
+    X = 10 * rng.standard_normal((3, 4))[y] + 1e3
+    with pytest.warns(SingularMatrixWarning, match="nothing varies within classes, chunklets or similar pairs"):
+        Z = learner.fit(X, y).transform(X)
+    same = y[:, None] == y
+    D = np.linalg.norm(Z[:, None] - Z[None], axis=2)
+    assert 1e3 * D[same].max() < D[~same].min() < 1e4
