@@ -90,7 +90,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
         """X as a table of floats; methods whose samples are matrices take another shape here."""
-        return validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2 if reset else 1, reset=reset)
+        at_least, dtypes = 2 if reset else 1, (np.float64, np.float32)
+        try:
+            return validate_data(self, X, dtype=dtypes, ensure_min_samples=at_least, reset=reset)
+        except ValueError as error:
+            if "could not convert" in str(error) and hasattr(X, "columns") and hasattr(X, "dtypes"):
+                others = [str(name) for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
+                raise ValueError(
+                    f"{error}. Columns of X that do not hold numbers: {', '.join(others)}. Drop them, or encode them "
+                    "first, with OneHotEncoder in a ColumnTransformer"
+                ) from error
+            raise
 
     @property
     def _requires_y(self) -> bool:

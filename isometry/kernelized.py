@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
@@ -11,7 +12,7 @@ from sklearn.utils import Tags, check_random_state
 
 from isometry.base import LinearMetric, MetricLearner
 from isometry.core.kernels import KernelMap, fit_kernel_map
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Positive, PositiveShare, Seed, parameters
 from isometry.supervision import Supervision
 
 __all__ = ["KernelMetric", "Kernelized", "kernel_coordinates"]
@@ -112,15 +113,15 @@ class Kernelized(KernelMetric):
     """
 
     learner: Any
-    kernel: Any = "rbf"
+    kernel: str | Callable[..., Any] = "rbf"
     _: KW_ONLY
-    gamma: float | None = None
-    degree: int = 3
+    gamma: Positive | None = None
+    degree: Count = 3
     coef0: float = 1.0
-    landmarks: Any = None
+    landmarks: Count | None = None
     center: bool = False
-    variance: float = 1.0
-    max_rank: int | None = None
+    variance: PositiveShare = 1.0
+    max_rank: Positive | None = None
     random_state: Seed = None
 
     @property
@@ -156,5 +157,6 @@ class Kernelized(KernelMetric):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
+        if isinstance(self.learner, MetricLearner):
+            tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
         return tags

@@ -96,7 +96,7 @@ class Labels(Supervision):
     codes: np.ndarray  # (n,) index of the label in classes, −1 if unlabelled
 
     def __init__(self, y: Any, *, unlabelled: Any = None):
-        y = np.asarray(y.codes if isinstance(y, Labels) else y)
+        y = _label_array(y.codes if isinstance(y, Labels) else y)
         if y.ndim == 2 and y.shape[1] == 1:
             y = y.ravel()
         if y.ndim != 1:
@@ -110,7 +110,9 @@ class Labels(Supervision):
         if y.dtype.kind == "f" and type_of_target(y) == "continuous":
             raise ValueError("Unknown label type: continuous. y must hold class labels; bin a continuous target first")
         self.n_samples = len(y)
-        self.classes, self.codes = _unique_with_codes(y, None if unlabelled is None else np.asarray(y != unlabelled))
+        known = None if unlabelled is None else np.asarray(y != unlabelled)
+        _refuse_mixed(y if known is None else y[known])
+        self.classes, self.codes = _unique_with_codes(y, known)
 
     @classmethod
     def from_codes(cls, codes: np.ndarray, classes: np.ndarray | None = None) -> Labels:
@@ -515,6 +517,27 @@ def _holds_two_signs(y: np.ndarray) -> bool:
     """Whether all entries are −1 or +1, and both occur."""
     plus, minus = (np.asarray(y == sign) for sign in (1, -1))
     return bool(plus.any() and minus.any() and np.all(plus | minus))
+
+
+def _label_array(y: Any) -> np.ndarray:
+    """y as an array; a list of text and numbers keeps them apart, where numpy would write the numbers out."""
+    array = np.asarray(y)
+    if array.dtype.kind == "U" and array.ndim == 1 and isinstance(y, list | tuple):
+        return array if all(isinstance(label, str) for label in y) else np.array(y, dtype=object)
+    return array
+
+
+def _refuse_mixed(y: np.ndarray) -> None:
+    """An error if some labels are text and others are not: they have no order, and 1 is not the class "1"."""
+    if y.dtype.kind != "O":
+        return
+    text = [isinstance(label, str) for label in y]
+    if any(text) and not all(text):
+        word, other = y[text.index(True)], y[text.index(False)]
+        raise TypeError(
+            f"labels must be of one kind, but y holds the text {word!r} and {other!r}, a {type(other).__name__}: turn "
+            "all into text, as in [str(label) for label in y]"
+        )
 
 
 def _missing(y: np.ndarray) -> np.ndarray:

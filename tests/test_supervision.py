@@ -67,6 +67,17 @@ def test_bad_labels_are_named(y, message):
         Labels(y)
 
 
+@pytest.mark.parametrize("y", [[0, "a", 0], np.array([0, "a", 2.5], dtype=object), ("a", 1), ["x", True]])
+def test_text_and_numbers_are_no_labels_together(y, blobs):
+    """As text, 1 and "1" would be one class without a word; as objects, they have no order."""
+    with pytest.raises(TypeError, match=r"labels must be of one kind, but y holds the text '[ax]' and .*turn all into"):
+        Labels(y)
+    with pytest.raises(TypeError, match="labels must be of one kind"):
+        RCA().fit(blobs[0][: len(y)], y)
+    side = Labels(["a", -1, "b", "a"], unlabelled=-1)  # a mark for unknown labels is none of them
+    assert side.classes.tolist() == ["a", "b"] and side.codes.tolist() == [0, -1, 1, 0]
+
+
 def test_pairs_understand_booleans_signs_and_soft_similarity():
     for similar in ([True, False], [1, -1], [1.0, 0.0]):
         side = Pairs([0, 1], [1, 2], similar, n=3)

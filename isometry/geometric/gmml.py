@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg as sla
@@ -12,7 +12,7 @@ from isometry.core.linalg import RANK_TOL, canonical, definite, joint_range, sym
 from isometry.core.priors import prior_matrix
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, NotNegative, Share, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Share, parameters
 from isometry.supervision import Labels, Pairs
 
 
@@ -44,11 +44,11 @@ class GMML(MomentsMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     t: Share = 0.5
     reg: NotNegative = 0.0
-    prior: str | np.ndarray = "identity"
+    prior: Literal["identity", "covariance"] | np.ndarray = "identity"
 
     def _fit_moments(self, moments: Any) -> None:
         p = check_components(self.n_components, self.n_features_in_)

@@ -8,7 +8,7 @@ from isometry.base import check_components
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, Positive, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Positive, parameters
 from isometry.supervision import Chunklets
 
 
@@ -45,10 +45,10 @@ class ProbabilisticRCA(MomentsMetric):
     _needs = ("similar",)
     _pooled = True
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     margin: Positive | None = None
-    reg: float = 1e-6
+    reg: NotNegative = 1e-6
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         within = moments.pooled()

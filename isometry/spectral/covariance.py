@@ -12,7 +12,7 @@ from isometry.base import check_components
 from isometry.core.linalg import fix_signs
 from isometry.core.moments import ArrayMoments, ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, NotNegative, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Share, parameters
 from isometry.supervision import Labels
 
 
@@ -40,10 +40,10 @@ class Covariance(MomentsMetric):
     _sees = (Labels, None)
     _pooled = True
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     covariance: Literal["total", "within"] = "total"
-    shrinkage: float | str | None = None
+    shrinkage: Share | Literal["ledoit_wolf"] | None = None
     tol: NotNegative = 1e-10
 
     @property

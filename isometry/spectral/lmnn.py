@@ -82,7 +82,7 @@ class LMNN(LinearMetric):
 
     _sees = (Labels, Triplets)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_neighbors: Count = 3
     mu: Share = 0.5
@@ -90,7 +90,7 @@ class LMNN(LinearMetric):
     init: str | np.ndarray = "pca"
     mining: str = "batch_all"
     n_mining: Count = 1
-    max_impostors: int | None = None
+    max_impostors: Count | None = None
     batch_size: Count | None = None
     solver: Literal["lbfgs", "sdp"] = "lbfgs"
     max_iter: Iterations = 1000

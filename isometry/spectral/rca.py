@@ -6,7 +6,7 @@ from isometry.base import check_components
 from isometry.core.linalg import canonical, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, check_choices, parameters
 from isometry.supervision import Chunklets
 
 REDUCTIONS = ("pca", "fisher")
@@ -38,10 +38,10 @@ class RCA(MomentsMetric):
     _needs = ("similar",)
     _pooled = True
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     reduction: str = "pca"
-    reg: float = 0.0
+    reg: NotNegative = 0.0
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         check_choices(self, reduction=REDUCTIONS)
