@@ -18,7 +18,7 @@ from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters, one_of
 from isometry.registry import all_methods
-from isometry.supervision import Labels, Pairs, Supervision, as_supervision
+from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Triplets, as_supervision
 
 __all__ = ["LinearMetric", "Metric", "MetricLearner", "OnlineMetric", "check_components", "check_side"]
 
@@ -124,6 +124,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             if converted is None:
                 wanted = " or ".join(kind.kind for kind in kinds)
                 raise TypeError(f"{name} learns from {wanted}; it cannot use {side.kind}")
+            if isinstance(side, Triplets | Quadruplets):
+                warn_user(_taken_apart(side, converted, name))
             side = converted
         check_side(side, () if part else self._needs, name)
         return side
@@ -204,6 +206,16 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.target_tags.required = self._requires_y
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _taken_apart(side: Triplets | Quadruplets, made: Supervision, name: str) -> str:
+    """What becomes of comparisons in a method that knows pairs or groups only, in words."""
+    near, far = ("a and p", "a and n") if isinstance(side, Triplets) else ("a and b", "c and d")
+    groups = ", and groups of similar samples are made of these" if made.kind == "chunklets" else ""
+    return (
+        f"{name} does not compare distances: of each of the {side.kind}, {near} become a similar pair and {far} a "
+        f"dissimilar one, whatever else is near{groups}. LMNN learns from triplets as they are"
+    )
 
 
 def check_side(side: Supervision, needs: tuple[str, ...], name: str) -> None:

@@ -132,5 +132,5 @@ def test_text_columns_of_a_table_are_named():
     pd = pytest.importorskip("pandas")
     X, y = make_blobs()
     frame = pd.DataFrame(X, columns=list("abcd")).assign(city=["text"] * len(X), kind=pd.Categorical(["b"] * len(X)))
-    with pytest.raises(ValueError, match=r"Columns of X that do not hold numbers: city, kind\\. Drop them, or encode"):
+    with pytest.raises(ValueError, match="Columns of X that do not hold numbers: city, kind"):
         NCA().fit(frame, y)

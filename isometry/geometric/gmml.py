@@ -8,8 +8,8 @@ import numpy as np
 import scipy.linalg as sla
 
 from isometry.base import check_components
-from isometry.core.linalg import RANK_TOL, canonical, definite, joint_range, symmetrize
-from isometry.core.priors import prior_matrix
+from isometry.core.linalg import RANK_TOL, canonical, definite, joint_range
+from isometry.core.priors import inverse_covariance, prior_matrix
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, Count, NotNegative, Share, parameters
@@ -68,5 +68,5 @@ class GMML(MomentsMetric):
 
     def _prior(self, moments: Any, d: int) -> np.ndarray:
         if isinstance(self.prior, str) and self.prior == "covariance":  # of the moments: there may be no rows at hand
-            return symmetrize(sla.inv(definite(moments.covariance(ddof=1), 0.0, least=1e-6)))
+            return inverse_covariance(moments.covariance(ddof=1))
         return prior_matrix(self.prior, np.empty((0, d)))

@@ -144,6 +144,8 @@ class LMNN(LinearMetric):
         ):
             raise ValueError("batch_size needs labels, mining='batch_all' and solver='lbfgs'; leave it None otherwise")
         if isinstance(side, Triplets):
+            if self.solver == "sdp" and len(np.unique(side.weight)) > 1:
+                raise ValueError("solver='sdp' cannot weigh triplets: make their weights equal, or use solver='lbfgs'")
             return ListedTriplets(X, side, self.margin)
         if targets is not None:
             if self.batch_size is not None:

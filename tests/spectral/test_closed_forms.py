@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -65,9 +67,18 @@ def test_M00d_pooled_covariance_of_two_clouds(data):
 
 def test_M00d_rank_when_there_are_fewer_samples_than_features(rng):
     X = rng.standard_normal((5, 12))
-    learner = Covariance().fit(X)
+    with pytest.warns(UserWarning, match="5 samples span 4 directions and get .* all their distances equal"):
+        learner = Covariance().fit(X)
     assert learner.components_.shape == (4, 12)
     assert_allclose(np.cov(learner.transform(X).T), np.eye(4), atol=1e-8)
+    assert_allclose(pdist(learner.transform(X)), np.sqrt(8), rtol=1e-9)
+    with pytest.warns(UserWarning, match="5 samples span 3 directions within classes"):
+        Covariance(covariance="within").fit(X, [0, 0, 1, 1, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Covariance(2).fit(X)
+        Covariance(shrinkage="ledoit_wolf").fit(X)
+        Covariance().fit(rng.standard_normal((14, 12)))
 
 
 def test_M00_ledoit_wolf_is_scikit_learns(data):
