@@ -79,6 +79,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Z = check_array(value, dtype=np.float64, input_name=name)
         if len(Z) != n:
             raise ValueError(f"X has {n} samples but {name} has {len(Z)}: give one row for each sample")
+        check_scale(Z, name, varied=False)
         return Z
 
     def _fit(self, *args: Any, **kwargs: Any) -> Solution | None:

@@ -7,7 +7,7 @@ induced sub-object, renumbered, so that `Pipeline`, `cross_validate` and `GridSe
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -72,8 +72,8 @@ class Supervision:
             return None
         return Pairs.from_edges(self.similar, self.dissimilar, self.n_samples).to(kind)
 
-    def __getitem__(self, index: Any) -> Supervision:
-        return self._take(_row_index(index, self.n_samples, self.repeatable))
+    def __getitem__(self, index: Any) -> Self:
+        return cast(Self, self._take(_row_index(index, self.n_samples, self.repeatable)))
 
     def _take(self, rows: np.ndarray) -> Supervision:
         raise NotImplementedError
@@ -625,8 +625,8 @@ def _refuse_mixed(y: np.ndarray) -> None:
     if any(text) and not all(text):
         word, other = y[text.index(True)], y[text.index(False)]
         raise TypeError(
-            f"labels must be of one kind, but y holds the text {word!r} and {other!r}, a {type(other).__name__}: turn "
-            "all into text, as in [str(label) for label in y]"
+            f"labels must be of one kind, but y holds the text {word!r} and {other!r}, of type {type(other).__name__}: "
+            "turn all into text, as in [str(label) for label in y]"
         )
 
 

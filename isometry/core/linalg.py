@@ -159,9 +159,9 @@ def top_eigenvectors(
     if of_features and Q.shape[1] < len(A):
         unit = np.sqrt(A.diagonal() / np.trace(A) + B.diagonal() / max(np.trace(B), 1e-300))
         unit = 1 / np.where(unit > 0, unit, 1.0)  # (d,)
-        scaled = [unit[:, None] * M * unit for M in (A, B)]
-        if joint_range(*scaled).shape[1] > Q.shape[1]:
-            w, V = top_eigenvectors(*scaled, p, reg=reg, smallest=smallest)
+        A1, B1 = (unit[:, None] * M * unit for M in (A, B))
+        if joint_range(A1, B1).shape[1] > Q.shape[1]:
+            w, V = top_eigenvectors(A1, B1, p, reg=reg, smallest=smallest)
             return w, unit[:, None] * V
     Ar, Br = Q.T @ A @ Q, symmetrize(Q.T @ B @ Q)
     w, V = sla.eigh(symmetrize(Ar), definite(Br, reg, beside=Ar))

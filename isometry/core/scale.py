@@ -15,10 +15,10 @@ MANY = 4096  # rows that show how far columns scatter
 WIDEST = 4e5  # ratio of the deviations of two columns; the square of its inverse is below all tolerances of ranks
 
 
-def check_scale(X: np.ndarray, *, varied: bool = True) -> None:
+def check_scale(X: np.ndarray, name: str = "X", *, varied: bool = True) -> None:
     """Refuse samples X (n, …) of which squares would overflow, or whose differences would vanish when squared.
 
-    Unless ``varied`` is false, some two samples must differ.
+    Unless ``varied`` is false, some two samples must differ. An error calls them by ``name``.
     """
     if X.size == 0:
         return
@@ -27,18 +27,20 @@ def check_scale(X: np.ndarray, *, varied: bool = True) -> None:
         column = int(np.abs(X).max(axis=tuple(range(X.ndim - 1))).argmax())
         wider = ", or pass it as float64" if dtype == "float32" and size <= LARGEST["float64"] else ""
         raise ValueError(
-            f"X holds numbers as large as {size:.2g} (in column {column}): sums of their squares, or products of such "
-            f"sums, do not fit in {dtype}. Take a larger unit, say divide by {size:.0e}{wider}"
+            f"{name} holds numbers as large as {size:.2g} (in column {column}): sums of their squares, or products of "
+            f"such sums, do not fit in {dtype}. Take a larger unit, say divide by {size:.0e}{wider}"
         )
     if not varied or _spread(X[:: max(1, len(X) // PROBE)]) >= SMALLEST[dtype]:
         return
     spread = _spread(X)
     if spread == 0:
-        raise ValueError(f"all samples are equal: X holds {len(X)} times the same one, and no distance can be learned")
+        raise ValueError(
+            f"all samples are equal: {name} holds {len(X)} times the same one, and no distance can be learned"
+        )
     if spread < SMALLEST[dtype]:
         raise ValueError(
-            f"the samples in X differ by {spread:.2g} at most: squares of such numbers, or products of squares, vanish "
-            f"in {dtype}. Take a smaller unit, say divide by {spread:.0e}"
+            f"the samples in {name} differ by {spread:.2g} at most: squares of such numbers, or products of squares, "
+            f"vanish in {dtype}. Take a smaller unit, say divide by {spread:.0e}"
         )
 
 

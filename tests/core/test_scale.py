@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from isometry import LMNN, NCA, RCA, Covariance, Euclidean, ProbabilisticRCA
+from isometry import LMNN, NCA, RCA, Covariance, Euclidean, PrivilegedML, ProbabilisticRCA
 from isometry.core.scale import LARGEST, SMALLEST, check_scale
 from isometry.registry import all_methods
 from tests.conftest import make_blobs
@@ -68,6 +68,12 @@ def test_the_limits_themselves(dtype):
     X[:] = 0
     check_scale(X, varied=False)
     check_scale(X[:0])
+
+
+def test_further_features_are_checked_under_their_name():
+    X, y = make_blobs()
+    with pytest.raises(ValueError, match="privileged holds numbers as large as"):
+        PrivilegedML().fit(X, y, privileged=X * 1e200)
 
 
 def test_chunks_are_checked_for_their_size_but_may_be_constant():
