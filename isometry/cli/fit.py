@@ -10,7 +10,18 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import as_frame, check_distinct, check_writable, configure, find_method, is_stdout, read_file
+from isometry.cli.inputs import (
+    as_frame,
+    check_distinct,
+    check_writable,
+    configure,
+    find_method,
+    is_stdout,
+    parse_prepare,
+    prepared_scaler,
+    read_file,
+    read_table_or_embedded,
+)
 from isometry.cli.outputs import UsageError, plain, print_to_stderr, printer, usage_errors
 
 
@@ -28,22 +39,28 @@ def fit(
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = None,
     float32: options.Float32 = False,
+    prepare: options.Prepare = "auto",
+    impute: options.Impute = False,
+    one_hot: options.OneHot = False,
 ) -> None:
     """Fit one metric on a whole table and save it, together with the scaling of the features."""
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
     from isometry.io import save
+    from isometry.select.inputs import make_scaler
 
     check_distinct({"--out": out}, {"the table": file})
     row = find_method(method)
     if row.kind != "estimator":
         raise UsageError(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
     learner = configure(row, set_ or [], seed)
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32)
+    table = read_table_or_embedded(
+        file, target, drop, key, delimiter, decimal, float32=float32, prepare=parse_prepare(prepare, impute, one_hot)
+    )
     check_writable(out)
-    model = learner if no_scale else make_pipeline(StandardScaler(), learner)
     X = as_frame(table)
+    scaler = prepared_scaler(X, "none" if no_scale else "standard")
+    model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
     model.fit(X, table.y)
     save(model, out)
     console = printer()
@@ -69,13 +86,15 @@ def transform(
 ) -> None:
     """Map rows into the space where the learned distance is Euclidean."""
     from isometry.io import load, write_table
+    from isometry.io.prepare import STEPS, category_columns, needs_cells
 
     check_distinct({"--out": out}, {"the table": file, "the model": model})
     with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
         metric = load(model)
     known = getattr(metric, "feature_names_in_", None)
     features = None if known is None else list(known)
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features)
+    takes = {"prepare": STEPS, "categories": category_columns(metric)} if needs_cells(metric) else {}
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features, **takes)
     if not is_stdout(out):
         check_writable(out, table=True)
     if table.X.shape[1] != metric.n_features_in_:

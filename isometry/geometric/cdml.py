@@ -158,7 +158,7 @@ class CDML(MetricLearner):
 
     def _start(self, Y: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> np.ndarray:
         """Lines along the leading rows of GMML's map, with a little noise in the higher powers."""
-        L = factor(GMML().fit(Y, side).mahalanobis_, min(Y.shape[1], self.n_components or 10))
+        L = factor(GMML(reg=0.0).fit(Y, side).mahalanobis_, min(Y.shape[1], self.n_components or 10))
         axes = fix_signs(top_eigenvectors(Y.T @ Y)[1].T)  # (d, d), which turn with the features
         noise = INITIAL_NOISE * rng.standard_normal((len(L), self.degree, Y.shape[1]))
         M = np.ascontiguousarray((noise @ axes).swapaxes(1, 2))  # (p, d, c)

@@ -33,11 +33,19 @@ class MethodResult:
     unconverged: int = 0  # fits that ended with a ConvergenceWarning
     warnings: list[str] = field(default_factory=list)  # other distinct warnings
     best_params: list[dict[str, Any]] = field(default_factory=list)  # per outer fold, when tuned
-    n_planned: int = 0  # fits that were to be made; n_fits is less only after an interruption
+    n_planned: int = 0  # fits that were to be made; n_fits is less only after an interruption or at the end of a budget
+    left_out: str = ""  # why there was no time for it
 
     @property
     def complete(self) -> bool:
         return self.n_fits >= self.n_planned
+
+    @property
+    def why_unscored(self) -> str:
+        """Why there is no score."""
+        if self.left_out:
+            return f"left out: {self.left_out}"
+        return f"failed: {self.failures[0]}" if self.failures else "not run: interrupted"
 
 
 @dataclass
@@ -85,8 +93,7 @@ class Comparison:
         lines = [f"{'metric':<{width}}  {heads}"]
         for r in self.results:
             if r.score is None:
-                why = f"failed: {r.failures[0]}" if r.failures else "not run: interrupted"
-                lines.append(f"{r.name:<{width}}  {why}")
+                lines.append(f"{r.name:<{width}}  {r.why_unscored}")
                 continue
             s, d = r.score, r.difference
             gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]" if d else ""

@@ -9,11 +9,12 @@ import scipy.linalg as sla
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from isometry.base import check_components
-from isometry.core.linalg import fix_signs
+from isometry.core.linalg import fix_signs, ridge
 from isometry.core.moments import ArrayMoments, ClassMoments
 from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, Count, NotNegative, Share, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels
 
 
@@ -30,6 +31,7 @@ class Covariance(MomentsMetric):
     ----------
     covariance : "total" or "within" (needs y)
     shrinkage : None; a number in [0, 1] that moves Σ towards tr(Σ)/d · I; or "ledoit_wolf", for rows in memory
+    reg : relative ridge on Σ, as a number (0: as published); "auto": the data choose it, see `AutomaticStrength`
     tol : eigenvalues below tol · the largest count as zero
     n_components : keep only this many leading directions
 
@@ -45,6 +47,7 @@ class Covariance(MomentsMetric):
     _: KW_ONLY
     covariance: Literal["total", "within"] = "total"
     shrinkage: Share | Literal["ledoit_wolf"] | None = None
+    reg: Reg = "auto"
     tol: NotNegative = 1e-10
 
     @property
@@ -53,7 +56,8 @@ class Covariance(MomentsMetric):
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         p = check_components(self.n_components, self.n_features_in_)
-        if self.shrinkage is not None:  # shrinks in all directions
+        reg = float(self.reg)
+        if self.shrinkage is not None or reg:  # shrinks in all directions
             moments = moments.in_features()
         within = self.covariance == "within"
         n, c = moments.counts.sum(), moments.n_classes
@@ -62,16 +66,16 @@ class Covariance(MomentsMetric):
             d = len(S)
             s = _ledoit_wolf(moments, within) if self.shrinkage == "ledoit_wolf" else float(self.shrinkage)
             S = (1 - s) * S + s * np.trace(S) / d * np.eye(d)
-        lam, V = sla.eigh(S)
+        lam, V = sla.eigh(ridge(S, reg))
         lam, V = lam[::-1], V[:, ::-1]
         keep = lam > max(self.tol * lam[0], 0)
         if not keep.any():
             raise ValueError("all samples are equal: the covariance is zero and no direction has variance")
         rank, samples = int(keep.sum()), int(n + moments.rest().n)
-        if self.shrinkage is None and 1 < rank == samples - (c if within else 1) and rank <= (p or rank):
+        if self.shrinkage is None and not reg and 1 < rank == samples - (c if within else 1) and rank <= (p or rank):
             warn_user(
                 f"{samples} samples span {rank} directions{' within classes' * within} and get unit variance in all of "
-                "them, which makes all their distances equal. Set shrinkage='ledoit_wolf', or n_components"
+                "them, which makes all their distances equal. Set reg='auto', shrinkage='ledoit_wolf', or n_components"
             )
         self._store(moments.lift(fix_signs(V[:, keep].T / np.sqrt(lam[keep])[:, None])[:p]), moments.dtype)
 

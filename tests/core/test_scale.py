@@ -78,17 +78,20 @@ def test_further_features_are_checked_under_their_name():
 
 def test_chunks_are_checked_for_their_size_but_may_be_constant():
     X, y = make_blobs()
-    learner = Covariance()
+    learner = Covariance(reg=0.0)
     with pytest.raises(ValueError, match="do not fit in float64"):
         learner.partial_fit(X * 1e200, y)
     learner.partial_fit(np.tile(X[:1], (5, 1)))
     with pytest.raises(ValueError, match="all rows so far are equal"):
         learner.transform(X)
     learner.partial_fit(X[1:])
-    assert_allclose(learner.mahalanobis_, Covariance().fit(np.r_[np.tile(X[:1], (5, 1)), X[1:]]).mahalanobis_)
+    assert_allclose(learner.mahalanobis_, Covariance(reg=0.0).fit(np.r_[np.tile(X[:1], (5, 1)), X[1:]]).mahalanobis_)
 
 
-@pytest.mark.parametrize("learner", [RCA(), RCA(2, reduction="fisher"), ProbabilisticRCA(reg=0.0), ProbabilisticRCA(2)])
+@pytest.mark.parametrize(
+    "learner",
+    [RCA(reg=0.0), RCA(2, reduction="fisher", reg=0.0), ProbabilisticRCA(reg=0.0), ProbabilisticRCA(2, reg=1e-6)],
+)
 def test_columns_of_any_unit_count_in_relevant_components(learner):
     """Units from 1e-6 to 1e6 give the metric of columns without units."""
     X, y = make_blobs()
