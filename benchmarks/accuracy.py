@@ -192,8 +192,8 @@ def page(methods: list[Method], names: list[str], protocol: Protocol, cells: dic
         "# Accuracy",
         "",
         f"{N_NEIGHBORS}-nearest-neighbour accuracy in percent, mean of {N_FOLDS} stratified folds (shuffled, seed 0), "
-        "features standardised on the training folds, every method with the settings of its paper and `random_state=0`: "
-        'not with `reg="auto"`, the default of closed forms. '
+        "features standardised on the training folds, every method with the settings of its paper and "
+        '`random_state=0`: not with `reg="auto"`, the default of closed forms. '
         f"Sets with more than {protocol.rows} rows are subsampled to that number, class by class; sets with more than "
         f"{protocol.dims} features are projected on that many principal components. Nothing was tuned, so this is not "
         "what a method can reach: it is what the published method gives one who only names it. `make accuracy` writes "

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 
 from isometry.core.edges import EdgeLoss, ListedEdges, MeasuredEdges, TriangleEdges
 from isometry.core.graph import nearest_allowed, target_neighbors
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, Count, parameters
 from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Supervision, Triplets
 
 __all__ = ["AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"]
@@ -46,7 +46,7 @@ class RandomPairs(Sampler):
     ``balanced=True`` draws the class of a similar pair uniformly instead, so that small classes count as much as large.
     """
 
-    n: int = 100_000
+    n: Count = 100_000
     _: KW_ONLY
     balanced: bool = False
 
@@ -68,7 +68,7 @@ class RandomPairs(Sampler):
 class NeighborPairs(Sampler):
     """Each sample with its k nearest samples of the same label and its k nearest of other labels."""
 
-    k: int = 3
+    k: Count = 3
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
         edges = []
@@ -83,7 +83,7 @@ class NeighborPairs(Sampler):
 class NeighborTriplets(Sampler):
     """Each sample with its k nearest of the same label, against its k nearest of other labels: k² triplets a sample."""
 
-    k: int = 3
+    k: Count = 3
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
         same, other = _neighbors_by_label(X, labels.codes, self.k)  # (n, k)
@@ -104,9 +104,9 @@ def _neighbors_by_label(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.nd
 class RandomChunklets(Sampler):
     """Random groups of ``size`` samples within each class; ``n`` groups in all (None: as many as there are)."""
 
-    n: int | None = None
+    n: Count | None = None
     _: KW_ONLY
-    size: int = 2
+    size: Count = 2
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Chunklets:
         codes = labels.codes

@@ -107,6 +107,16 @@ def test_affine_maps_of_the_features_do_not_matter(method):
     assert_same_metric(distances(A, X), distances(B, X @ T.T + 3.0), rtol=1e-6)
 
 
+@every()
+def test_an_offset_does_not_matter(method):
+    X, y = make_blobs()
+    offset = 2.0**26
+    X = X + offset - offset  # now the offset can be added without rounding
+    A, B = (make(method).fit(Y, y).transform(Y).astype(np.float64) for Y in (X, X + offset))
+    A, B = (np.sqrt(sqdist(Z - Z[:1])) for Z in (A, B))
+    assert_same_metric(A, B, rtol=2e-3 if "iterative" in method.traits else 1e-5)
+
+
 MESSY = {
     "constant column": lambda X, y: (np.c_[X, np.full(len(X), 7.0)], y),
     "duplicated column": lambda X, y: (np.c_[X, X[:, :1]], y),
