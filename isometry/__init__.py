@@ -31,7 +31,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "kernelized": ("Kernelized",),
     "sampling": ("AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"),
     "select": ("PairVerifier", "compare"),
-    "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Triplets"),
+    "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Targets", "Triplets"),
 }
 
 

@@ -78,6 +78,7 @@ from isometry.supervision import Chunklets as Chunklets
 from isometry.supervision import Labels as Labels
 from isometry.supervision import Pairs as Pairs
 from isometry.supervision import Quadruplets as Quadruplets
+from isometry.supervision import Targets as Targets
 from isometry.supervision import Triplets as Triplets
 
 __version__: str
