@@ -73,6 +73,7 @@ from isometry.spectral.rbf_parametric_mds import RBFParametricMDS as RBFParametr
 from isometry.spectral.rca import RCA as RCA
 from isometry.spectral.trace_ratio import TraceRatioML as TraceRatioML
 from isometry.spectral.trace_sdp import TraceSDP as TraceSDP
+from isometry.spectral.whitening import Whitening as Whitening
 from isometry.supervision import Candidates as Candidates
 from isometry.supervision import Chunklets as Chunklets
 from isometry.supervision import Labels as Labels

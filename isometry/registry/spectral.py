@@ -149,4 +149,10 @@ ROWS: tuple[Method, ...] = (
         traits=("iterative",),
         deviates="The non-linear map of the paper, which the survey leaves out; targets as in ParametricMDS. The "
         "small ridge is ours."),
+    # beyond the survey
+    Method("B25", "isometry.spectral.whitening:Whitening", "beyond the survey", traits=("rotation",),
+        deviates="Ours: the ridge counts only directions that have variance, so that a constant column changes "
+        "nothing; what has no variance within classes but some between them is kept.",
+        below_euclidean="It equalises directions of noise and of signal alike: full power loses up to 13 points, half "
+        "of it up to 6. It is for embeddings, where few directions are much louder than all others."),
 )

@@ -18,3 +18,4 @@ from isometry.spectral.rbf_parametric_mds import RBFParametricMDS as RBFParametr
 from isometry.spectral.rca import RCA as RCA
 from isometry.spectral.trace_ratio import TraceRatioML as TraceRatioML
 from isometry.spectral.trace_sdp import TraceSDP as TraceSDP
+from isometry.spectral.whitening import Whitening as Whitening
