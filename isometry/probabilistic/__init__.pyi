@@ -6,6 +6,8 @@ from isometry.probabilistic.dmbk import DMBK as DMBK
 from isometry.probabilistic.fast_nca import FastNCA as FastNCA
 from isometry.probabilistic.igml import IGML as IGML
 from isometry.probabilistic.itml import ITML as ITML
+from isometry.probabilistic.kissme import KISSME as KISSME
+from isometry.probabilistic.kissme import XQDA as XQDA
 from isometry.probabilistic.ldm import LDM as LDM
 from isometry.probabilistic.ldml import LDML as LDML
 from isometry.probabilistic.mcml import MCML as MCML
