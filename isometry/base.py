@@ -19,7 +19,7 @@ from isometry.parameters import check_parameters, one_of
 from isometry.registry import all_methods
 from isometry.supervision import Labels, Pairs, Supervision, Targets, as_supervision
 
-__all__ = ["LinearMetric", "Metric", "MetricLearner", "OnlineMetric", "check_components", "check_side"]
+__all__ = ["LinearMetric", "Metric", "MetricLearner", "OnlineMetric", "check_components", "check_side", "pair_rows"]
 
 POSTERIOR_METHODS = (  # what only learners of a distribution over metrics can do
     "pair_distance_interval",
@@ -150,8 +150,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 raise ValueError(f"without `pairs`, X must have shape (m, 2, d), got {T.shape}")
             Z = self.transform(T.reshape(-1, T.shape[2])).reshape(len(T), 2, -1)
             return np.linalg.norm(Z[:, 0] - Z[:, 1], axis=1)
-        i, j = (pairs.i, pairs.j) if hasattr(pairs, "i") else np.asarray(pairs).T
-        return np.sqrt(pair_sqdist(np.asarray(self.transform(X)), np.asarray(i), np.asarray(j)))
+        return np.sqrt(pair_sqdist(np.asarray(self.transform(X)), *pair_rows(pairs)))
 
     def score(self, X: Any, y: Any) -> float:
         """How well neighbours in the learned space agree: higher is better, and 1 is perfect.
@@ -222,6 +221,12 @@ def check_side(side: Supervision, needs: tuple[str, ...], name: str) -> None:
         raise ValueError(
             f"{name} needs targets that vary; y is constant, {side.values[:1].ravel().tolist()} in every row"
         )
+
+
+def pair_rows(pairs: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers i, j (m,) of pairs given as (m, 2) or as a `Pairs` object."""
+    i, j = (pairs.i, pairs.j) if hasattr(pairs, "i") else np.asarray(pairs).T
+    return np.asarray(i), np.asarray(j)
 
 
 def check_components(p: int | str | None, d: int) -> int | None:

@@ -13,5 +13,6 @@ from isometry.probabilistic.ldml import LDML as LDML
 from isometry.probabilistic.mcml import MCML as MCML
 from isometry.probabilistic.nca import NCA as NCA
 from isometry.probabilistic.pcca import PCCA as PCCA
+from isometry.probabilistic.plda import PLDA as PLDA
 from isometry.probabilistic.privileged import PrivilegedML as PrivilegedML
 from isometry.probabilistic.rca import ProbabilisticRCA as ProbabilisticRCA

@@ -98,7 +98,7 @@ def test_B13c_pairs_across_groups_by_loops(data):
 
 @BOTH
 def test_B13c_groups_take_out_what_belongs_to_the_group(method):
-    """A camera shifts a feature and sees some classes more often: only pairs of one camera make that look like class."""
+    """A camera shifts a feature and sees some classes more often, which only pairs of one camera take for class."""
     rng = np.random.default_rng(1)
     y = np.arange(160) % 8
     g = np.where(np.arange(160) < 120, y % 2, 1 - y % 2)
