@@ -35,6 +35,7 @@ from isometry.kernel.nca import KernelNCA as KernelNCA
 from isometry.kernel.pcca import KernelPCCA as KernelPCCA
 from isometry.kernel.spectrum import KernelSpectrum as KernelSpectrum
 from isometry.kernelized import Kernelized as Kernelized
+from isometry.normalized import Normalized as Normalized
 from isometry.probabilistic.bayesian import BayesianML as BayesianML
 from isometry.probabilistic.bnca import BNCA as BNCA
 from isometry.probabilistic.dmbk import DMBK as DMBK
