@@ -13,6 +13,7 @@ from isometry import select as select
 from isometry import spectral as spectral
 from isometry.geometric.aml import AML as AML
 from isometry.geometric.cdml import CDML as CDML
+from isometry.geometric.dmlmj import DMLMJ as DMLMJ
 from isometry.geometric.drml import DRML as DRML
 from isometry.geometric.gmml import GMML as GMML
 from isometry.geometric.grassmann import GrassmannGMML as GrassmannGMML
@@ -59,6 +60,7 @@ from isometry.sampling import RandomChunklets as RandomChunklets
 from isometry.sampling import RandomPairs as RandomPairs
 from isometry.select import PairVerifier as PairVerifier
 from isometry.select import compare as compare
+from isometry.spectral.anmm import ANMM as ANMM
 from isometry.spectral.covariance import Covariance as Covariance
 from isometry.spectral.dca import DCA as DCA
 from isometry.spectral.euclidean import Euclidean as Euclidean
@@ -66,10 +68,12 @@ from isometry.spectral.fisher import FisherML as FisherML
 from isometry.spectral.fishmml import FishMML as FishMML
 from isometry.spectral.hierarchical_lmnn import HierarchicalLMNN as HierarchicalLMNN
 from isometry.spectral.iml import IML as IML
+from isometry.spectral.lfda import LFDA as LFDA
 from isometry.spectral.lle import LLERegularizedML as LLERegularizedML
 from isometry.spectral.llma import LLMA as LLMA
 from isometry.spectral.lmnn import LMNN as LMNN
 from isometry.spectral.margin_svm import MarginSVM as MarginSVM
+from isometry.spectral.mfa import MFA as MFA
 from isometry.spectral.mmc import MMC as MMC
 from isometry.spectral.parametric_mds import ParametricMDS as ParametricMDS
 from isometry.spectral.rank_one_mmc import RankOneMMC as RankOneMMC

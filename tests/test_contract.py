@@ -171,7 +171,7 @@ def test_labels_and_all_their_pairs_agree(method):
     assert_same_metric(distances(A, X), distances(B, X), rtol=1e-3 if "iterative" in method.traits else 1e-7)
 
 
-SEMI_SUPERVISED = {"M09", "M14", "M18", "M19"}  # a plain −1 is no label for these
+SEMI_SUPERVISED = {"B01s", "M09", "M14", "M18", "M19"}  # a plain −1 is no label for these
 
 
 @every()
