@@ -173,4 +173,15 @@ ROWS: tuple[Method, ...] = (
         deviates="S_b joins every sample to its nearest strangers, as programs do; the article joins a class to others "
         "by its shortest pairs (margin='class'). Ours: scatters are means over edges, and by default the directions "
         "with λ > 1 are kept."),
+    Method("B15", "isometry.spectral.rvml:RVML", "beyond the survey", traits=("rotation",),
+        deviates="A ridge relative to the variance of the data. With points='landmarks' the article transports samples "
+        "onto landmarks of their class; ours takes the nearest centre of k-means of the class.",
+        below_euclidean="Virtual points of classes leave c − 1 directions, too few where classes are many and small; "
+        "landmarks keep more."),
+    Method("B15l", "isometry.spectral.rvml:RVML", "beyond the survey", variant="landmarks",
+        params={"points": "landmarks"}, traits=("rotation",),
+        own_title="Regressive virtual metric learning onto landmarks of the classes",
+        deviates="As RVML.",
+        below_euclidean="Samples are drawn to the centres of clusters, and with them what lies between.",
+        xfails={"test_sample_order_and_label_names_do_not_matter": "k-means draws its starts by row number"}),
 )
