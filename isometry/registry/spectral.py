@@ -184,4 +184,7 @@ ROWS: tuple[Method, ...] = (
         deviates="As RVML.",
         below_euclidean="Samples are drawn to the centres of clusters, and with them what lies between.",
         xfails={"test_sample_order_and_label_names_do_not_matter": "k-means draws its starts by row number"}),
+    Method("B03", "isometry.spectral.sir:SIR", "beyond the survey", traits=("rotation", "affine"),
+        deviates="Ours: directions are weighted by √λ, the relative ridge, and a warning where slices differ no more "
+        "than by chance. Several targets are cut by k-means."),
 )

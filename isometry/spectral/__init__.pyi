@@ -20,6 +20,7 @@ from isometry.spectral.rank_one_mmc import RankOneMMC as RankOneMMC
 from isometry.spectral.rbf_parametric_mds import RBFParametricMDS as RBFParametricMDS
 from isometry.spectral.rca import RCA as RCA
 from isometry.spectral.rvml import RVML as RVML
+from isometry.spectral.sir import SIR as SIR
 from isometry.spectral.trace_ratio import TraceRatioML as TraceRatioML
 from isometry.spectral.trace_sdp import TraceSDP as TraceSDP
 from isometry.spectral.whitening import Whitening as Whitening
