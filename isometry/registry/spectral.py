@@ -187,4 +187,16 @@ ROWS: tuple[Method, ...] = (
     Method("B03", "isometry.spectral.sir:SIR", "beyond the survey", traits=("rotation", "affine"),
         deviates="Ours: directions are weighted by √λ, the relative ridge, and a warning where slices differ no more "
         "than by chance. Several targets are cut by k-means."),
+    Method("B26", "isometry.spectral.cross_view:CCA", "beyond the survey",
+        deviates="Ours: directions are weighted by a power of their correlation, here the first; the relative ridge.",
+        below_euclidean="It looks at no labels, and keeps what one half of the features knows of the other.",
+        xfails={"test_survives[one feature]": "one feature makes no two views",
+                "check_transformer_general":
+            "scikit-learn takes a class of this name for its own, whose transform takes y",
+                "check_transformer_data_not_an_array":
+            "scikit-learn takes a class of this name for its own, whose transform takes y"}),
+    Method("B26p", "isometry.spectral.cross_view:Procrustes", "beyond the survey",
+        deviates="Ours: both views are brought to total variance 1, and may differ in width.",
+        below_euclidean="It looks at no labels; each view is rotated, and the narrower one decides how much is kept.",
+        xfails={"test_survives[one feature]": "one feature makes no two views"}),
 )

@@ -2,6 +2,8 @@
 
 from isometry.spectral.anmm import ANMM as ANMM
 from isometry.spectral.covariance import Covariance as Covariance
+from isometry.spectral.cross_view import CCA as CCA
+from isometry.spectral.cross_view import Procrustes as Procrustes
 from isometry.spectral.dca import DCA as DCA
 from isometry.spectral.euclidean import Euclidean as Euclidean
 from isometry.spectral.fisher import FisherML as FisherML
