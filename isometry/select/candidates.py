@@ -23,7 +23,7 @@ DEFAULT = (
     *("LMNN", "ITML", "PCCA", "LLMA", "NCA", "MCML"),
 )
 GROUPS = ("default", "all", "fast", *(f for f in FAMILIES if f != "deep"))
-_KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates"}
+_KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates", "targets"}
 
 
 class Candidate(NamedTuple):
