@@ -22,10 +22,12 @@ __all__ = [
     "NotNegative",
     "Positive",
     "PositiveShare",
+    "Rule",
     "Seed",
     "Share",
     "check_choices",
     "check_parameters",
+    "checked",
     "one_of",
     "parameter_types",
     "parameters",
@@ -66,6 +68,12 @@ def check_parameters(learner: Any) -> None:
     of_class: Any = type(learner)
     for name, kinds in _annotations(of_class).items():
         _check(name, getattr(learner, name), kinds)
+
+
+def checked(name: str, value: Any, kind: Any) -> Any:
+    """The value, if an annotation such as `Positive` allows it."""
+    _check(name, value, (kind,))
+    return value
 
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:

@@ -44,6 +44,9 @@ from isometry.deep.losses.heads import Hinge as Hinge
 from isometry.deep.losses.heads import Huber as Huber
 from isometry.deep.losses.lifted import Lifted as Lifted
 from isometry.deep.losses.margin import MarginLoss as MarginLoss
+from isometry.deep.losses.margin_softmax import ArcFace as ArcFace
+from isometry.deep.losses.margin_softmax import CosFace as CosFace
+from isometry.deep.losses.margin_softmax import NormalizedSoftmax as NormalizedSoftmax
 from isometry.deep.losses.memory import CrossBatchMemory as CrossBatchMemory
 from isometry.deep.losses.nca import EasyPositiveNCA as EasyPositiveNCA
 from isometry.deep.losses.nca import NCALoss as NCALoss

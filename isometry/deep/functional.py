@@ -185,6 +185,23 @@ def unit(z: Tensor) -> Tensor:
     return _Unit.apply(z)
 
 
+def inside(cos: Tensor) -> Tensor:
+    """Cosines kept a little away from ±1, with slope 0 beyond: there the angle, and its sine, have no derivative."""
+    most = 1 - (1e-12 if cos.dtype == torch.float64 else 1e-7)
+    return cos.clamp(-most, most)
+
+
+def turned(cos: Tensor, angle: float | Tensor) -> Tensor:
+    """cos(θ + angle) of angles θ in [0, π] given by their cosines, decreasing in θ also where θ + angle leaves [0, π].
+
+    Above π it goes on as cos θ − angle · sin(angle), below 0 it stays at 1. Angles in radians, between −π/2 and π/2.
+    """
+    m, c = torch.as_tensor(angle, dtype=cos.dtype, device=cos.device), inside(cos)
+    turned = c * m.cos() - ((1 - c) * (1 + c)).sqrt() * m.sin()
+    turned = torch.where((m > 0) & (c < -m.cos()), cos - m * m.sin(), turned)
+    return turned.masked_fill((m < 0) & (c > m.cos()), 1.0)
+
+
 @torch.no_grad()
 def cosine_dissimilarity(x: Tensor, refs: Tensor | None = None) -> Tensor:
     """ψ_ij = (1 − cos(x_i, x_j)) / 2 in [0, 1], a soft score for unlabelled inputs; constant, no gradient."""

@@ -44,9 +44,11 @@ class LossModule(nn.Module):
 class LabelLoss(LossModule, ABC):
     """A loss of embeddings and labels that compares no pairs."""
 
+    squared = False  # True: it takes squares of the embeddings, which must be finite too
+
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The loss of embeddings (B, p) with labels or targets (B, …)."""
-        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z")
+        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z", self.squared)
         y = torch.as_tensor(y, device=z.device)
         if len(y) != len(z):
             raise ValueError(f"{len(z)} embeddings need as many labels or targets, got {len(y)}")

@@ -8,7 +8,9 @@ from isometry.registry.method import Method
 
 _loss = partial(Method, kind="loss", own_sees="labels")
 _head = partial(Method, kind="head", own_sees="labels, targets")
+_BEYOND = "beyond the survey"
 _SIZES = {"num_classes": 4, "embedding_size": 4}  # for tests: embeddings (B, 4) of four classes
+_margin = partial(_loss, test_params=_SIZES)
 
 # a row is a line or two of facts, then prose
 # fmt: off
@@ -120,4 +122,12 @@ ROWS: tuple[Method, ...] = (
         test_params={"class_counts": (3, 4, 5, 6)},
         deviates="Targets come from the class counts of the training set; per mini-batch, as the survey has it, they "
         "are random and undefined for absent classes. The equivalence to FDA holds up to an invertible map."),
+    # what came after the survey: margins, proxies and pairs
+    _margin("E01", "isometry.deep.losses.margin_softmax:CosFace", _BEYOND,
+        deviates="The margin is the 0.35 of the paper; other code has 0.40 as its default."),
+    _margin("E01n", "isometry.deep.losses.margin_softmax:NormalizedSoftmax", _BEYOND),
+    _margin("E02", "isometry.deep.losses.margin_softmax:ArcFace", _BEYOND,
+        deviates="The gradient is that of the printed loss. The authors' PyTorch code works the margin out without a "
+        "graph, which makes the slope of the own logit s, not s sin(θ + m)/sin θ, and does not continue where θ + m "
+        "exceeds π: gradient='straight' has that slope. Cosines are kept 1e-7 from ±1, where the angle has no slope."),
 )

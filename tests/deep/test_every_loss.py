@@ -22,7 +22,8 @@ from isometry.deep import (
     Triplet,
     WeightedSum,
 )
-from isometry.deep.losses.proxy import TURN
+from isometry.deep.losses.margin_softmax import ClassCosines
+from isometry.deep.losses.proxy import TURN, ProxyForm
 from isometry.registry import all_methods
 from tests.deep.batches import PLAIN, batch, gradient
 
@@ -50,9 +51,18 @@ VARIANTS = {
     "D46 log_ratio": lambda: LOSSES["D46"](form="log_ratio"),
     "D46 logdet": lambda: LOSSES["D46"](form="logdet", ridge=1e-12),  # the ridge's scale is a constant in the gradient
 }
+VARIANTS |= {
+    "E01 auto": lambda: LOSSES["E01"](scale="auto", label_smoothing=0.1, class_weight=torch.tensor([1.0, 2, 3, 4])),
+    "E02 combined": lambda: LOSSES["E02"](scale=8.0, multiplier=1.5, margin=0.3, cosine_margin=0.2),
+    "E02 categories": lambda: LOSSES["E02"](scale=8.0, label_smoothing=0.2, categories=(0, 0, 1, 0)),
+}
 ALL = LOSSES | VARIANTS
 ORDERED = {"D20", "D20 ovo", "D47"}  # pairs are formed in the order of the batch, or matched at random
 UNROTATABLE = {"D08", "D09", "D10", "D11", "D12", "D13", "D22", "D22 nearest", "D23", "D23 smooth", "D27", "D47", "D48"}
+UNROTATABLE |= {k for k, f in ALL.items() if isinstance(f(), ClassCosines | ProxyForm)}
+# Parts of these losses are constants by definition, so that the gradient is not the slope of the value; their own files
+# test it with those parts frozen. D47: the scale of its virtual samples (tests/deep/test_discriminant.py).
+PARTLY_CONSTANT = {"D47"}
 
 
 def make(key):
@@ -60,9 +70,7 @@ def make(key):
     return ALL[key]().double().eval()
 
 
-# D47 holds the scale of its virtual samples constant, so its gradient is not the slope of its value;
-# tests/deep/test_discriminant.py checks it against the hinge with that scale frozen.
-@pytest.mark.parametrize("key", [k for k in ALL if k != "D47"])
+@pytest.mark.parametrize("key", [k for k in ALL if k not in PARTLY_CONSTANT])
 def test_gradcheck(key):
     """P3."""
     loss = make(key)
@@ -84,7 +92,7 @@ MINED = {
 }
 
 
-@pytest.mark.parametrize("key", [k for k in ALL | MINED if k != "D47"])
+@pytest.mark.parametrize("key", [k for k in ALL | MINED if k not in PARTLY_CONSTANT])
 def test_second_derivatives(key):
     """Of the loss in embeddings and parameters; a copy for each call, since a miner draws anew in each."""
     torch.manual_seed(0)
@@ -281,7 +289,11 @@ def test_parameters_that_are_not_finite_are_named():
         loss(z, y)
 
 
-@pytest.mark.parametrize("key", ["D08", "D13", "D22", "D23", "D27", "D43 classes", "D48"])
+OF_CLASSES = ["D08", "D13", "D22", "D23", "D27", "D43 classes", "D48"]
+OF_CLASSES += [k for k, f in ALL.items() if isinstance(f(), ClassCosines)]
+
+
+@pytest.mark.parametrize("key", OF_CLASSES)
 def test_labels_out_of_range_are_named(key):
     z, y = batch(7)
     with pytest.raises(ValueError, match="labels must lie in 0 … 3 for num_classes=4, got 0 … 4"):
@@ -290,7 +302,7 @@ def test_labels_out_of_range_are_named(key):
         make(key)(z, torch.where(y == 0, -1, y))
 
 
-TAKES_REFS = [k for k, f in ALL.items() if isinstance(f(), Loss) and k.split()[0] not in {"D22", "D23", "D27"}]
+TAKES_REFS = [k for k, f in ALL.items() if isinstance(f(), Loss) and not isinstance(f(), ProxyForm)]
 
 
 @pytest.mark.parametrize("key", [k for k in TAKES_REFS if k not in {"D20", "D20 ovo"}])

@@ -3,18 +3,23 @@
 Where it does not, the last tests say so: they fail if the two ever agree, and the remark has to go.
 """
 
+import math
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from isometry.deep import (
     Angular,
+    ArcFace,
     BatchHard,
     Contrastive,
+    CosFace,
     EasyPositive,
     Lifted,
     MarginLoss,
     NCALoss,
+    NormalizedSoftmax,
     NPair,
     ProxyNCA,
     ProxyNCAPlusPlus,
@@ -114,6 +119,23 @@ def test_proxy_nca_plus_plus():
     assert_close(ours(z, y), theirs(z, y), rtol=1e-6, atol=1e-8)
     assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-5, atol=1e-7)
     assert_close(ours.proxies.grad, theirs.proxies.grad, rtol=1e-5, atol=1e-7)
+
+
+MARGINS = {
+    "CosFace": (lambda: losses.CosFaceLoss(4, 4), lambda: CosFace(4, 4)),
+    "normalised softmax": (lambda: losses.NormalizedSoftmaxLoss(4, 4), lambda: NormalizedSoftmax(4, 4)),
+    "ArcFace": (lambda: losses.ArcFaceLoss(4, 4, margin=math.degrees(0.5)), lambda: ArcFace(4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", MARGINS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_margin_softmax(name, seed):
+    (z, y), (theirs, ours) = batch(seed), map(seeded, MARGINS[name])
+    theirs.W.data = ours.proxies.detach().flatten(0, -2).T.clone()
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-10, atol=1e-10)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-8, atol=1e-10)
+    assert_close(ours.proxies.grad.flatten(0, -2), theirs.W.grad.T, rtol=1e-8, atol=1e-10)
 
 
 def test_soft_triple_without_the_regulariser_of_centres():
