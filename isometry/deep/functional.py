@@ -191,15 +191,20 @@ def inside(cos: Tensor) -> Tensor:
     return cos.clamp(-most, most)
 
 
-def turned(cos: Tensor, angle: float | Tensor) -> Tensor:
-    """cos(θ + angle) of angles θ in [0, π] given by their cosines, decreasing in θ also where θ + angle leaves [0, π].
-
-    Above π it goes on as cos θ − angle · sin(angle), below 0 it stays at 1. Angles in radians, between −π/2 and π/2.
-    """
+def cosine_of_sum(cos: Tensor, angle: float | Tensor) -> Tensor:
+    """cos(θ + angle) of angles θ in [0, π] given by their cosines, in radians."""
     m, c = torch.as_tensor(angle, dtype=cos.dtype, device=cos.device), inside(cos)
-    turned = c * m.cos() - ((1 - c) * (1 + c)).sqrt() * m.sin()
-    turned = torch.where((m > 0) & (c < -m.cos()), cos - m * m.sin(), turned)
-    return turned.masked_fill((m < 0) & (c > m.cos()), 1.0)
+    return c * m.cos() - ((1 - c) * (1 + c)).sqrt() * m.sin()
+
+
+def turned(cos: Tensor, angle: float | Tensor) -> Tensor:
+    """cos(θ + angle), decreasing in θ also where θ + angle leaves [0, π]; the angle between −π/2 and π/2.
+
+    Above π it goes on as cos θ − angle · sin(angle), below 0 it stays at 1.
+    """
+    m = torch.as_tensor(angle, dtype=cos.dtype, device=cos.device)
+    t = torch.where((m > 0) & (cos < -m.cos()), cos - m * m.sin(), cosine_of_sum(cos, m))
+    return t.masked_fill((m < 0) & (cos > m.cos()), 1.0)
 
 
 @torch.no_grad()

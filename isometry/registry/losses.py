@@ -130,4 +130,21 @@ ROWS: tuple[Method, ...] = (
         deviates="The gradient is that of the printed loss. The authors' PyTorch code works the margin out without a "
         "graph, which makes the slope of the own logit s, not s sin(θ + m)/sin θ, and does not continue where θ + m "
         "exceeds π: gradient='straight' has that slope. Cosines are kept 1e-7 from ±1, where the angle has no slope."),
+    _margin("E10", "isometry.deep.losses.proxy_anchor:ProxyAnchor", _BEYOND),
+    _loss("E13", "isometry.deep.losses.multi_similarity:MultiSimilarity", _BEYOND,
+        deviates="As the authors' code: anchors for which the miner leaves no positive or no negative are skipped, and "
+        "the sum is still divided by the size of the batch. The anchor itself is known by its index; their code takes "
+        "every positive with a similarity above 1 − 1e-5 for it."),
+    _loss("E14", "isometry.deep.losses.circle:Circle", _BEYOND,
+        deviates="One term for each anchor, the form in use; the paper's batch form is one term for all pairs."),
+    _loss("E15", "isometry.deep.losses.tuplet_margin:TupletMargin", _BEYOND),
+    _loss("E15v", "isometry.deep.losses.tuplet_margin:IntraPairVariance", _BEYOND, own_sees="labels, pairs"),
+    _loss("E17", "isometry.deep.losses.ranked_list:RankedList", _BEYOND,
+        deviates="Weights are constants in the gradient, which is our reading of the paper (weights of gradients) and "
+        "was not checked against its print or the authors' code; detach_weights=False differentiates them too."),
+    _loss("E18", "isometry.deep.losses.threshold_margin:ThresholdConsistentMargin", _BEYOND,
+        own_sees="labels, pairs"),
+    _loss("E19", "isometry.deep.losses.selective_triplet:SelectiveTriplet", _BEYOND, own_sees="labels, triplets",
+        deviates="As in the paper a triplet is hard where the negative is nearer than the positive. The authors' code "
+        "adds s⁻ > 0.8, and passes over positives with a cosine above 0.9999: hard_above=0.8, min_distance=1e-4."),
 )

@@ -55,6 +55,10 @@ VARIANTS |= {
     "E01 auto": lambda: LOSSES["E01"](scale="auto", label_smoothing=0.1, class_weight=torch.tensor([1.0, 2, 3, 4])),
     "E02 combined": lambda: LOSSES["E02"](scale=8.0, multiplier=1.5, margin=0.3, cosine_margin=0.2),
     "E02 categories": lambda: LOSSES["E02"](scale=8.0, label_smoothing=0.2, categories=(0, 0, 1, 0)),
+    "E13 unmined": lambda: LOSSES["E13"](eps=None, beta=5.0),
+    "E15 alone": lambda: LOSSES["E15"](variance_weight=0, scale=5.0),
+    "E17 through": lambda: LOSSES["E17"](detach_weights=False, pos_temperature=2.0),
+    "E19 above": lambda: LOSSES["E19"](hard_above=0.2, weight=2.0),
 }
 ALL = LOSSES | VARIANTS
 ORDERED = {"D20", "D20 ovo", "D47"}  # pairs are formed in the order of the batch, or matched at random
@@ -62,7 +66,8 @@ UNROTATABLE = {"D08", "D09", "D10", "D11", "D12", "D13", "D22", "D22 nearest", "
 UNROTATABLE |= {k for k, f in ALL.items() if isinstance(f(), ClassCosines | ProxyForm)}
 # Parts of these losses are constants by definition, so that the gradient is not the slope of the value; their own files
 # test it with those parts frozen. D47: the scale of its virtual samples (tests/deep/test_discriminant.py).
-PARTLY_CONSTANT = {"D47"}
+# E14, E17: the weights of the pairs (tests/deep/test_pairs.py).
+PARTLY_CONSTANT = {"D47", "E14", "E17"}
 
 
 def make(key):
@@ -323,7 +328,11 @@ def test_a_similarity_matrix_stands_for_labels(key):
     assert_close(loss(z, same.double()), loss(z, y), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("key", [k for k in TAKES_REFS if k.split()[0] not in {"D20", "D38"} and k != "D43 classes"])
+BY_BATCH_SIZE = {"E13"}  # divided by the size of the batch, also where anchors have nothing to compare
+APART = [k for k in TAKES_REFS if k.split()[0] not in {"D20", "D38"} | BY_BATCH_SIZE and k != "D43 classes"]
+
+
+@pytest.mark.parametrize("key", APART)
 def test_references_are_the_only_pairs_that_count(key):
     """References apart from the batch: the same as one batch of both in which all other pairs are unknown."""
     loss, (z, y), (refs, ref_y) = make(key), batch(7, n=6), batch(8, n=9)

@@ -13,18 +13,26 @@ from isometry.deep import (
     Angular,
     ArcFace,
     BatchHard,
+    Circle,
     Contrastive,
     CosFace,
     EasyPositive,
+    IntraPairVariance,
     Lifted,
     MarginLoss,
+    MultiSimilarity,
+    MultiSimilarityMiner,
     NCALoss,
     NormalizedSoftmax,
     NPair,
+    ProxyAnchor,
     ProxyNCA,
     ProxyNCAPlusPlus,
+    RankedList,
     SoftTriple,
+    ThresholdConsistentMargin,
     Triplet,
+    TupletMargin,
 )
 from isometry.deep.functional import masks, unit
 from tests.deep.batches import batch, gradient
@@ -74,6 +82,80 @@ PAIRS = {
         lambda: Lifted(form="generalized"),
     ),
 }
+
+
+COSINE_PAIRS = {
+    "multi-similarity": (lambda: losses.MultiSimilarityLoss(2, 50, 0.5), lambda: MultiSimilarity(eps=None)),
+    "circle": (lambda: losses.CircleLoss(0.4, 20), lambda: Circle(0.4, 20.0)),
+    "circle, faces": (lambda: losses.CircleLoss(0.25, 256), lambda: Circle(0.25, 256.0)),
+    "tuplet margin": (
+        lambda: losses.TupletMarginLoss(margin=math.degrees(0.1), scale=8),
+        lambda: TupletMargin(scale=8.0, variance_weight=0),
+    ),
+    "intra-pair variance": (lambda: losses.IntraPairVarianceLoss(), lambda: IntraPairVariance()),
+    "threshold-consistent margin": (
+        lambda: losses.ThresholdConsistentMarginLoss(2.0, 0.5, 0.8, 0.2),
+        lambda: ThresholdConsistentMargin(0.8, 0.2, 2.0, 0.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COSINE_PAIRS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_same_value_and_gradient_of_cosines(name, seed):
+    theirs, ours = (make() for make in COSINE_PAIRS[name])
+    z, y = batch(seed, n=14)[0], torch.arange(14) % 4
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-10, atol=1e-10)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:Values of Tp or Tn")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_ranked_list(seed):
+    """Theirs adds 1e-5 for each column to the sum of the weights."""
+    theirs = losses.RankedListLoss(margin=0.4, Tn=10, alpha=1.2)
+    ours = RankedList(detach_weights=False)
+    z, y = batch(seed, n=14)[0], torch.arange(14) % 4
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-4, atol=0)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_multi_similarity_miner(seed):
+    """The same pairs, for the anchors that keep both kinds; theirs also lists one kind of the others."""
+    z, y = batch(seed, n=14, p=3)[0], torch.arange(14) % 4
+    a1, p, a2, n = miners.MultiSimilarityMiner(epsilon=0.1)(z, y)
+    both = set(a1.tolist()) & set(a2.tolist())
+    pos, neg = MultiSimilarityMiner(0.1).select(-unit(z) @ unit(z).T, *masks(y, y, torch.arange(14)))
+    for found, (a, b) in ((pos, (a1, p)), (neg, (a2, n))):
+        assert {(i, j) for i, j in zip(a.tolist(), b.tolist()) if i in both} == set(
+            map(tuple, found.nonzero().tolist())
+        )
+    mined = [losses.MultiSimilarityLoss(2, 50, 0.5)(z, y, (a1, p, a2, n)), MultiSimilarity()(z, y)]
+    assert len(both) == 14
+    assert_close(*mined, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_proxy_anchor(seed):
+    """A class that is not in the batch has a proxy that only pushes. Theirs adds 1e-12 to the weights of a miner."""
+    z, y = batch(seed)
+    y[y == 3] = 0
+    theirs, ours = losses.ProxyAnchorLoss(4, 4).double(), seeded(lambda: ProxyAnchor(4, 4))
+    theirs.proxies.data = ours.proxies.data.clone()
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-9, atol=0)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-8, atol=1e-9)
+    assert_close(ours.proxies.grad, theirs.proxies.grad, rtol=1e-8, atol=1e-9)
+
+
+def test_theirs_is_not_finite_where_ours_is():
+    """Points on the axes: parallel to their own weights, and positive pairs that coincide; cosines are exactly 1."""
+    y = torch.arange(12) % 4
+    z, theirs, ours = torch.eye(4)[y], losses.ArcFaceLoss(4, 4), ArcFace(4, 4)
+    ours.proxies.data = theirs.W.data = torch.eye(4)
+    for pair in ((theirs, ours), (losses.TupletMarginLoss(), TupletMargin())):
+        not_finite, finite = (gradient(loss, z, y) for loss in pair)
+        assert finite.isfinite().all() and not not_finite.isfinite().all()
 
 
 @pytest.mark.parametrize("name", PAIRS)
