@@ -24,7 +24,13 @@ from isometry.deep.gradient_cache import GradientCache as GradientCache
 from isometry.deep.loss import Loss as Loss
 from isometry.deep.loss import TripletForm as TripletForm
 from isometry.deep.loss import WeightedSum as WeightedSum
+from isometry.deep.losses.adaptive_margin import AdaFace as AdaFace
+from isometry.deep.losses.adaptive_margin import CurricularFace as CurricularFace
+from isometry.deep.losses.adaptive_margin import ElasticFace as ElasticFace
+from isometry.deep.losses.adaptive_margin import MagFace as MagFace
 from isometry.deep.losses.angular import Angular as Angular
+from isometry.deep.losses.center import CenterLoss as CenterLoss
+from isometry.deep.losses.center import P2SGrad as P2SGrad
 from isometry.deep.losses.center_triplet import CenterTriplet as CenterTriplet
 from isometry.deep.losses.circle import Circle as Circle
 from isometry.deep.losses.contrastive import Contrastive as Contrastive
@@ -47,7 +53,11 @@ from isometry.deep.losses.lifted import Lifted as Lifted
 from isometry.deep.losses.margin import MarginLoss as MarginLoss
 from isometry.deep.losses.margin_softmax import ArcFace as ArcFace
 from isometry.deep.losses.margin_softmax import CosFace as CosFace
+from isometry.deep.losses.margin_softmax import DynamicArcFace as DynamicArcFace
+from isometry.deep.losses.margin_softmax import LargeMarginSoftmax as LargeMarginSoftmax
 from isometry.deep.losses.margin_softmax import NormalizedSoftmax as NormalizedSoftmax
+from isometry.deep.losses.margin_softmax import SphereFace as SphereFace
+from isometry.deep.losses.margin_softmax import SubCenterArcFace as SubCenterArcFace
 from isometry.deep.losses.memory import CrossBatchMemory as CrossBatchMemory
 from isometry.deep.losses.multi_similarity import MultiSimilarity as MultiSimilarity
 from isometry.deep.losses.nca import EasyPositiveNCA as EasyPositiveNCA
@@ -57,6 +67,7 @@ from isometry.deep.losses.proxy import ProxyNCA as ProxyNCA
 from isometry.deep.losses.proxy import ProxyNCAPlusPlus as ProxyNCAPlusPlus
 from isometry.deep.losses.proxy_anchor import ProxyAnchor as ProxyAnchor
 from isometry.deep.losses.ranked_list import RankedList as RankedList
+from isometry.deep.losses.sampled_softmax import SampledSoftmax as SampledSoftmax
 from isometry.deep.losses.selective_triplet import SelectiveTriplet as SelectiveTriplet
 from isometry.deep.losses.soft_triple import SoftTriple as SoftTriple
 from isometry.deep.losses.softmax_triplet import SoftmaxTriplet as SoftmaxTriplet

@@ -35,6 +35,7 @@ class LossModule(nn.Module):
 
     lr_mult: float = 1.0  # their learning rate, in units of the backbone's
     lr_cap: float = 1e-2
+    beside: str = ""  # if it collapses when it stands alone: with what it is meant to stand
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss, given the learning rate of the backbone."""

@@ -130,6 +130,33 @@ ROWS: tuple[Method, ...] = (
         deviates="The gradient is that of the printed loss. The authors' PyTorch code works the margin out without a "
         "graph, which makes the slope of the own logit s, not s sin(θ + m)/sin θ, and does not continue where θ + m "
         "exceeds π: gradient='straight' has that slope. Cosines are kept 1e-7 from ±1, where the angle has no slope."),
+    _margin("E03", "isometry.deep.losses.margin_softmax:SphereFace", _BEYOND,
+        deviates="The target is ψ from the first step; the paper mixes it with cos θ, ever less: anneal=(1000, 5, "
+        "0.12)."),
+    _margin("E03l", "isometry.deep.losses.margin_softmax:LargeMarginSoftmax", _BEYOND,
+        deviates="As for SphereFace."),
+    _margin("E04", "isometry.deep.losses.margin_softmax:SubCenterArcFace", _BEYOND),
+    _margin("E04d", "isometry.deep.losses.margin_softmax:DynamicArcFace", _BEYOND,
+        test_params={**_SIZES, "class_counts": (3, 40, 5, 600)}),
+    _margin("E05", "isometry.deep.losses.adaptive_margin:AdaFace", _BEYOND,
+        deviates="The mean and deviation of lengths begin with the first batch, not with 20 and 100, and forget by "
+        "0.01 as in the published training, not at once as by the default of the authors' class. Cosines are kept "
+        "1e-7 from ±1, not 1e-3, which changes the loss near alignment."),
+    _margin("E06", "isometry.deep.losses.adaptive_margin:MagFace", _BEYOND,
+        test_params={**_SIZES, "length_bounds": (0.5, 4.0), "weight": 6.0}),
+    _margin("E07", "isometry.deep.losses.adaptive_margin:CurricularFace", _BEYOND),
+    _margin("E07e", "isometry.deep.losses.adaptive_margin:ElasticFace", _BEYOND,
+        deviates="With plus=True low cosines get large margins, as the paper says; the authors' code applies the "
+        "permutation of a sort where its inverse is meant, and deals margins that have nothing to do with cosines."),
+    _margin("E08", "isometry.deep.losses.sampled_softmax:SampledSoftmax", _BEYOND,
+        test_params={**_SIZES, "sample_rate": 0.75, "random_state": 0},
+        deviates="One process holds all classes; the authors' code divides them among processes."),
+    _margin("E09", "isometry.deep.losses.center:CenterLoss", _BEYOND,
+        deviates="A mean over the batch where the paper has a sum, as in the loss it stands beside. Formula and rule "
+        "are from memory of the paper.",
+        below_euclidean="It draws all embeddings to one point; meant for use beside cross-entropy."),
+    _margin("E09p", "isometry.deep.losses.center:P2SGrad", _BEYOND,
+        deviates="The paper gives a gradient; this is the loss that has it."),
     _margin("E10", "isometry.deep.losses.proxy_anchor:ProxyAnchor", _BEYOND),
     _loss("E13", "isometry.deep.losses.multi_similarity:MultiSimilarity", _BEYOND,
         deviates="As the authors' code: anchors for which the miner leaves no positive or no negative are skipped, and "

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from isometry.deep import (
     BatchHard,
+    CenterLoss,
     Contrastive,
     EasyPositive,
     Gathered,
@@ -18,6 +19,7 @@ from isometry.deep import (
     ProxyNCA,
     ProxyNCAPlusPlus,
     RandomTriplets,
+    SampledSoftmax,
     SoftTriple,
     Triplet,
     WeightedSum,
@@ -55,6 +57,11 @@ VARIANTS |= {
     "E01 auto": lambda: LOSSES["E01"](scale="auto", label_smoothing=0.1, class_weight=torch.tensor([1.0, 2, 3, 4])),
     "E02 combined": lambda: LOSSES["E02"](scale=8.0, multiplier=1.5, margin=0.3, cosine_margin=0.2),
     "E02 categories": lambda: LOSSES["E02"](scale=8.0, label_smoothing=0.2, categories=(0, 0, 1, 0)),
+    "E03 annealed": lambda: LOSSES["E03"](margin=3, anneal=(10.0, 1.0, 0.1), scale=2.0),
+    "E06 hard": lambda: LOSSES["E06"](easy=False, scale=4.0, norm_scale=1.5),
+    "E07e cos": lambda: LOSSES["E07e"](form="cos", plus=True, scale=4.0),
+    "E08 centres": lambda: LOSSES["E08"](loss=LOSSES["E04"](), filter=0.3),
+    "E09 gradient": lambda: LOSSES["E09"](update="gradient"),
     "E13 unmined": lambda: LOSSES["E13"](eps=None, beta=5.0),
     "E15 alone": lambda: LOSSES["E15"](variance_weight=0, scale=5.0),
     "E17 through": lambda: LOSSES["E17"](detach_weights=False, pos_temperature=2.0),
@@ -63,11 +70,11 @@ VARIANTS |= {
 ALL = LOSSES | VARIANTS
 ORDERED = {"D20", "D20 ovo", "D47"}  # pairs are formed in the order of the batch, or matched at random
 UNROTATABLE = {"D08", "D09", "D10", "D11", "D12", "D13", "D22", "D22 nearest", "D23", "D23 smooth", "D27", "D47", "D48"}
-UNROTATABLE |= {k for k, f in ALL.items() if isinstance(f(), ClassCosines | ProxyForm)}
+UNROTATABLE |= {k for k, f in ALL.items() if isinstance(f(), ClassCosines | ProxyForm | SampledSoftmax)}
 # Parts of these losses are constants by definition, so that the gradient is not the slope of the value; their own files
 # test it with those parts frozen. D47: the scale of its virtual samples (tests/deep/test_discriminant.py).
-# E14, E17: the weights of the pairs (tests/deep/test_pairs.py).
-PARTLY_CONSTANT = {"D47", "E14", "E17"}
+# E05: the lengths (tests/deep/test_margin_softmax.py). E14, E17: the weights of the pairs (tests/deep/test_pairs.py).
+PARTLY_CONSTANT = {"D47", "E05", "E14", "E17"}
 
 
 def make(key):
@@ -164,7 +171,9 @@ def test_order_of_the_batch_does_not_matter(key):
     assert_close(loss(z[order], y[order]), loss(z, y), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("key", [k for k, f in ALL.items() if not list(f().parameters()) and k not in {"D20", "D48"}])
+@pytest.mark.parametrize(
+    "key", [k for k, f in ALL.items() if not list(f().parameters()) and k not in {"D20", "D48", "E09"}]
+)
 def test_names_of_classes_do_not_matter(key):
     """P2."""
     loss, (z, y) = make(key), batch(7)
@@ -295,7 +304,7 @@ def test_parameters_that_are_not_finite_are_named():
 
 
 OF_CLASSES = ["D08", "D13", "D22", "D23", "D27", "D43 classes", "D48"]
-OF_CLASSES += [k for k, f in ALL.items() if isinstance(f(), ClassCosines)]
+OF_CLASSES += [k for k, f in ALL.items() if isinstance(f(), ClassCosines | SampledSoftmax | CenterLoss)]
 
 
 @pytest.mark.parametrize("key", OF_CLASSES)

@@ -18,6 +18,7 @@ from isometry.deep import (
     CosFace,
     EasyPositive,
     IntraPairVariance,
+    LargeMarginSoftmax,
     Lifted,
     MarginLoss,
     MultiSimilarity,
@@ -25,11 +26,14 @@ from isometry.deep import (
     NCALoss,
     NormalizedSoftmax,
     NPair,
+    P2SGrad,
     ProxyAnchor,
     ProxyNCA,
     ProxyNCAPlusPlus,
     RankedList,
     SoftTriple,
+    SphereFace,
+    SubCenterArcFace,
     ThresholdConsistentMargin,
     Triplet,
     TupletMargin,
@@ -207,7 +211,31 @@ MARGINS = {
     "CosFace": (lambda: losses.CosFaceLoss(4, 4), lambda: CosFace(4, 4)),
     "normalised softmax": (lambda: losses.NormalizedSoftmaxLoss(4, 4), lambda: NormalizedSoftmax(4, 4)),
     "ArcFace": (lambda: losses.ArcFaceLoss(4, 4, margin=math.degrees(0.5)), lambda: ArcFace(4, 4)),
+    "SphereFace": (lambda: losses.SphereFaceLoss(4, 4), lambda: SphereFace(4, 4)),
+    "large margin": (lambda: losses.LargeMarginSoftmaxLoss(4, 4, margin=3), lambda: LargeMarginSoftmax(4, 4, margin=3)),
+    "sub-centres": (
+        lambda: losses.SubCenterArcFaceLoss(num_classes=4, embedding_size=4, margin=math.degrees(0.5)),
+        lambda: SubCenterArcFace(4, 4),
+    ),
 }
+
+
+def test_p2sgrad():
+    """Theirs is a mean over batch and classes, without the ½; its weights have unit length to 1e-7."""
+    z, y = batch(0)
+    theirs, ours = losses.P2SGradLoss(4, 4).double(), seeded(lambda: P2SGrad(4, 4))
+    theirs.weight.data = ours.proxies.data.T.clone()
+    assert_close(ours(z, y), 2.0 * theirs(z, y), rtol=1e-6, atol=0)
+    assert_close(gradient(ours, z, y), 2.0 * gradient(theirs, z, y), rtol=1e-5, atol=1e-6)
+
+
+def test_outliers_of_sub_centres():
+    z, y = batch(0, n=40)
+    theirs = losses.SubCenterArcFaceLoss(num_classes=4, embedding_size=4).double()
+    ours = seeded(lambda: SubCenterArcFace(4, 4))
+    theirs.W.data = ours.proxies.detach().flatten(0, 1).T.clone()
+    found, expected = ours.outliers(z, y), theirs.get_outliers(z, y)[0]
+    assert 0 < len(found) < 40 and found.tolist() == sorted(expected.tolist())
 
 
 @pytest.mark.parametrize("name", MARGINS)
