@@ -19,6 +19,7 @@ from isometry.deep.distributed import Gathered as Gathered
 from isometry.deep.distributed import gather as gather
 from isometry.deep.estimator import DeepMetric as DeepMetric
 from isometry.deep.functional import DISTANCES as DISTANCES
+from isometry.deep.functional import Lp as Lp
 from isometry.deep.functional import cosine_dissimilarity as cosine_dissimilarity
 from isometry.deep.gradient_cache import GradientCache as GradientCache
 from isometry.deep.loss import Loss as Loss
@@ -49,6 +50,7 @@ from isometry.deep.losses.heads import CrossEntropy as CrossEntropy
 from isometry.deep.losses.heads import Head as Head
 from isometry.deep.losses.heads import Hinge as Hinge
 from isometry.deep.losses.heads import Huber as Huber
+from isometry.deep.losses.hypergraph import HIST as HIST
 from isometry.deep.losses.lifted import Lifted as Lifted
 from isometry.deep.losses.margin import MarginLoss as MarginLoss
 from isometry.deep.losses.margin_softmax import ArcFace as ArcFace
@@ -66,6 +68,7 @@ from isometry.deep.losses.npair import NPair as NPair
 from isometry.deep.losses.proxy import ProxyNCA as ProxyNCA
 from isometry.deep.losses.proxy import ProxyNCAPlusPlus as ProxyNCAPlusPlus
 from isometry.deep.losses.proxy_anchor import ProxyAnchor as ProxyAnchor
+from isometry.deep.losses.proxy_graph import ProxyGML as ProxyGML
 from isometry.deep.losses.ranked_list import RankedList as RankedList
 from isometry.deep.losses.sampled_softmax import SampledSoftmax as SampledSoftmax
 from isometry.deep.losses.selective_triplet import SelectiveTriplet as SelectiveTriplet

@@ -68,8 +68,8 @@ class Loss(LossModule, ABC):
 
     Parameters
     ----------
-    distance : {"euclidean", "sqeuclidean", "cosine", "inner"} or callable
-        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs.
+    distance : {"euclidean", "sqeuclidean", "cosine", "inner", "manhattan", "snr"} or callable
+        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs; ``Lp(p)`` is such a callable.
     miner : Miner, optional
         Narrows the positives and negatives; by default all take part.
     normalize : bool

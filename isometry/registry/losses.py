@@ -152,12 +152,20 @@ ROWS: tuple[Method, ...] = (
         test_params={**_SIZES, "sample_rate": 0.75, "random_state": 0},
         deviates="One process holds all classes; the authors' code divides them among processes."),
     _margin("E09", "isometry.deep.losses.center:CenterLoss", _BEYOND,
-        deviates="A mean over the batch where the paper has a sum, as in the loss it stands beside. Formula and rule "
-        "are from memory of the paper.",
+        deviates="A mean over the batch, as in the authors' code; the paper has sums, here and in the loss "
+        "beside it.",
         below_euclidean="It draws all embeddings to one point; meant for use beside cross-entropy."),
     _margin("E09p", "isometry.deep.losses.center:P2SGrad", _BEYOND,
         deviates="The paper gives a gradient; this is the loss that has it."),
     _margin("E10", "isometry.deep.losses.proxy_anchor:ProxyAnchor", _BEYOND),
+    _margin("E11", "isometry.deep.losses.proxy_graph:ProxyGML", _BEYOND,
+        test_params={**_SIZES, "centers_per_class": 2, "share": 0.5},
+        deviates="A class is in the softmax if one of its proxies is kept; the authors' code asks whether its score is "
+        "not 0. The share of proxies lies in (0, 1]."),
+    _margin("E12", "isometry.deep.losses.hypergraph:HIST", _BEYOND, test_params={**_SIZES, "hidden": 8, "tau": 2.0},
+        deviates="Distances are worked out by products, and logarithms of probabilities directly: the authors' code "
+        "builds an array (B, C, p) and drops samples whose probability is 0 in float32. The graph network takes unit "
+        "vectors times √p, where theirs takes the output of a layer normalisation."),
     _loss("E13", "isometry.deep.losses.multi_similarity:MultiSimilarity", _BEYOND,
         deviates="As the authors' code: anchors for which the miner leaves no positive or no negative are skipped, and "
         "the sum is still divided by the size of the batch. The anchor itself is known by its index; their code takes "
@@ -166,6 +174,10 @@ ROWS: tuple[Method, ...] = (
         deviates="One term for each anchor, the form in use; the paper's batch form is one term for all pairs."),
     _loss("E15", "isometry.deep.losses.tuplet_margin:TupletMargin", _BEYOND),
     _loss("E15v", "isometry.deep.losses.tuplet_margin:IntraPairVariance", _BEYOND, own_sees="labels, pairs"),
+    _loss("E16", "isometry.deep.losses.contrastive:Contrastive", _BEYOND, variant="snr", reference=1,
+        params={"squared_hinge": False, "balanced": True, "distance": "snr", "normalize": True},
+        own_sees="labels, pairs", own_title="Contrastive loss of signal-to-noise ratios",
+        own_equation="mean_pos d + mean_neg [m − d]_+,  d(a, b) = var(a − b) / var(a) over the coordinates"),
     _loss("E17", "isometry.deep.losses.ranked_list:RankedList", _BEYOND,
         deviates="Weights are constants in the gradient, which is our reading of the paper (weights of gradients) and "
         "was not checked against its print or the authors' code; detach_weights=False differentiates them too."),

@@ -9,6 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from isometry.deep import (
+    HIST,
     BatchHard,
     CenterLoss,
     Contrastive,
@@ -62,6 +63,7 @@ VARIANTS |= {
     "E07e cos": lambda: LOSSES["E07e"](form="cos", plus=True, scale=4.0),
     "E08 centres": lambda: LOSSES["E08"](loss=LOSSES["E04"](), filter=0.3),
     "E09 gradient": lambda: LOSSES["E09"](update="gradient"),
+    "E11 all": lambda: LOSSES["E11"](share=1.0, weight=0.0),
     "E13 unmined": lambda: LOSSES["E13"](eps=None, beta=5.0),
     "E15 alone": lambda: LOSSES["E15"](variance_weight=0, scale=5.0),
     "E17 through": lambda: LOSSES["E17"](detach_weights=False, pos_temperature=2.0),
@@ -70,7 +72,8 @@ VARIANTS |= {
 ALL = LOSSES | VARIANTS
 ORDERED = {"D20", "D20 ovo", "D47"}  # pairs are formed in the order of the batch, or matched at random
 UNROTATABLE = {"D08", "D09", "D10", "D11", "D12", "D13", "D22", "D22 nearest", "D23", "D23 smooth", "D27", "D47", "D48"}
-UNROTATABLE |= {k for k, f in ALL.items() if isinstance(f(), ClassCosines | ProxyForm | SampledSoftmax)}
+UNROTATABLE |= {k for k, f in ALL.items() if isinstance(f(), ClassCosines | ProxyForm | SampledSoftmax | HIST)}
+UNROTATABLE |= {"E16"}  # variance over the coordinates
 # Parts of these losses are constants by definition, so that the gradient is not the slope of the value; their own files
 # test it with those parts frozen. D47: the scale of its virtual samples (tests/deep/test_discriminant.py).
 # E05: the lengths (tests/deep/test_margin_softmax.py). E14, E17: the weights of the pairs (tests/deep/test_pairs.py).
@@ -304,7 +307,8 @@ def test_parameters_that_are_not_finite_are_named():
 
 
 OF_CLASSES = ["D08", "D13", "D22", "D23", "D27", "D43 classes", "D48"]
-OF_CLASSES += [k for k, f in ALL.items() if isinstance(f(), ClassCosines | SampledSoftmax | CenterLoss)]
+OF_CLASSES += [k for k, f in ALL.items() if isinstance(f(), ClassCosines | SampledSoftmax | CenterLoss | HIST)]
+OF_CLASSES += ["E10", "E11"]
 
 
 @pytest.mark.parametrize("key", OF_CLASSES)

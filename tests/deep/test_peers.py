@@ -96,6 +96,10 @@ COSINE_PAIRS = {
         lambda: losses.TupletMarginLoss(margin=math.degrees(0.1), scale=8),
         lambda: TupletMargin(scale=8.0, variance_weight=0),
     ),
+    "noise to signal": (
+        lambda: losses.SignalToNoiseRatioContrastiveLoss(neg_margin=2, reducer=MEAN),
+        lambda: Contrastive(2.0, squared_hinge=False, balanced=True, distance="snr", normalize=True),
+    ),
     "intra-pair variance": (lambda: losses.IntraPairVarianceLoss(), lambda: IntraPairVariance()),
     "threshold-consistent margin": (
         lambda: losses.ThresholdConsistentMarginLoss(2.0, 0.5, 0.8, 0.2),
