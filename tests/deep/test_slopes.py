@@ -12,6 +12,7 @@ from isometry.deep import (
     CrossBatchMemory,
     FisherTriplet,
     GeneralizedContrastive,
+    IntraPairVariance,
     MultiSimilarity,
     NCALoss,
     RandomTriplets,
@@ -79,6 +80,7 @@ ACCELERATED |= {
     "circle": lambda **o: Circle(gamma=5.0, **o),
     "ranked list": lambda **o: RankedList(**o),
     "ranked list, through": lambda **o: RankedList(detach_weights=False, pos_temperature=2.0, **o),
+    "variance": lambda **o: IntraPairVariance(0.05, **o),
     "threshold": lambda **o: ThresholdConsistentMargin(0.6, 0.1, **o),
 }
 MINABLE = [key for key in ACCELERATED if key.split(",")[0] not in ("generalised", "SoftTriple")]
@@ -190,6 +192,9 @@ LOSSES = {
     "NCA, exp": lambda: NCALoss(form="exp"),
     "NCA, negatives": lambda: NCALoss(denominator="negatives"),
     "SoftTriple": lambda: SoftTriple(4, 4, 3),
+    "circle": lambda: Circle(gamma=5.0),
+    "multi-similarity": lambda: MultiSimilarity(eps=None),
+    "ranked list": lambda: RankedList(),
 }
 
 

@@ -182,9 +182,10 @@ class MagFace(MarginSoftmax):
         n, (low, high) = self.lengths(z), self.length_bounds
         if self.training and not self.warned and not ((n > low) & (n < high)).any():
             self.warned = True
+            found = f"{float(n.detach().min()):.3g} … {float(n.detach().max()):.3g}"
             warnings.warn(
-                f"all embeddings have lengths {float(n.min()):.3g} … {float(n.max()):.3g}, outside of length_bounds="
-                f"{self.length_bounds}: nothing is learned of quality; set length_bounds, or norm_scale",
+                f"all embeddings have lengths {found}, outside of length_bounds={self.length_bounds}: nothing is "
+                "learned of quality; set length_bounds, or norm_scale",
                 stacklevel=2,
             )
         a = n.clamp(low, high)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from isometry.deep.functional import any_of_row, cosine_of_sum, masked_logsumexp, masked_mean, softplus
+from isometry.deep.functional import any_of_row, as_weights, cosine_of_sum, masked_logsumexp, masked_mean, softplus
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
 from isometry.parameters import NotNegative, Positive, Rule, checked
@@ -84,6 +84,7 @@ class IntraPairVariance(Loss):
     """
 
     of_pairs = True
+    accelerated = True
 
     def __init__(self, eps: float = 0.01, *, miner: Miner | None = None):
         super().__init__("inner", miner, normalize=True)
@@ -91,3 +92,16 @@ class IntraPairVariance(Loss):
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         return intra_pair_variance(-D, pos, neg, self.eps)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor | None) -> tuple[Tensor, Tensor]:
+        pull, C = squared_spread(D, pos, 1 - self.eps)
+        push, C_neg = squared_spread(-D, neg, 1 + self.eps)
+        return pull + push, C.sub_(C_neg)
+
+
+def squared_spread(x: Tensor, mask: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """mean [x − share · mean x]_+² under the mask, and its slopes (B, R)."""
+    n, weight = mask.count_nonzero().clamp_min(1).to(x.dtype), as_weights(mask, x.dtype)
+    excess = (x - share * (weight * x).sum() / n).relu() * weight
+    value = excess.square().sum() / n
+    return value, (excess - weight * (share * excess.sum() / n)) * (2 / n)
