@@ -48,6 +48,8 @@ def errata() -> str:
         *(f"<!-- {NOTE} -->", "", "# Where the code departs from the survey's print, and why", ""),
         "The survey *Spectral, Probabilistic, and Deep Metric Learning* has misprints, as every long text has.",
         "Each entry says what we compute instead. Methods without an entry follow the print.",
+        "",
+        "Entries beyond the survey (E…) say what we compute where a paper and the code of its authors, or of others, differ.",
     ]
     for m in METHODS:
         if m.deviates:

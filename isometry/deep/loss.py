@@ -331,3 +331,11 @@ def check_labels(y: Tensor, num_classes: int) -> None:
             f"labels must lie in 0 … {num_classes - 1} for num_classes={num_classes}, got {int(y.min())} … "
             f"{int(y.max())}; encode the labels or raise num_classes"
         )
+
+
+def check_classes(z: Tensor, y: Tensor, points: Tensor) -> None:
+    """A label 0 … C − 1 for each embedding, in the dimension of points (C, p), or an error that says what is wrong."""
+    if y.ndim != 1:
+        raise ValueError(f"{len(z)} embeddings need class labels ({len(z)},), got shape {tuple(y.shape)}")
+    check_batch(z, y, points, y.new_empty(()).expand(len(points)))
+    check_labels(y, len(points))

@@ -25,7 +25,7 @@ def planted():
 
 
 def learner(name):
-    settings = {"n_components": 4, "lr": 0.02, "max_epochs": 2, "min_steps": 300, "random_state": 0}
+    settings = {"n_components": 4, "lr": 0.1, "max_epochs": 2, "min_steps": 100, "random_state": 0}
     return DeepMetric("linear", name, loss_params=PARAMS.get(name), standardize=False, **settings)
 
 
@@ -36,7 +36,7 @@ def test_a_loss_by_name_finds_what_tells_classes_apart(name):
     fitted = learner(name).fit(X, y)
     before, after = (retrieval(Z, y).mean()["map@r"] for Z in (X, fitted.transform(X)))
     assert fitted.converged_
-    assert after > before + 0.1, f"MAP@R {before:.3f} → {after:.3f}"
+    assert after > before + 0.15, f"MAP@R {before:.3f} → {after:.3f}"
 
 
 def test_a_loss_that_collapses_alone_says_so():

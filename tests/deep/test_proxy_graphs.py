@@ -130,3 +130,5 @@ def test_E12_float32_parameters_take_embeddings_of_any_precision():
     assert rates == pytest.approx([1e-2, 1e-3])
     with pytest.raises(ValueError, match="class labels must be integers"):
         loss(z, y.double())
+    with pytest.raises(ValueError, match=r"12 embeddings need class labels \(12,\), got shape \(12, 4\)"):
+        loss(z, torch.eye(4)[y])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from isometry.deep.functional import class_indicator
-from isometry.deep.loss import LabelLoss, check_batch, check_labels
+from isometry.deep.loss import LabelLoss, check_classes
 from isometry.deep.losses.margin_softmax import ClassCosines
 from isometry.parameters import PositiveShare, checked, one_of
 
@@ -48,8 +48,7 @@ class CenterLoss(LabelLoss):
             self.centers = nn.Parameter(start)
 
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
-        check_batch(z, y, self.centers, y.new_empty(len(self.centers)))
-        check_labels(y, len(self.centers))
+        check_classes(z, y, self.centers)
         value = (z - self.centers.to(z.dtype)[y]).square().sum() / (2 * len(z))
         if self.by_rule and self.training:
             self.move(z.detach(), y)

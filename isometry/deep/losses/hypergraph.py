@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isometry.deep.functional import unit
-from isometry.deep.loss import LabelLoss, check_batch, check_labels
+from isometry.deep.loss import LabelLoss, check_classes
 from isometry.parameters import Count, NotNegative, Positive, checked
 
 
@@ -63,8 +63,7 @@ class HIST(LabelLoss):
         self.norm, self.last = nn.BatchNorm1d(hidden), nn.Linear(hidden, num_classes)
 
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
-        check_batch(z, y, self.means, y.new_empty(len(self.means)))
-        check_labels(y, len(self.means))
+        check_classes(z, y, self.means)
         x = unit(z)
         M = self.mahalanobis(x)  # (B, C)
         value = F.cross_entropy(-self.tau * M, y)

@@ -45,6 +45,7 @@ class SampledSoftmax(Draws, LabelLoss):
     training of face recognition CNNs by partial FC", CVPR 2022.
     """
 
+    normalize = True
     squared = True
 
     def __init__(
