@@ -215,6 +215,7 @@ def test_batches_without_pairs_are_defined(key, labels):
 
 
 NEEDS_TRIPLETS = ["D18", "D18 soft", "D19", "D25", "D26", "D26 triplet", "D28", "D35", "D36", "D37", "D37 generalized"]
+NEEDS_TRIPLETS += ["E13", "E13 unmined", "E14", "E15 alone", "E17", "E17 through", "E19"]
 
 
 @pytest.mark.parametrize("labels", ["one class", "all different", "single", "empty"])

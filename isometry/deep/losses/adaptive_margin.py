@@ -82,8 +82,8 @@ class AdaFace(MarginSoftmax):
     def quality(self, z: Tensor) -> Tensor:
         """q (B, 1); before any training in units of the batch itself."""
         n = self.lengths(z)
-        known = self.batches > 0 or len(z) < 2
-        mean, std = (self.mean.to(n), self.std.to(n)) if known else (n.mean(), n.std())
+        own = n.mean(), n.std(correction=min(1, len(n) - 1))
+        mean, std = (self.mean.to(n), self.std.to(n)) if self.batches else own
         return (self.h * (n - mean) / (std + 1e-3)).clamp(-1, 1)
 
     @torch.no_grad()
