@@ -47,8 +47,10 @@ def errata() -> str:
     lines = [
         *(f"<!-- {NOTE} -->", "", "# Where the code departs from the survey's print, and why", ""),
         "The survey *Spectral, Probabilistic, and Deep Metric Learning* has misprints, as every long text has.",
-        "Each entry says what we compute instead. Methods without an entry follow the print. Entries of methods beyond",
-        "the survey (B…) say what is ours in them.",
+        "Each entry says what we compute instead. Methods without an entry follow the print.",
+        "",
+        "Of what is beyond the survey, entries B… say what is ours in a method, and entries E… what we compute where a",
+        "paper and the code of its authors, or of others, differ.",
     ]
     for m in METHODS:
         if m.deviates:

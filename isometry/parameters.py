@@ -22,10 +22,12 @@ __all__ = [
     "NotNegative",
     "Positive",
     "PositiveShare",
+    "Rule",
     "Seed",
     "Share",
     "check_choices",
     "check_parameters",
+    "checked",
     "one_of",
     "parameter_types",
     "parameters",
@@ -70,6 +72,12 @@ def check_parameters(learner: Any) -> None:
         _check(name, value, kinds)
         if is_dataclass(value) and not isinstance(value, type):
             check_parameters(value)
+
+
+def checked(name: str, value: Any, kind: Any) -> Any:
+    """The value, if an annotation such as `Positive` allows it."""
+    _check(name, value, (kind,))
+    return value
 
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:

@@ -8,7 +8,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "checkpoint": ("CheckpointError", "load_checkpoint", "save_checkpoint"),
     "class_gaussians": ("ClassGaussians",),
     "distributed": ("Gathered", "gather"),
-    "functional": ("DISTANCES", "cosine_dissimilarity"),
+    "functional": ("DISTANCES", "Lp", "cosine_dissimilarity"),
     "gradient_cache": ("GradientCache",),
     "loss": ("Loss", "TripletForm", "WeightedSum"),
     "losses.contrastive": ("ThresholdContrastive",),

@@ -35,6 +35,7 @@ class LossModule(nn.Module):
 
     lr_mult: float = 1.0  # their learning rate, in units of the backbone's
     lr_cap: float = 1e-2
+    beside: str = ""  # if it collapses when it stands alone: with what it is meant to stand
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss, given the learning rate of the backbone."""
@@ -44,9 +45,11 @@ class LossModule(nn.Module):
 class LabelLoss(LossModule, ABC):
     """A loss of embeddings and labels that compares no pairs."""
 
+    squared = False  # True: it takes squares of the embeddings, which must be finite too
+
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The loss of embeddings (B, p) with labels or targets (B, …)."""
-        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z")
+        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z", self.squared)
         y = torch.as_tensor(y, device=z.device)
         if len(y) != len(z):
             raise ValueError(f"{len(z)} embeddings need as many labels or targets, got {len(y)}")
@@ -65,8 +68,8 @@ class Loss(LossModule, ABC):
 
     Parameters
     ----------
-    distance : {"euclidean", "sqeuclidean", "cosine", "inner"} or callable
-        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs.
+    distance : {"euclidean", "sqeuclidean", "cosine", "inner", "manhattan", "snr"} or callable
+        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs; ``Lp(p)`` is such a callable.
     miner : Miner, optional
         Narrows the positives and negatives; by default all take part.
     normalize : bool
@@ -328,3 +331,11 @@ def check_labels(y: Tensor, num_classes: int) -> None:
             f"labels must lie in 0 … {num_classes - 1} for num_classes={num_classes}, got {int(y.min())} … "
             f"{int(y.max())}; encode the labels or raise num_classes"
         )
+
+
+def check_classes(z: Tensor, y: Tensor, points: Tensor) -> None:
+    """A label 0 … C − 1 for each embedding, in the dimension of points (C, p), or an error that says what is wrong."""
+    if y.ndim != 1:
+        raise ValueError(f"{len(z)} embeddings need class labels ({len(z)},), got shape {tuple(y.shape)}")
+    check_batch(z, y, points, y.new_empty(()).expand(len(points)))
+    check_labels(y, len(points))

@@ -100,6 +100,8 @@ def parameter_groups(part: Any, lr: float) -> list[dict[str, Any]]:
 
 def as_objective(objective: nn.Module | TrainingObjective) -> TrainingObjective:
     """A loss turned into an objective; an objective as it is."""
+    if isinstance(objective, LossModule) and objective.beside:
+        warnings.warn(f"{type(objective).__name__} alone draws all to one point; take {objective.beside}", stacklevel=3)
     return LossObjective(objective) if isinstance(objective, (LossModule, Gathered)) else objective
 
 

@@ -12,17 +12,27 @@ from torch.testing import assert_close
 
 import isometry.deep
 from isometry.deep import (
+    HIST,
+    AdaFace,
+    ArcFace,
     BatchHard,
+    CenterLoss,
+    CosFace,
     CrossBatchMemory,
+    CrossEntropy,
     Gathered,
     Lifted,
     MarginLoss,
+    MultiSimilarity,
     ProbabilisticDA,
+    ProxyAnchor,
     ProxyNCA,
     RandomTriplets,
+    SampledSoftmax,
     SoftTriple,
     Triplet,
     TripletGlobal,
+    WeightedSum,
     gather,
 )
 from tests.deep.batches import batch
@@ -38,6 +48,13 @@ LOSSES = {
     "margin": lambda: MarginLoss(num_classes=4),
     "memory": lambda: CrossBatchMemory(Triplet(), 3, memory_size=16),
     "statistics": lambda: ProbabilisticDA("logdet"),
+    "margin softmax": lambda: ArcFace(4, 3),
+    "some classes": lambda: SampledSoftmax(CosFace(12, 3), 0.5, random_state=0),
+    "lengths": lambda: AdaFace(4, 3),
+    "moving centres": lambda: WeightedSum(CrossEntropy(4, 3), CenterLoss(4, 3)),
+    "proxy anchors": lambda: ProxyAnchor(4, 3),
+    "mined cosines": lambda: MultiSimilarity(),
+    "hypergraph": lambda: HIST(4, 3, hidden=5),
 }
 SPLIT = (5, 9)  # rows of the two processes
 
