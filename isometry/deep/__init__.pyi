@@ -26,6 +26,10 @@ from isometry.deep.loss import TripletForm as TripletForm
 from isometry.deep.loss import WeightedSum as WeightedSum
 from isometry.deep.losses.angular import Angular as Angular
 from isometry.deep.losses.center_triplet import CenterTriplet as CenterTriplet
+from isometry.deep.losses.contrast import DecoupledContrastive as DecoupledContrastive
+from isometry.deep.losses.contrast import InfoNCE as InfoNCE
+from isometry.deep.losses.contrast import SigLIP as SigLIP
+from isometry.deep.losses.contrast import SupCon as SupCon
 from isometry.deep.losses.contrastive import Contrastive as Contrastive
 from isometry.deep.losses.contrastive import GeneralizedContrastive as GeneralizedContrastive
 from isometry.deep.losses.contrastive import ThresholdContrastive as ThresholdContrastive

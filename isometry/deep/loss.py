@@ -184,10 +184,9 @@ class Loss(LossModule, ABC):
         """What ``slopes`` of some anchors are divided by, counted over the whole batch; None: they need all anchors."""
         return None
 
-    def views(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """The loss of two views of the same unlabelled samples: each instance is a class of two."""
-        instance = torch.arange(len(z1), device=z1.device)
-        return self(torch.cat([z1, z2]), torch.cat([instance, instance]))
+    def views(self, *zs: Tensor) -> Tensor:
+        """The loss of two or more views (m, p) of the same unlabelled samples: each instance is a class."""
+        return self(*as_instances(*zs))
 
 
 class TripletForm(Loss):
@@ -261,6 +260,15 @@ def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:
     """One optimiser group of the parameters to be trained, or none."""
     params = [p for p in module.parameters() if p.requires_grad]
     return [{"params": params, "lr": lr, "weight_decay": 0.0}] if params else []
+
+
+def as_instances(*zs: Tensor) -> tuple[Tensor, Tensor]:
+    """Views (m, p) of the same samples as one batch, and the number of the sample as its label."""
+    if len(zs) < 2 or len({len(z) for z in zs}) > 1:
+        raise ValueError(
+            f"views must be two or more, of equal length, got lengths {', '.join(str(len(z)) for z in zs)}"
+        )
+    return torch.cat(zs), torch.arange(len(zs[0]), device=zs[0].device).repeat(len(zs))
 
 
 def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:

@@ -10,6 +10,8 @@ _loss = partial(Method, kind="loss", own_sees="labels")
 _head = partial(Method, kind="head", own_sees="labels, targets")
 _SIZES = {"num_classes": 4, "embedding_size": 4}  # for tests: embeddings (B, 4) of four classes
 
+_BEYOND = "beyond the survey"
+
 # a row is a line or two of facts, then prose
 # fmt: off
 ROWS: tuple[Method, ...] = (
@@ -120,4 +122,16 @@ ROWS: tuple[Method, ...] = (
         test_params={"class_counts": (3, 4, 5, 6)},
         deviates="Targets come from the class counts of the training set; per mini-batch, as the survey has it, they "
         "are random and undefined for absent classes. The equivalence to FDA holds up to an invertible map."),
+    # -- contrast, ranking and other kinds of labels -------------------------------------------------------------------
+    _loss("E25", "isometry.deep.losses.contrast:InfoNCE", _BEYOND, own_sees="labels, views",
+        deviates="From three views or positives on, InfoNCE, SupCon and NCA differ; here other positives of an anchor "
+        "are in neither sum, as in pytorch-metric-learning."),
+    _loss("E26", "isometry.deep.losses.contrast:SupCon", _BEYOND, own_sees="labels, views",
+        deviates="Anchors without a positive leave the mean; the authors' code counts them as 0. Its factor "
+        "T / T_base, 1 by default, is left out."),
+    _loss("E27", "isometry.deep.losses.contrast:DecoupledContrastive", _BEYOND, own_sees="labels, views",
+        deviates="Published for two views; with labels every positive pair against the negatives of its anchor."),
+    _loss("E28", "isometry.deep.losses.contrast:SigLIP", _BEYOND, own_sees="labels, pairs",
+        deviates="Published for two columns; with labels all pairs of the batch. Several processes gather embeddings "
+        "instead of passing blocks round."),
 )

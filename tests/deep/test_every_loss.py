@@ -50,6 +50,12 @@ VARIANTS = {
     "D46 log_ratio": lambda: LOSSES["D46"](form="log_ratio"),
     "D46 logdet": lambda: LOSSES["D46"](form="logdet", ridge=1e-12),  # the ridge's scale is a constant in the gradient
 }
+VARIANTS |= {
+    "E25 anchors": lambda: LOSSES["E25"](reduction="anchors", temperature=0.3),
+    "E26 in": lambda: LOSSES["E26"](form="in"),
+    "E26 apart": lambda: LOSSES["E26"](form="apart"),
+    "E28 flat": lambda: LOSSES["E28"](scale=2.0, bias=-1.0),
+}
 ALL = LOSSES | VARIANTS
 ORDERED = {"D20", "D20 ovo", "D47"}  # pairs are formed in the order of the batch, or matched at random
 UNROTATABLE = {"D08", "D09", "D10", "D11", "D12", "D13", "D22", "D22 nearest", "D23", "D23 smooth", "D27", "D47", "D48"}

@@ -9,12 +9,15 @@ from isometry.deep import (
     BatchHard,
     Contrastive,
     CrossBatchMemory,
+    DecoupledContrastive,
     FisherTriplet,
     GeneralizedContrastive,
+    InfoNCE,
     NCALoss,
     RandomTriplets,
     RatioTriplet,
     SoftTriple,
+    SupCon,
     Triplet,
     TripletGlobal,
     Tuplet,
@@ -69,7 +72,17 @@ ACCELERATED = {
     "triplet, sum": lambda **o: Triplet(0.7, distance="euclidean", normalize=False, reduction="sum", **o),
     "tuplet": lambda **o: Tuplet(0.7, **o),
 }
+ACCELERATED |= {
+    "InfoNCE": lambda **o: InfoNCE(0.3, **o),
+    "InfoNCE, anchors": lambda **o: InfoNCE(0.3, "anchors", **o),
+    "SupCon": lambda **o: SupCon(0.3, **o),
+    "SupCon, in": lambda **o: SupCon(0.3, "in", **o),
+    "SupCon, apart": lambda **o: SupCon(0.3, "apart", **o),
+    "decoupled": lambda **o: DecoupledContrastive(0.3, **o),
+    "decoupled, weighted": lambda **o: DecoupledContrastive(0.3, weighted=True, **o),
+}
 MINABLE = [key for key in ACCELERATED if key.split(",")[0] in ("contrastive", "NCA", "triplet", "tuplet")]
+MINABLE += ["InfoNCE", "SupCon", "decoupled", "decoupled, weighted"]
 
 
 def test_every_accelerated_loss_of_the_registry_is_compared_with_its_formula():
