@@ -54,6 +54,14 @@ from isometry.deep.losses.nca import NCALoss as NCALoss
 from isometry.deep.losses.npair import NPair as NPair
 from isometry.deep.losses.proxy import ProxyNCA as ProxyNCA
 from isometry.deep.losses.proxy import ProxyNCAPlusPlus as ProxyNCAPlusPlus
+from isometry.deep.losses.ranking import PNP as PNP
+from isometry.deep.losses.ranking import ROADMAP as ROADMAP
+from isometry.deep.losses.ranking import BlackboxAP as BlackboxAP
+from isometry.deep.losses.ranking import FastAP as FastAP
+from isometry.deep.losses.ranking import HistogramLoss as HistogramLoss
+from isometry.deep.losses.ranking import RecallAtK as RecallAtK
+from isometry.deep.losses.ranking import SmoothAP as SmoothAP
+from isometry.deep.losses.ranking import SupAP as SupAP
 from isometry.deep.losses.soft_triple import SoftTriple as SoftTriple
 from isometry.deep.losses.softmax_triplet import SoftmaxTriplet as SoftmaxTriplet
 from isometry.deep.losses.triplet import RatioTriplet as RatioTriplet

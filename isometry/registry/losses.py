@@ -123,6 +123,24 @@ ROWS: tuple[Method, ...] = (
         deviates="Targets come from the class counts of the training set; per mini-batch, as the survey has it, they "
         "are random and undefined for absent classes. The equivalence to FDA holds up to an invertible map."),
     # -- contrast, ranking and other kinds of labels -------------------------------------------------------------------
+    _loss("E20", "isometry.deep.losses.ranking:SmoothAP", _BEYOND, test_params={"temperature": 0.1},
+        deviates="The query is not counted as its own first positive, which adds 1/K to AP; count_self=True does so, "
+        "as the authors' code. Classes may be of unequal size."),
+    _loss("E20p", "isometry.deep.losses.ranking:PNP", _BEYOND, test_params={"temperature": 0.1},
+        deviates="As for SmoothAP. α = 4 is that of the authors' published command for D_q."),
+    _loss("E21", "isometry.deep.losses.ranking:SupAP", _BEYOND, test_params={"temperature": 0.1, "delta": 0.2},
+        deviates="H⁻ is continuous at δ; the authors' configuration has the offset 1.44 where σ(5) + ½ = 1.4933. The "
+        "query is not counted."),
+    _loss("E21r", "isometry.deep.losses.ranking:ROADMAP", _BEYOND, test_params={"temperature": 0.1, "delta": 0.2},
+        deviates="Weights ½ and ½, in the authors' code 1 and 1; otherwise as for SupAP."),
+    _loss("E22", "isometry.deep.losses.ranking:RecallAtK", _BEYOND, test_params={"k": (1, 2), "temperature": 0.1},
+        deviates="The normaliser is the code's min(k, |P|), not the paper's |P|. The query takes no rank, and the sum "
+        "over positives is not cut off at k."),
+    _loss("E23", "isometry.deep.losses.ranking:FastAP", _BEYOND),
+    _loss("E23h", "isometry.deep.losses.ranking:HistogramLoss", _BEYOND, test_params={"bins": 10}),
+    _loss("E24", "isometry.deep.losses.ranking:BlackboxAP", _BEYOND,
+        deviates="The margin is a constant; the authors' code draws it for every pair (noise=True). Its second term, "
+        "over all pairs of the batch at once, and its memory of batches are left out."),
     _loss("E25", "isometry.deep.losses.contrast:InfoNCE", _BEYOND, own_sees="labels, views",
         deviates="From three views or positives on, InfoNCE, SupCon and NCA differ; here other positives of an anchor "
         "are in neither sum, as in pytorch-metric-learning."),

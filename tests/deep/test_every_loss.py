@@ -51,6 +51,9 @@ VARIANTS = {
     "D46 logdet": lambda: LOSSES["D46"](form="logdet", ridge=1e-12),  # the ridge's scale is a constant in the gradient
 }
 VARIANTS |= {
+    "E20 self": lambda: LOSSES["E20"](count_self=True),
+    **{f"E20p {v}": lambda v=v: LOSSES["E20p"](variant=v) for v in ("Ds", "Iu", "Ib", "O")},
+    "E22 self": lambda: LOSSES["E22"](count_self=True, normalizer="positives"),
     "E25 anchors": lambda: LOSSES["E25"](reduction="anchors", temperature=0.3),
     "E26 in": lambda: LOSSES["E26"](form="in"),
     "E26 apart": lambda: LOSSES["E26"](form="apart"),
@@ -61,6 +64,9 @@ ORDERED = {"D20", "D20 ovo", "D47"}  # pairs are formed in the order of the batc
 UNROTATABLE = {"D08", "D09", "D10", "D11", "D12", "D13", "D22", "D22 nearest", "D23", "D23 smooth", "D27", "D47", "D48"}
 
 
+JUMPS = {"E24"}  # the value changes in jumps; tests/deep/test_ranking.py checks the gradient that it is given
+
+
 def make(key):
     torch.manual_seed(0)
     return ALL[key]().double().eval()
@@ -68,7 +74,7 @@ def make(key):
 
 # D47 holds the scale of its virtual samples constant, so its gradient is not the slope of its value;
 # tests/deep/test_discriminant.py checks it against the hinge with that scale frozen.
-@pytest.mark.parametrize("key", [k for k in ALL if k != "D47"])
+@pytest.mark.parametrize("key", [k for k in ALL if k not in {"D47"} | JUMPS])
 def test_gradcheck(key):
     """P3."""
     loss = make(key)
@@ -90,7 +96,7 @@ MINED = {
 }
 
 
-@pytest.mark.parametrize("key", [k for k in ALL | MINED if k != "D47"])
+@pytest.mark.parametrize("key", [k for k in ALL | MINED if k not in {"D47"} | JUMPS])
 def test_second_derivatives(key):
     """Of the loss in embeddings and parameters; a copy for each call, since a miner draws anew in each."""
     torch.manual_seed(0)
@@ -137,7 +143,7 @@ def test_third_derivatives():
     assert_close((third * w).sum(), (ends[0] - ends[1]).detach() / 2e-5, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("key", [k for k in ALL if k.split()[0] not in {"D20", "D47"}])
+@pytest.mark.parametrize("key", [k for k in ALL if k.split()[0] not in {"D20", "D47"} | JUMPS])
 def test_second_derivatives_of_coincident_points_are_finite(key):
     """Duplicates within and across classes, and a class alone."""
     loss, (z, y) = make(key), batch(7, n=10)
