@@ -32,6 +32,8 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     ),
     "objectives.siamese": ("SimilarityHead",),
     "offline": ("embed", "mine_triplets"),
+    "pair_form": ("PairForm",),
+    "regularizers": ("Regularized", "Regularizer"),
     "samplers": ("Episode",),
     "settings": ("Batches", "Hardware", "Optimization", "Stopping"),
     "trainer": ("Trainer",),

@@ -62,6 +62,8 @@ from isometry.deep.losses.ranking import HistogramLoss as HistogramLoss
 from isometry.deep.losses.ranking import RecallAtK as RecallAtK
 from isometry.deep.losses.ranking import SmoothAP as SmoothAP
 from isometry.deep.losses.ranking import SupAP as SupAP
+from isometry.deep.losses.redundancy import BarlowTwins as BarlowTwins
+from isometry.deep.losses.redundancy import VICReg as VICReg
 from isometry.deep.losses.soft_triple import SoftTriple as SoftTriple
 from isometry.deep.losses.softmax_triplet import SoftmaxTriplet as SoftmaxTriplet
 from isometry.deep.losses.triplet import RatioTriplet as RatioTriplet
@@ -118,6 +120,18 @@ from isometry.deep.objectives.variational import VariationalReconstruction as Va
 from isometry.deep.offline import OfflineTripletSampler as OfflineTripletSampler
 from isometry.deep.offline import embed as embed
 from isometry.deep.offline import mine_triplets as mine_triplets
+from isometry.deep.pair_form import PairForm as PairForm
+from isometry.deep.regularizers import CenterInvariant as CenterInvariant
+from isometry.deep.regularizers import KoLeo as KoLeo
+from isometry.deep.regularizers import LpNorm as LpNorm
+from isometry.deep.regularizers import RegularFace as RegularFace
+from isometry.deep.regularizers import Regularized as Regularized
+from isometry.deep.regularizers import Regularizer as Regularizer
+from isometry.deep.regularizers import SIGReg as SIGReg
+from isometry.deep.regularizers import Spherical as Spherical
+from isometry.deep.regularizers import SpreadOut as SpreadOut
+from isometry.deep.regularizers import Uniformity as Uniformity
+from isometry.deep.regularizers import ZeroMean as ZeroMean
 from isometry.deep.samplers import Episode as Episode
 from isometry.deep.samplers import EpisodeSampler as EpisodeSampler
 from isometry.deep.samplers import PKBatchSampler as PKBatchSampler

@@ -37,7 +37,7 @@ def with_slopes(D: Tensor, f: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tens
 
 
 def slopes_of_rows(
-    D: Tensor, f: Callable[[slice, Tensor], Tensor], numbers: int, block: int = BLOCK // 2
+    D: Tensor, f: Callable[[slice, Tensor], Tensor], numbers: int, block: int = BLOCK // 4
 ) -> tuple[Tensor, Tensor]:
     """Σ f(rows, D[rows]) over blocks of rows, where f needs so many ``numbers`` a row, and its slopes by autograd.
 

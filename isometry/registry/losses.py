@@ -10,6 +10,8 @@ _loss = partial(Method, kind="loss", own_sees="labels")
 _head = partial(Method, kind="head", own_sees="labels, targets")
 _SIZES = {"num_classes": 4, "embedding_size": 4}  # for tests: embeddings (B, 4) of four classes
 
+_pair_loss = partial(Method, kind="pair loss", section="beyond the survey")
+_regularizer = partial(Method, kind="regularizer", section="beyond the survey", own_sees="none")
 _BEYOND = "beyond the survey"
 
 # a row is a line or two of facts, then prose
@@ -152,4 +154,21 @@ ROWS: tuple[Method, ...] = (
     _loss("E28", "isometry.deep.losses.contrast:SigLIP", _BEYOND, own_sees="labels, pairs",
         deviates="Published for two columns; with labels all pairs of the batch. Several processes gather embeddings "
         "instead of passing blocks round."),
+    _pair_loss("E29", "isometry.deep.losses.redundancy:VICReg", own_sees="views"),
+    _pair_loss("E29b", "isometry.deep.losses.redundancy:BarlowTwins", own_sees="views",
+        deviates="A constant coordinate has correlation 0 and a finite gradient; the authors' batch norm adds 1e-5 to "
+        "every variance instead."),
+    _regularizer("E30", "isometry.deep.regularizers:LpNorm"),
+    _regularizer("E30z", "isometry.deep.regularizers:ZeroMean",
+        deviates="The sum over the coordinates of each row, as in pytorch-metric-learning, not the mean over the "
+        "batch."),
+    _regularizer("E30c", "isometry.deep.regularizers:CenterInvariant"),
+    _regularizer("E30r", "isometry.deep.regularizers:RegularFace"),
+    _regularizer("E30s", "isometry.deep.regularizers:Spherical"),
+    _regularizer("E30k", "isometry.deep.regularizers:KoLeo",
+        deviates="Points that coincide have no gradient; others add 1e-8 to the distance."),
+    _regularizer("E30u", "isometry.deep.regularizers:Uniformity"),
+    _regularizer("E30o", "isometry.deep.regularizers:SpreadOut",
+        deviates="Over all pairs of the batch; published for pairs that do not match."),
+    _regularizer("E30g", "isometry.deep.regularizers:SIGReg", test_params={"slices": 8, "random_state": 0}),
 )
