@@ -46,6 +46,9 @@ from isometry.deep.losses.heads import CrossEntropy as CrossEntropy
 from isometry.deep.losses.heads import Head as Head
 from isometry.deep.losses.heads import Hinge as Hinge
 from isometry.deep.losses.heads import Huber as Huber
+from isometry.deep.losses.hierarchy import HierarchicalContrast as HierarchicalContrast
+from isometry.deep.losses.label_distance import LogRatio as LogRatio
+from isometry.deep.losses.label_distance import RankNContrast as RankNContrast
 from isometry.deep.losses.lifted import Lifted as Lifted
 from isometry.deep.losses.margin import MarginLoss as MarginLoss
 from isometry.deep.losses.memory import CrossBatchMemory as CrossBatchMemory

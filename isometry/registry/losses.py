@@ -171,4 +171,12 @@ ROWS: tuple[Method, ...] = (
     _regularizer("E30o", "isometry.deep.regularizers:SpreadOut",
         deviates="Over all pairs of the batch; published for pairs that do not match."),
     _regularizer("E30g", "isometry.deep.regularizers:SIGReg", test_params={"slices": 8, "random_state": 0}),
+    _loss("E39", "isometry.deep.losses.label_distance:LogRatio", _BEYOND,
+        deviates="Squared distances, as in the paper; the authors' code has the distance itself (squared=False). All "
+        "samples are anchors; pairs of equal label are left out."),
+    _loss("E40", "isometry.deep.losses.label_distance:RankNContrast", _BEYOND),
+    _loss("E41", "isometry.deep.losses.hierarchy:HierarchicalContrast", _BEYOND,
+        deviates="The maximum is over pairs, as in the paper; the authors' code takes it over levels "
+        "(constraint='level') and thins the batch to one sample a class after each level. It counts the sample's own "
+        "number as a level: hence L + 1."),
 )

@@ -57,6 +57,7 @@ VARIANTS |= {
     "E25 anchors": lambda: LOSSES["E25"](reduction="anchors", temperature=0.3),
     "E26 in": lambda: LOSSES["E26"](form="in"),
     "E26 apart": lambda: LOSSES["E26"](form="apart"),
+    "E39 plain": lambda: LOSSES["E39"](squared=False, ties="eps", eps=0.1),
     "E28 flat": lambda: LOSSES["E28"](scale=2.0, bias=-1.0),
 }
 ALL = LOSSES | VARIANTS
@@ -64,6 +65,7 @@ ORDERED = {"D20", "D20 ovo", "D47"}  # pairs are formed in the order of the batc
 UNROTATABLE = {"D08", "D09", "D10", "D11", "D12", "D13", "D22", "D22 nearest", "D23", "D23 smooth", "D27", "D47", "D48"}
 
 
+OF_NUMBERS = {"E39", "E40"}  # a matrix y holds distances between labels, not similarities
 JUMPS = {"E24"}  # the value changes in jumps; tests/deep/test_ranking.py checks the gradient that it is given
 
 
@@ -178,7 +180,7 @@ def test_rotation_of_the_embedding_does_not_matter(key):
     assert_close(loss(z @ Q, y), loss(z, y), rtol=1e-9, atol=1e-11)
 
 
-TRANSLATED = ["D16", "D17", "D21", "D29", "D36", "D37", "D38", "D46", "D46 logdet"]
+TRANSLATED = ["E39", "E40", "D16", "D17", "D21", "D29", "D36", "D37", "D38", "D46", "D46 logdet"]
 
 
 @pytest.mark.parametrize("key", TRANSLATED)
@@ -315,7 +317,9 @@ def test_the_batch_given_as_its_own_references_changes_nothing(key):
     assert_close(torch.autograd.grad(value, z)[0], expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("key", [k for k in TAKES_REFS if k.split()[0] not in {"D20", "D38"} and k != "D43 classes"])
+@pytest.mark.parametrize(
+    "key", [k for k in TAKES_REFS if k.split()[0] not in {"D20", "D38"} | OF_NUMBERS and k != "D43 classes"]
+)
 def test_a_similarity_matrix_stands_for_labels(key):
     loss, (z, y) = make(key), batch(7)
     same = y[:, None] == y
@@ -323,7 +327,9 @@ def test_a_similarity_matrix_stands_for_labels(key):
     assert_close(loss(z, same.double()), loss(z, y), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("key", [k for k in TAKES_REFS if k.split()[0] not in {"D20", "D38"} and k != "D43 classes"])
+@pytest.mark.parametrize(
+    "key", [k for k in TAKES_REFS if k.split()[0] not in {"D20", "D38"} | OF_NUMBERS and k != "D43 classes"]
+)
 def test_references_are_the_only_pairs_that_count(key):
     """References apart from the batch: the same as one batch of both in which all other pairs are unknown."""
     loss, (z, y), (refs, ref_y) = make(key), batch(7, n=6), batch(8, n=9)

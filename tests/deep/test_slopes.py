@@ -15,6 +15,7 @@ from isometry.deep import (
     InfoNCE,
     NCALoss,
     RandomTriplets,
+    RankNContrast,
     RatioTriplet,
     SoftTriple,
     SupCon,
@@ -79,6 +80,7 @@ ACCELERATED |= {
     "SupCon, in": lambda **o: SupCon(0.3, "in", **o),
     "SupCon, apart": lambda **o: SupCon(0.3, "apart", **o),
     "decoupled": lambda **o: DecoupledContrastive(0.3, **o),
+    "Rank-N-Contrast": lambda **o: RankNContrast(**o),
     "decoupled, weighted": lambda **o: DecoupledContrastive(0.3, weighted=True, **o),
 }
 MINABLE = [key for key in ACCELERATED if key.split(",")[0] in ("contrastive", "NCA", "triplet", "tuplet")]
