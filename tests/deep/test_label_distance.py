@@ -181,7 +181,6 @@ def test_E41_gradient_and_edges():
 
 
 def test_levels_apart():
-    found = levels_apart(
-        torch.tensor([[0, 0, 0], [0, 1, 0]]), torch.tensor([[0, 0, 0], [0, 0, 5], [0, 1, 0], [1, 0, 0]])
-    )
+    refs = torch.tensor([[0, 0, 0], [0, 0, 5], [0, 1, 0], [1, 0, 0]])
+    found = levels_apart(torch.tensor([[0, 0, 0], [0, 1, 0]]), refs)
     assert found.tolist() == [[0, 1, 2, 3], [2, 2, 0, 3]]

@@ -26,7 +26,7 @@ class HierarchicalContrast(Loss):
     temperature : float
         T.
     constraint : {"pairs", "level", "none"}
-        ``"level"``: the loss of a level is at least that of the finer ones, as in the authors' code; ``"none"``: m = −∞.
+        ``"level"``: a level costs at least as much as the finer ones, as in the authors' code; ``"none"``: m = −∞.
 
     References
     ----------

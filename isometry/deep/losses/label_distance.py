@@ -48,9 +48,7 @@ class LabelDistanceLoss(Loss):
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         if y.dtype == torch.bool:
-            raise ValueError(
-                f"{type(self).__name__} compares distances between labels, which are numbers, got booleans"
-            )
+            raise ValueError(f"{type(self).__name__} takes distances between labels, which are numbers, got booleans")
         if y.ndim == 2:
             g = y.to(dtype)
         elif ref_y is None or y.isnan().any() or ref_y.isnan().any():
