@@ -124,6 +124,14 @@ from isometry.deep.offline import OfflineTripletSampler as OfflineTripletSampler
 from isometry.deep.offline import embed as embed
 from isometry.deep.offline import mine_triplets as mine_triplets
 from isometry.deep.pair_form import PairForm as PairForm
+from isometry.deep.pair_miners import HDC as HDC
+from isometry.deep.pair_miners import AngularMiner as AngularMiner
+from isometry.deep.pair_miners import AtMost as AtMost
+from isometry.deep.pair_miners import Overlap as Overlap
+from isometry.deep.pair_miners import PairMargin as PairMargin
+from isometry.deep.pair_miners import Ranked as Ranked
+from isometry.deep.pair_miners import TripletMargin as TripletMargin
+from isometry.deep.pair_miners import UniformHistogram as UniformHistogram
 from isometry.deep.regularizers import CenterInvariant as CenterInvariant
 from isometry.deep.regularizers import KoLeo as KoLeo
 from isometry.deep.regularizers import LpNorm as LpNorm
