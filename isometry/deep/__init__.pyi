@@ -26,6 +26,15 @@ from isometry.deep.loss import TripletForm as TripletForm
 from isometry.deep.loss import WeightedSum as WeightedSum
 from isometry.deep.losses.angular import Angular as Angular
 from isometry.deep.losses.center_triplet import CenterTriplet as CenterTriplet
+from isometry.deep.losses.columns import AnglE as AnglE
+from isometry.deep.losses.columns import CoSENT as CoSENT
+from isometry.deep.losses.columns import CosineRegression as CosineRegression
+from isometry.deep.losses.columns import EmbeddingDistillation as EmbeddingDistillation
+from isometry.deep.losses.columns import GuidedRanking as GuidedRanking
+from isometry.deep.losses.columns import MarginMSE as MarginMSE
+from isometry.deep.losses.columns import MegaBatchMargin as MegaBatchMargin
+from isometry.deep.losses.columns import Ranking as Ranking
+from isometry.deep.losses.columns import ScoreKL as ScoreKL
 from isometry.deep.losses.contrast import DecoupledContrastive as DecoupledContrastive
 from isometry.deep.losses.contrast import InfoNCE as InfoNCE
 from isometry.deep.losses.contrast import SigLIP as SigLIP
@@ -51,6 +60,7 @@ from isometry.deep.losses.label_distance import LogRatio as LogRatio
 from isometry.deep.losses.label_distance import RankNContrast as RankNContrast
 from isometry.deep.losses.lifted import Lifted as Lifted
 from isometry.deep.losses.margin import MarginLoss as MarginLoss
+from isometry.deep.losses.matryoshka import Matryoshka as Matryoshka
 from isometry.deep.losses.memory import CrossBatchMemory as CrossBatchMemory
 from isometry.deep.losses.nca import EasyPositiveNCA as EasyPositiveNCA
 from isometry.deep.losses.nca import NCALoss as NCALoss
@@ -99,6 +109,7 @@ from isometry.deep.models.spd import SPDNet as SPDNet
 from isometry.deep.objective import LossObjective as LossObjective
 from isometry.deep.objective import effective_rank as effective_rank
 from isometry.deep.objectives.adversarial_autoencoder import AdversarialReconstruction as AdversarialReconstruction
+from isometry.deep.objectives.columns import Columns as Columns
 from isometry.deep.objectives.continuous import ContinuousScores as ContinuousScores
 from isometry.deep.objectives.daml import DAML as DAML
 from isometry.deep.objectives.multi_scale import MultiScale as MultiScale

@@ -179,4 +179,22 @@ ROWS: tuple[Method, ...] = (
         deviates="The maximum is over pairs, as in the paper; the authors' code takes it over levels "
         "(constraint='level') and thins the batch to one sample a class after each level. It counts the sample's own "
         "number as a level: hence L + 1."),
+    _pair_loss("E31", "isometry.deep.losses.columns:Ranking", own_sees="columns",
+        deviates="Rows that have the same query or document as another, to the bit, are no negatives of it."),
+    _pair_loss("E31m", "isometry.deep.losses.columns:MegaBatchMargin", own_sees="columns"),
+    _pair_loss("E32", "isometry.deep.losses.columns:GuidedRanking", own_sees="columns",
+        deviates="The guide's embeddings are given, the guide is no part of the loss. A row is excluded from its own "
+        "negatives by index, not because the guide finds it similar to itself."),
+    _pair_loss("E33", "isometry.deep.losses.columns:CoSENT", own_sees="columns, scores"),
+    _pair_loss("E33a", "isometry.deep.losses.columns:AnglE", own_sees="columns, scores",
+        deviates="As in the authors' code, where the quantity is a similarity; the paper speaks of a difference of "
+        "angles, small for similar pairs. Which of the two is meant stays in doubt. The term of the angle only, "
+        "without the contrastive ones beside it."),
+    _pair_loss("E33c", "isometry.deep.losses.columns:CosineRegression", own_sees="columns, scores"),
+    _pair_loss("E34", "isometry.deep.losses.columns:MarginMSE", own_sees="columns, scores"),
+    _pair_loss("E34k", "isometry.deep.losses.columns:ScoreKL", own_sees="columns, scores"),
+    _pair_loss("E34e", "isometry.deep.losses.columns:EmbeddingDistillation", own_sees="columns, targets"),
+    _loss("E35", "isometry.deep.losses.matryoshka:Matryoshka", _BEYOND, test_params={"loss": None, "sizes": (2, 4)},
+        deviates="The mean over widths, so that the learning rate does not depend on their number; "
+        "reduction='sum' is the sum of other libraries. Early layers of the network are not used."),
 )

@@ -65,6 +65,7 @@ ORDERED = {"D20", "D20 ovo", "D47"}  # pairs are formed in the order of the batc
 UNROTATABLE = {"D08", "D09", "D10", "D11", "D12", "D13", "D22", "D22 nearest", "D23", "D23 smooth", "D27", "D47", "D48"}
 
 
+UNROTATABLE |= {"E35"}
 OF_NUMBERS = {"E39", "E40"}  # a matrix y holds distances between labels, not similarities
 JUMPS = {"E24"}  # the value changes in jumps; tests/deep/test_ranking.py checks the gradient that it is given
 
