@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -259,7 +260,8 @@ class AtMost(Draws, TripleMiner):
         return isinstance(self.miner, TripleMiner) and self.miner.gives_triples
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
-        a, p, n = self.miner.triples(D, pos, neg)
+        inner: Any = self.miner
+        a, p, n = inner.triples(D, pos, neg)
         kept = drawn(self, a, self.t)
         return a[kept], p[kept], n[kept]
 

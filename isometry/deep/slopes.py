@@ -45,7 +45,8 @@ def slopes_of_rows(
     """
     graph = D.requires_grad and torch.is_grad_enabled()
     most = max(1, min(block, 4 * D.numel()) // max(numbers, 1))  # no more than four matrices of the size of D
-    value, slopes = D.new_zeros(()), []
+    value = D.new_zeros(())
+    slopes: list[Tensor] = []
     for start in range(0, len(D), most):
         rows = slice(start, start + most)
         with torch.enable_grad():

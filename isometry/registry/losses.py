@@ -194,7 +194,7 @@ ROWS: tuple[Method, ...] = (
     _pair_loss("E34", "isometry.deep.losses.columns:MarginMSE", own_sees="columns, scores"),
     _pair_loss("E34k", "isometry.deep.losses.columns:ScoreKL", own_sees="columns, scores"),
     _pair_loss("E34e", "isometry.deep.losses.columns:EmbeddingDistillation", own_sees="columns, targets"),
-    _loss("E35", "isometry.deep.losses.matryoshka:Matryoshka", _BEYOND, test_params={"loss": None, "sizes": (2, 4)},
+    _loss("E35", "isometry.deep.losses.matryoshka:Matryoshka", _BEYOND, test_params={"sizes": (2, 4)},
         deviates="The mean over widths, so that the learning rate does not depend on their number; "
         "reduction='sum' is the sum of other libraries. Early layers of the network are not used."),
 )

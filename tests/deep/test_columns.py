@@ -409,6 +409,8 @@ def test_E35_is_the_mean_over_prefixes():
     loss = Matryoshka(SupCon(), (2, 4))
     assert_close(loss(z, y), (SupCon()(z, y) + SupCon()(z[:, :2], y)) / 2, rtol=1e-12, atol=0)
     assert_close(Matryoshka(SupCon(), (4,))(z, y), SupCon()(z, y), rtol=1e-12, atol=0)
+    halves = [SupCon()(z[:, :m], y) for m in (4, 2, 1, 1)]
+    assert_close(Matryoshka()(z, y), sum(halves) / 4, rtol=1e-12, atol=0)
     weighted = Matryoshka(NCALoss(), (1, 4), (0.5, 2.0), "sum")
     assert_close(weighted(z, y), 0.5 * NCALoss()(z[:, :1], y) + 2 * NCALoss()(z, y), rtol=1e-12, atol=0)
     refs = z[:5], y[:5]

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from scipy.stats import spearmanr
 from torch.testing import assert_close
 
 from isometry.deep import HierarchicalContrast, LogRatio, RankNContrast, SupCon
@@ -122,6 +123,25 @@ def test_E39_proportional_distances_cost_nothing():
     close(LogRatio(eps=1e-12)(z, g), 0.0)
     z = batch(0)[0]
     assert_close(LogRatio(eps=1e-12)(5 * z, NUMBERS.repeat(3)), LogRatio(eps=1e-12)(z, NUMBERS.repeat(3)))
+
+
+@pytest.mark.parametrize("kind", [LogRatio, RankNContrast])
+def test_distances_come_to_rank_like_those_of_labels(kind):
+    """The label is one of eight features."""
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    y, W = x[:, 0], torch.eye(8, requires_grad=True)
+    optimizer = torch.optim.Adam([W], 0.02)
+
+    def correlation():
+        i, j = torch.triu_indices(64, 64, 1)
+        return spearmanr((y[i] - y[j]).abs(), torch.cdist(x @ W.T, x @ W.T).detach()[i, j]).statistic
+
+    before = correlation()
+    for _ in range(100):
+        optimizer.zero_grad()
+        kind()(x @ W.T, y).backward()
+        optimizer.step()
+    assert before < 0.5 and correlation() > 0.85
 
 
 # -- hierarchy ---------------------------------------------------------------------------------------------------------

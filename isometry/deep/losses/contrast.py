@@ -214,7 +214,7 @@ def jaccard(y: Tensor, ref_y: Tensor | None) -> Tensor:
                 "labels='sets' takes a boolean matrix (B, c), which of c labels each sample has, and one more as ref_y "
                 f"with refs; got {got}"
             )
-    a, b = (as_weights(sets, torch.float64) for sets in (y, ref_y))
+    a, b = (as_weights(sets, torch.float64) for sets in (y, ref_y) if sets is not None)
     both = a @ b.T
     either = a.sum(1, keepdim=True) + b.sum(1) - both
     return torch.where(either > 0, both / either.clamp_min(1), 1)

@@ -33,8 +33,8 @@ class Matryoshka(Draws, LossModule):
     ----------
     loss : Loss, LabelLoss or PairForm, optional
         L, of embeddings and labels or of columns (then inside ``Columns``); by default ``SupCon()``.
-    sizes : sequence of int
-        m, among them the full width.
+    sizes : sequence of int, optional
+        m, among them the full width; by default the full width and its half, quarter and eighth.
     weights : sequence of float, optional
         c, by default 1.
     reduction : {"mean", "sum"}
@@ -55,7 +55,7 @@ class Matryoshka(Draws, LossModule):
     def __init__(
         self,
         loss: nn.Module | None = None,
-        sizes: Sequence[int] = (32, 64, 128, 256),
+        sizes: Sequence[int] | None = None,
         weights: Sequence[float] | None = None,
         reduction: str = "mean",
         sizes_per_step: int | None = None,
@@ -63,30 +63,31 @@ class Matryoshka(Draws, LossModule):
     ):
         super().__init__()
         self.loss = SupCon() if loss is None else loss
-        self.sizes = tuple(sizes)
-        self.weights = (1.0,) * len(self.sizes) if weights is None else tuple(weights)
-        if not self.sizes or min(self.sizes) < 1:
+        self.sizes, number = (None, 4) if sizes is None else (tuple(sizes), len(sizes))
+        if self.sizes is not None and (not self.sizes or min(self.sizes) < 1):
             raise ValueError(f"sizes must be one or more numbers from 1 on, got {sizes!r}")
-        if len(self.weights) != len(self.sizes):
-            raise ValueError(f"{len(self.sizes)} sizes need as many weights, got {len(self.weights)}")
+        self.weights = (1.0,) * number if weights is None else tuple(weights)
+        if len(self.weights) != number:
+            raise ValueError(f"{number} sizes need as many weights, got {len(self.weights)}")
         self.reduction = one_of("reduction", reduction, ("mean", "sum"))
-        if sizes_per_step is not None and not 1 <= sizes_per_step <= len(self.sizes):
-            raise ValueError(f"sizes_per_step must lie in 1 … {len(self.sizes)}, got {sizes_per_step}")
+        if sizes_per_step is not None and not 1 <= sizes_per_step <= number:
+            raise ValueError(f"sizes_per_step must lie in 1 … {number}, got {sizes_per_step}")
         self.sizes_per_step, self.random_state = sizes_per_step, random_state
 
     def forward(self, *arguments: Any, **given: Any) -> Tensor:
         """The loss of embeddings (B, p) with labels, and references if it takes any; or of columns (n, p)."""
         z = as_embeddings(arguments[0], "z")
         p = z.shape[1]
-        if max(self.sizes) > p:
-            raise ValueError(f"sizes {self.sizes} go beyond the embeddings, which have {p} dimensions")
-        if p not in self.sizes and not self.warned:
+        sizes = tuple(max(p >> k, 1) for k in range(4)) if self.sizes is None else self.sizes
+        if max(sizes) > p:
+            raise ValueError(f"sizes {sizes} go beyond the embeddings, which have {p} dimensions")
+        if p not in sizes and not self.warned:
             self.warned = True
-            warnings.warn(f"sizes {self.sizes} do not hold the full width {p}, which is not trained then", stacklevel=2)
+            warnings.warn(f"sizes {sizes} do not hold the full width {p}, which is not trained then", stacklevel=2)
         columns = isinstance(self.loss, PairForm)
         values = []
         for k in self.chosen(z.device):
-            m = self.sizes[k]
+            m = sizes[k]
             cut = [x[:, :m] if columns or (i in (0, 2) and x is not None) else x for i, x in enumerate(arguments)]
             references = {"refs": given["refs"][:, :m]} if given.get("refs") is not None else {}
             parameters = {n: w[..., :m] for n, w in self.loss.named_parameters() if w.ndim > 1 and w.shape[-1] == p}
@@ -98,8 +99,8 @@ class Matryoshka(Draws, LossModule):
     def chosen(self, device: torch.device) -> list[int]:
         """Which of the widths take part."""
         if self.sizes_per_step is None or not self.training:
-            return list(range(len(self.sizes)))
-        order = torch.randperm(len(self.sizes), generator=self.generator(device), device=device)
+            return list(range(len(self.weights)))
+        order = torch.randperm(len(self.weights), generator=self.generator(device), device=device)
         return order[: self.sizes_per_step].tolist()
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
