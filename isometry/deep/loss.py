@@ -121,6 +121,7 @@ class Loss(LossModule, ABC):
             refs = as_embeddings(refs, "refs", squared=True).to(z.dtype)
             ref_y = None if ref_y is None else torch.as_tensor(ref_y, device=z.device)
             self_index = None if self_index is None else torch.as_tensor(self_index, device=z.device)
+        y, ref_y = self.read_labels(y, ref_y)
         check_batch(z, y, refs, ref_y)
         if not len(z) or not len(refs):
             return z.sum() * 0
@@ -138,6 +139,10 @@ class Loss(LossModule, ABC):
         if self.accelerated:
             return with_slopes(D, lambda D: self.slopes(D, pos, neg, self.totals(pos, neg)))
         return self.loss(D, pos, neg)
+
+    def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Labels as ``masks`` takes them: (B,) and (R,), or a matrix (B, R); losses of other labels turn them into one."""
+        return y, ref_y
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype

@@ -149,17 +149,8 @@ class SupCon(Loss):
         self.labels = one_of("labels", labels, ("classes", "sets"))
         self.threshold = within("threshold", threshold, 0, 1, open_low=True)
 
-    def forward(
-        self,
-        z: Tensor,
-        y: Tensor,
-        refs: Tensor | None = None,
-        ref_y: Tensor | None = None,
-        self_index: Tensor | None = None,
-    ) -> Tensor:
-        if self.labels == "classes":
-            return super().forward(z, y, refs, ref_y, self_index)
-        return super().forward(z, jaccard(y, y if refs is None else ref_y), refs, None, self_index)
+    def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return (y, ref_y) if self.labels == "classes" else (jaccard(y, ref_y), None)
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype

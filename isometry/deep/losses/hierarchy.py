@@ -41,23 +41,14 @@ class HierarchicalContrast(Loss):
         self.temperature = above_zero("temperature", temperature)
         self.constraint = one_of("constraint", constraint, ("pairs", "level", "none"))
 
-    def forward(
-        self,
-        z: Tensor,
-        y: Tensor,
-        refs: Tensor | None = None,
-        ref_y: Tensor | None = None,
-        self_index: Tensor | None = None,
-    ) -> Tensor:
-        y = torch.as_tensor(y, device=z.device)
+    def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
         codes = y.ndim == 2 and not y.is_floating_point() and y.dtype != torch.bool
         self.levels = y.shape[1] if codes else 1
-        if codes:
-            other = y if refs is None else ref_y
-            if other is None or other.ndim != 2 or other.shape[1] != y.shape[1]:
-                raise ValueError(f"references need codes ref_y (R, {y.shape[1]}) of as many levels as y")
-            y, ref_y = levels_apart(y, other), None
-        return super().forward(z, y, refs, ref_y, self_index)
+        if not codes:
+            return y, ref_y
+        if ref_y is None or ref_y.ndim != 2 or ref_y.shape[1] != y.shape[1]:
+            raise ValueError(f"references need codes ref_y (R, {y.shape[1]}) of as many levels as y")
+        return levels_apart(y, ref_y), None
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype

@@ -28,21 +28,12 @@ class LabelDistanceLoss(Loss):
         super().__init__(distance, None, normalize)
         self.labels = one_of("labels", labels, ("numbers", "vectors"))
 
-    def forward(
-        self,
-        z: Tensor,
-        y: Tensor,
-        refs: Tensor | None = None,
-        ref_y: Tensor | None = None,
-        self_index: Tensor | None = None,
-    ) -> Tensor:
+    def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if self.labels == "numbers":
-            return super().forward(z, y, refs, ref_y, self_index)
-        for vectors in (y, y if refs is None else ref_y):
-            if vectors is None or vectors.ndim != 2 or vectors.isnan().any():
-                raise ValueError("labels='vectors' takes numbers (B, q), none of them NaN, and one more such as ref_y")
-        g = torch.cdist(y.double(), (y if refs is None else ref_y).double(), p=1)  # type: ignore[union-attr]
-        return super().forward(z, g, refs, None, self_index)
+            return y, ref_y
+        if ref_y is None or y.ndim != 2 or ref_y.ndim != 2 or y.isnan().any() or ref_y.isnan().any():
+            raise ValueError("labels='vectors' takes numbers (B, q), none of them NaN, and (R, q) as ref_y with refs")
+        return torch.cdist(y.double(), ref_y.double(), p=1), None
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype

@@ -63,7 +63,8 @@ class Matryoshka(Draws, LossModule):
     ):
         super().__init__()
         self.loss = SupCon() if loss is None else loss
-        self.sizes, number = (None, 4) if sizes is None else (tuple(sizes), len(sizes))
+        self.sizes: tuple[int, ...] | None = None if sizes is None else tuple(sizes)
+        number = 4 if sizes is None else len(sizes)
         if self.sizes is not None and (not self.sizes or min(self.sizes) < 1):
             raise ValueError(f"sizes must be one or more numbers from 1 on, got {sizes!r}")
         self.weights = (1.0,) * number if weights is None else tuple(weights)
