@@ -141,7 +141,7 @@ class Loss(LossModule, ABC):
         return self.loss(D, pos, neg)
 
     def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Labels as ``masks`` takes them: (B,) and (R,), or a matrix (B, R); losses of other labels turn them into one."""
+        """Labels as ``masks`` takes them, (B,) and (R,), or a matrix (B, R) that a loss makes of labels of its kind."""
         return y, ref_y
 
     def masks(

@@ -21,6 +21,7 @@ class PairForm(nn.Module, ABC):
     fewest_columns: int = 2
     most_columns: int | None = None  # None: any number of further columns, which are hard negatives
     target: str | None = None  # what the target of a row is; None: there is none
+    normalize = False  # True: only the directions of embeddings count
     lr_mult, lr_cap = LossModule.lr_mult, LossModule.lr_cap
     param_groups = LossModule.param_groups
 

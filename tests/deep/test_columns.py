@@ -36,6 +36,7 @@ from isometry.deep import (
 )
 from isometry.deep.functional import unit
 from isometry.deep.losses.columns import DIRECTIONS, codes, order_slopes
+from isometry.deep.objective import on_sphere
 from tests.deep.batches import C, batch, close, gradient, mean
 
 
@@ -399,6 +400,20 @@ def test_a_network_learns_which_rows_belong_together():
 def test_a_loss_of_columns_is_refused_where_labels_are_given():
     with pytest.raises(ValueError, match="Ranking is a pair loss; a loss is expected"):
         DeepMetric(loss="Ranking").fit(batch(0)[0].numpy(), [0, 1] * 6)
+
+
+def test_a_trainer_knows_whether_only_directions_count():
+    angles = (
+        Ranking(),
+        GuidedRanking(),
+        MegaBatchMargin(),
+        CoSENT(),
+        AnglE(),
+        CosineRegression(),
+        EmbeddingDistillation(),
+    )
+    assert all(on_sphere(Columns(loss)) for loss in (*angles, ScoreKL(similarity="cosine"), Matryoshka(Ranking())))
+    assert not any(on_sphere(Columns(loss)) for loss in (VICReg(), MarginMSE(), EmbeddingDistillation("mse")))
 
 
 # -- Matryoshka --------------------------------------------------------------------------------------------------------

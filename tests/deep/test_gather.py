@@ -13,16 +13,23 @@ from torch.testing import assert_close
 import isometry.deep
 from isometry.deep import (
     BatchHard,
+    Columns,
     CrossBatchMemory,
     Gathered,
+    InfoNCE,
     Lifted,
     MarginLoss,
     ProbabilisticDA,
     ProxyNCA,
     RandomTriplets,
+    Ranking,
+    SigLIP,
+    SmoothAP,
     SoftTriple,
+    SupCon,
     Triplet,
     TripletGlobal,
+    VICReg,
     gather,
 )
 from tests.deep.batches import batch
@@ -38,6 +45,12 @@ LOSSES = {
     "margin": lambda: MarginLoss(num_classes=4),
     "memory": lambda: CrossBatchMemory(Triplet(), 3, memory_size=16),
     "statistics": lambda: ProbabilisticDA("logdet"),
+    "contrast": lambda: InfoNCE(),
+    "supervised contrast": lambda: SupCon(),
+    "sigmoid": lambda: SigLIP(),
+    "ranks": lambda: SmoothAP(0.1),
+    "queries and documents": lambda: Columns(Ranking()),
+    "views": lambda: Columns(VICReg()),
 }
 SPLIT = (5, 9)  # rows of the two processes
 
@@ -50,9 +63,11 @@ class Net(nn.Module):
         torch.manual_seed(0)
         self.backbone = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
         loss = LOSSES[key]().double()
-        self.loss = Gathered(loss) if gathered else loss
+        self.loss = Gathered(loss) if gathered and not isinstance(loss, Columns) else loss
 
     def forward(self, x, y):
+        if isinstance(self.loss, Columns):  # which gathers by itself
+            return self.loss(self.backbone, (x, x.flip(1) + 1))
         return self.loss(self.backbone(x), y)
 
 

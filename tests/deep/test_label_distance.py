@@ -7,7 +7,7 @@ import torch
 from scipy.stats import spearmanr
 from torch.testing import assert_close
 
-from isometry.deep import HierarchicalContrast, LogRatio, RankNContrast, SupCon
+from isometry.deep import CrossBatchMemory, HierarchicalContrast, LogRatio, RankNContrast, SupCon
 from isometry.deep.losses.hierarchy import levels_apart
 from tests.deep.batches import A, batch, close, cosines, euc, gradient, same, sq
 
@@ -84,6 +84,13 @@ def test_labels_of_several_numbers(kind):
         kind()(z, y[:, 0] > 0)
     with pytest.raises(TypeError, match="needs labels"):
         kind().views(z, z)
+
+
+def test_a_memory_refuses_labels_that_it_cannot_store():
+    z, memory = batch(0)[0], CrossBatchMemory(RankNContrast(), 4, 20).double()
+    with pytest.raises(ValueError, match="stores class labels, which are whole numbers"):
+        memory(z, LABELS["numbers"])
+    assert memory(z, LABELS["ties"].double()).isfinite()
 
 
 # -- log-ratio ---------------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ class Ranking(PairForm):
     learning", arXiv 2023.
     """
 
+    normalize = True
     warned = False  # of rows that occur twice
 
     def __init__(
@@ -204,6 +205,8 @@ class MegaBatchMargin(PairForm):
     translations", ACL 2018.
     """
 
+    normalize = True
+
     def __init__(self, pos_margin: float = 0.8, neg_margin: float = 0.3):
         super().__init__()
         self.pos_margin, self.neg_margin = pos_margin, neg_margin
@@ -220,6 +223,7 @@ class MegaBatchMargin(PairForm):
 class ScoredPairs(PairForm):
     """Abstract: two columns and a score for each row."""
 
+    normalize = True
     most_columns = 2
     target = "the score of each row (n,), larger for more similar pairs"
 
@@ -337,6 +341,7 @@ class TaughtRanking(PairForm):
     def __init__(self, similarity: str):
         super().__init__()
         self.similarity = one_of("similarity", similarity, ("inner", "cosine"))
+        self.normalize = similarity == "cosine"
 
     def scores(self, columns: Sequence[Tensor]) -> Tensor:
         """s (n, k + 1) of each query with its positive and negatives."""
@@ -433,6 +438,7 @@ class EmbeddingDistillation(PairForm):
     def __init__(self, loss: str = "cosine", projection: tuple[int, int] | None = None):
         super().__init__()
         self.loss = one_of("loss", loss, ("cosine", "mse"))
+        self.normalize = loss == "cosine"
         self.map = nn.Identity() if projection is None else nn.Linear(*projection, bias=False)
 
     def compute(self, *columns: Tensor, **given: Any) -> Tensor:
