@@ -17,6 +17,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "models.autoencoder": ("Autoencoder", "VariationalAutoencoder", "mlp_autoencoder", "mlp_variational"),
     "models.multimodal": ("MultiModalNet",),
     "models.pyramid": ("FeaturePyramid",),
+    "models.rotated": ("Rotated", "principal_axes"),
     "models.spd": ("BiMap", "LogEig", "ReEig"),
     "objective": ("LossObjective", "effective_rank"),
     "objectives.multimodal": ("DenoisingLevel", "pretrain_levels"),

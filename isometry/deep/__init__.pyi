@@ -102,6 +102,8 @@ from isometry.deep.models.autoencoder import mlp_autoencoder as mlp_autoencoder
 from isometry.deep.models.autoencoder import mlp_variational as mlp_variational
 from isometry.deep.models.multimodal import MultiModalNet as MultiModalNet
 from isometry.deep.models.pyramid import FeaturePyramid as FeaturePyramid
+from isometry.deep.models.rotated import Rotated as Rotated
+from isometry.deep.models.rotated import principal_axes as principal_axes
 from isometry.deep.models.spd import BiMap as BiMap
 from isometry.deep.models.spd import LogEig as LogEig
 from isometry.deep.models.spd import ReEig as ReEig

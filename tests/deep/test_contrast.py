@@ -138,6 +138,17 @@ def test_E26_sets_of_labels(threshold):
         loss(z, SETS, z)
 
 
+def test_E26_a_memory_keeps_sets():
+    z, loss = batch(0, n=6)[0], SupCon(0.3, labels="sets")
+    memory = CrossBatchMemory(loss, 4, 16, label_size=4).double()
+    expected = loss(z, SETS) + loss(z, SETS, z, SETS, torch.arange(6))
+    assert_close(memory(z, SETS), expected, rtol=1e-6, atol=1e-8)
+    with pytest.raises(ValueError, match=r"the memory stores labels \(B, 4\), got \(6,\)"):
+        memory(z, torch.arange(6))
+    with pytest.raises(ValueError, match=r"the memory stores class labels \(B,\), got \(6, 4\)"):
+        CrossBatchMemory(loss, 4, 16)(z, SETS)
+
+
 def test_E26_weights_survive_a_miner():
     from isometry.deep import BatchAll
 

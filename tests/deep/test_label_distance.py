@@ -88,7 +88,7 @@ def test_labels_of_several_numbers(kind):
 
 def test_a_memory_refuses_labels_that_it_cannot_store():
     z, memory = batch(0)[0], CrossBatchMemory(RankNContrast(), 4, 20).double()
-    with pytest.raises(ValueError, match="stores class labels, which are integers, got torch.float32"):
+    with pytest.raises(ValueError, match=r"stores class labels, which are integers, got torch\.float32"):
         memory(z, LABELS["numbers"])
     assert memory(z, LABELS["ties"]).isfinite()
 

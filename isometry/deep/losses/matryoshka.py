@@ -26,8 +26,7 @@ class Matryoshka(Draws, LossModule):
     A loss that normalises does so anew for every width. Proxies and other parameters of the width of the embedding are
     cut too: there is one set for all.
 
-    A rotation to principal axes after training costs nothing and often serves as well: it leaves all distances at full
-    width as they are and brings what varies most to the front.
+    A rotation after training, ``principal_axes``, costs nothing and often serves as well.
 
     Parameters
     ----------

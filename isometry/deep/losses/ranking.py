@@ -46,7 +46,7 @@ class RankLoss(Loss):
 
         def of_rows(rows: slice, D: Tensor) -> Tensor:
             P, N, filled = self.before(-D, pos[rows], neg[rows])
-            terms = self.terms(P, N, filled, count_of_row(pos[rows])[:, None].clamp_min(1).to(D.dtype))
+            terms = self.terms(P, N, count_of_row(pos[rows])[:, None].clamp_min(1).to(D.dtype))
             return terms.masked_fill(~(filled & anchors[rows, None]), 0).sum() / n
 
         return with_slopes(D, lambda D: slopes_of_rows(D, of_rows, most * D.shape[1]))
@@ -63,7 +63,7 @@ class RankLoss(Loss):
         return P + 0.5, N, filled  # of itself H(0) = ½
 
     @abstractmethod
-    def terms(self, P: Tensor, N: Tensor, filled: Tensor, n_pos: Tensor) -> Tensor:
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1)."""
 
 
@@ -88,7 +88,7 @@ class SmoothAP(RankLoss):
     def __init__(self, temperature: float = 0.01, count_self: bool = False, *, miner: Miner | None = None):
         super().__init__(temperature, count_self, miner)
 
-    def terms(self, P: Tensor, N: Tensor, filled: Tensor, n_pos: Tensor) -> Tensor:
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         return N / (P + N) / n_pos
 
 
@@ -126,7 +126,7 @@ class PNP(RankLoss):
         self.variant = one_of("variant", variant, ("Dq", "Ds", "Iu", "Ib", "O"))
         self.alpha, self.b = above_zero("alpha", alpha), above_zero("b", b)
 
-    def terms(self, P: Tensor, N: Tensor, filled: Tensor, n_pos: Tensor) -> Tensor:
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         f = {
             "Dq": lambda: -(-self.alpha * N.log1p()).expm1(),
             "Ds": N.log1p,
@@ -169,7 +169,7 @@ class SupAP(RankLoss):
         H = (t.clamp_max(self.delta) / self.temperature).sigmoid() + self.rho * (t - self.delta).relu() + (t > 0) / 2
         return P.squeeze(2), (H @ as_weights(neg, s.dtype)[:, :, None]).squeeze(2), filled
 
-    def terms(self, P: Tensor, N: Tensor, filled: Tensor, n_pos: Tensor) -> Tensor:
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         return N / (P + N).clamp_min(1) / n_pos
 
 
@@ -269,7 +269,7 @@ class RecallAtK(RankLoss):
             warnings.warn(f"RecallAtK left out k = {left_out}: there are {candidates} references", stacklevel=2)
         return super().loss(D, pos, neg)
 
-    def terms(self, P: Tensor, N: Tensor, filled: Tensor, n_pos: Tensor) -> Tensor:
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         recall = [self.within_k(k, P + N, n_pos) for k in self.used]
         return 1 / n_pos - torch.stack(recall).mean(0) if recall else 0 * N
 
