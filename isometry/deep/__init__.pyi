@@ -140,6 +140,7 @@ from isometry.deep.pair_form import PairForm as PairForm
 from isometry.deep.pair_miners import HDC as HDC
 from isometry.deep.pair_miners import AngularMiner as AngularMiner
 from isometry.deep.pair_miners import AtMost as AtMost
+from isometry.deep.pair_miners import InRange as InRange
 from isometry.deep.pair_miners import Overlap as Overlap
 from isometry.deep.pair_miners import PairMargin as PairMargin
 from isometry.deep.pair_miners import Ranked as Ranked

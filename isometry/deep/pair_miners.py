@@ -230,7 +230,62 @@ class AngularMiner(RuleOfTriplets):
         return candidates & (ap > (2 * math.tan(math.radians(self.angle))) ** 2 * to_centre)
 
 
-class AtMost(Draws, TripleMiner):
+class Inner(TripleMiner):
+    """Abstract: changes what another miner sees or chose; it lists triplets if the other does."""
+
+    def __init__(self, miner: Miner | None):
+        super().__init__()
+        self.miner: Any = BatchAll() if miner is None else miner
+        self.needs_unit_euclidean = self.miner.needs_unit_euclidean
+
+    @property
+    def gives_triples(self) -> bool:  # type: ignore[override]
+        return isinstance(self.miner, TripleMiner) and self.miner.gives_triples
+
+
+class InRange(Inner):
+    """Pairs within a range of distances, of which another miner then chooses.
+
+        { p : l⁺ ≤ d_ap ≤ u⁺ },     { n : l⁻ ≤ d_an ≤ u⁻ }
+
+    Parameters
+    ----------
+    miner : Miner, optional
+        By default all pairs.
+    pos, neg : tuple (low, high), optional
+        Distances of positives and of negatives, in the unit of the distance of the loss; by default any.
+
+    References
+    ----------
+    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    """
+
+    def __init__(
+        self,
+        miner: Miner | None = None,
+        pos: tuple[float, float] = (-math.inf, math.inf),
+        neg: tuple[float, float] = (-math.inf, math.inf),
+    ):
+        super().__init__(miner)
+        for name, (low, high) in (("pos", pos), ("neg", neg)):
+            if not low < high:
+                raise ValueError(f"{name} must be (low, high) with low < high, got {(low, high)}")
+        self.pos, self.neg = pos, neg
+
+    def inside(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        """The masks within the ranges."""
+        return pos & (self.pos[0] <= D) & (self.pos[1] >= D), neg & (self.neg[0] <= D) & (self.neg[1] >= D)
+
+    def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        chosen: Triples = self.miner.triples(D, *self.inside(D, pos, neg))
+        return chosen
+
+    def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        chosen: tuple[Tensor, Tensor] = self.miner.select(D, *self.inside(D, pos, neg))
+        return chosen
+
+
+class AtMost(Draws, Inner):
     """A sample of what another miner chose: so many triplets of each anchor, or so many of its positives and negatives.
 
         t of the chosen (a, p, n) of each a, uniformly, without replacement
@@ -250,18 +305,11 @@ class AtMost(Draws, TripleMiner):
     """
 
     def __init__(self, miner: Miner | None = None, t: int = 10, random_state: int | None = None):
-        super().__init__()
-        self.miner = BatchAll() if miner is None else miner
+        super().__init__(miner)
         self.t, self.random_state = positive("t", t), random_state
-        self.needs_unit_euclidean = self.miner.needs_unit_euclidean
-
-    @property
-    def gives_triples(self) -> bool:  # type: ignore[override]
-        return isinstance(self.miner, TripleMiner) and self.miner.gives_triples
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
-        inner: Any = self.miner
-        a, p, n = inner.triples(D, pos, neg)
+        a, p, n = self.miner.triples(D, pos, neg)
         kept = drawn(self, a, self.t)
         return a[kept], p[kept], n[kept]
 

@@ -38,5 +38,6 @@ ROWS: tuple[Method, ...] = (
     _miner("E46a", "isometry.deep.pair_miners:AngularMiner", "beyond the survey"),
     _miner("E46r", "isometry.deep.pair_miners:Ranked", "beyond the survey"),
     _miner("E46o", "isometry.deep.pair_miners:Overlap", "beyond the survey"),
+    _miner("E46i", "isometry.deep.pair_miners:InRange", "beyond the survey"),
     _miner("E46m", "isometry.deep.pair_miners:AtMost", "beyond the survey"),
 )

@@ -379,6 +379,8 @@ def test_losses_of_labels_take_columns():
         Columns(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="a batch must have one column of label, labels"):
         Columns(CoSENT())(net, {"a": q, "b": d})
+    with pytest.raises(ValueError, match="a tuple or a dictionary of columns, got one tensor"):
+        Columns()(net, q)
 
 
 def test_a_network_learns_which_rows_belong_together():

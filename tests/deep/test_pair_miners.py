@@ -15,6 +15,8 @@ from isometry.deep import (
     BatchHard,
     Contrastive,
     CrossBatchMemory,
+    EasyPositive,
+    InRange,
     NCALoss,
     Overlap,
     PairMargin,
@@ -107,6 +109,16 @@ def test_at_most_so_many_uniformly(inner):
         assert (a.bincount() == 2).all()
 
 
+def test_a_range_narrows_what_another_miner_sees():
+    z, y, D, pos, neg = compared()
+    chosen = InRange(None, (0.8, 1.6), (0.9, 1.5)).select(D, pos, neg)
+    assert_close(chosen[0], pos & (D >= 0.8) & (D <= 1.6))
+    assert_close(chosen[1], neg & (D >= 0.9) & (D <= 1.5))
+    a, p, n = InRange(BatchHard(), (0.8, 1.6), (0.9, 1.5)).triples(D, pos, neg)
+    assert len(a) and chosen[0][a, p].all() and chosen[1][a, n].all()
+    assert Triplet(miner=InRange(BatchHard(), neg=(0.5, 3)))(z, y).isfinite()
+
+
 def test_a_resumed_draw_is_the_same():
     z, y, *_ = compared()
     for make in (lambda: AtMost(t=1, random_state=5), lambda: UniformHistogram(3, 1, random_state=5)):
@@ -156,6 +168,7 @@ def test_the_angle_needs_one_batch():
         (lambda: AngularMiner(90), r"angle must lie in \(0, 90\) degrees, got 90"),
         (lambda: TripletMargin(kind="x"), "kind"),
         (lambda: Ranked(0), "n_pos must be at least 1, got 0"),
+        (lambda: InRange(pos=(1, 1)), r"pos must be \(low, high\) with low < high, got \(1, 1\)"),
         (lambda: AtMost(t=0), "t must be at least 1, got 0"),
     ],
 )
@@ -168,6 +181,10 @@ PEERS = {
     "PairMargin": (lambda m: m.PairMarginMiner(0.9, 1.1), lambda: PairMargin(0.9, 1.1)),
     "HDC": (lambda m: m.HDCMiner(0.3), lambda: HDC(0.3)),
     "Angular": (lambda m: m.AngularMiner(35), lambda: AngularMiner(35)),
+    "InRange": (
+        lambda m: m.BatchEasyHardMiner("easy", "hard", allowed_pos_range=(0.8, 1.6), allowed_neg_range=(0.9, 1.5)),
+        lambda: InRange(EasyPositive("hard"), (0.8, 1.6), (0.9, 1.5)),
+    ),
     "AtMost": (lambda m: m.BatchHardMiner(), lambda: AtMost(BatchHard(), 5)),
     **{
         kind: (lambda m, k=kind: m.TripletMarginMiner(0.3, k), lambda k=kind: TripletMargin(0.3, k))

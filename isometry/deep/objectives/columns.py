@@ -78,6 +78,8 @@ class Columns(nn.Module):
                 raise ValueError(f"a batch must have one column of {', '.join(TARGETS)}, got {', '.join(batch)}")
             columns = [x for name, x in batch.items() if name not in (*TARGETS, "guide")]
             return columns, batch[names[0]] if has_target else None, batch["guide"] if has_guide else None
+        if isinstance(batch, Tensor):
+            raise ValueError("a batch must be a tuple or a dictionary of columns, got one tensor")
         columns = list(batch)
         guide = columns.pop() if has_guide else None
         return columns, columns.pop() if has_target else None, guide
