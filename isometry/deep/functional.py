@@ -5,7 +5,7 @@ A distance takes embeddings (B, p) and references (R, p) and gives a matrix (B, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -311,6 +311,12 @@ def packed(mask: Tensor) -> tuple[Tensor, Tensor]:
     columns = torch.zeros(len(mask), width, dtype=torch.long, device=mask.device)
     columns[i, slot] = j
     return columns, torch.arange(width, device=mask.device) < count[:, None]
+
+
+def passes(pos: Tensor, neg: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """One positive p (B,) of each row at a time, and which of (B, R) are its negatives; none in a row without p."""
+    columns, filled = packed(pos)
+    return ((p, neg & used[:, None]) for p, used in zip(columns.T, filled.T))
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------

@@ -124,6 +124,7 @@ class Loss(LossModule, ABC):
             refs = as_embeddings(refs, "refs", squared=True).to(z.dtype)
             ref_y = None if ref_y is None else torch.as_tensor(ref_y, device=z.device)
             self_index = None if self_index is None else torch.as_tensor(self_index, device=z.device)
+        y, ref_y = self.read_labels(y, ref_y)
         check_batch(z, y, refs, ref_y)
         if not len(z) or not len(refs):
             return z.sum() * 0
@@ -141,6 +142,10 @@ class Loss(LossModule, ABC):
         if self.accelerated:
             return with_slopes(D, lambda D: self.slopes(D, pos, neg, self.totals(pos, neg)))
         return self.loss(D, pos, neg)
+
+    def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Labels as ``masks`` takes them, (B,) and (R,), or a matrix (B, R) that a loss makes of labels of its kind."""
+        return y, ref_y
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
@@ -187,10 +192,9 @@ class Loss(LossModule, ABC):
         """What ``slopes`` of some anchors are divided by, counted over the whole batch; None: they need all anchors."""
         return None
 
-    def views(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """The loss of two views of the same unlabelled samples: each instance is a class of two."""
-        instance = torch.arange(len(z1), device=z1.device)
-        return self(torch.cat([z1, z2]), torch.cat([instance, instance]))
+    def views(self, *zs: Tensor) -> Tensor:
+        """The loss of two or more views (m, p) of the same unlabelled samples: each instance is a class."""
+        return self(*as_instances(*zs))
 
 
 class TripletForm(Loss):
@@ -264,6 +268,15 @@ def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:
     """One optimiser group of the parameters to be trained, or none."""
     params = [p for p in module.parameters() if p.requires_grad]
     return [{"params": params, "lr": lr, "weight_decay": 0.0}] if params else []
+
+
+def as_instances(*zs: Tensor) -> tuple[Tensor, Tensor]:
+    """Views (m, p) of the same samples as one batch, and the number of the sample as its label."""
+    if len(zs) < 2 or len({len(z) for z in zs}) > 1:
+        raise ValueError(
+            f"views must be two or more, of equal length, got lengths {', '.join(str(len(z)) for z in zs)}"
+        )
+    return torch.cat(zs), torch.arange(len(zs[0]), device=zs[0].device).repeat(len(zs))
 
 
 def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:

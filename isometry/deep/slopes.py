@@ -37,6 +37,27 @@ def with_slopes(D: Tensor, f: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tens
     return _WithSlopes.apply(D, f)
 
 
+def slopes_of_rows(
+    D: Tensor, f: Callable[[slice, Tensor], Tensor], numbers: int, block: int = BLOCK // 4
+) -> tuple[Tensor, Tensor]:
+    """Σ f(rows, D[rows]) over blocks of rows, where f needs so many ``numbers`` a row, and its slopes by autograd.
+
+    The graph of one block is in memory at a time. For ``with_slopes``: the slopes have a graph if D has one.
+    """
+    graph = D.requires_grad and torch.is_grad_enabled()
+    most = max(1, min(block, 4 * D.numel()) // max(numbers, 1))  # no more than four matrices of the size of D
+    value = D.new_zeros(())
+    slopes: list[Tensor] = []
+    for start in range(0, len(D), most):
+        rows = slice(start, start + most)
+        with torch.enable_grad():
+            part = D[rows] if graph else D[rows].detach().requires_grad_()
+            share = f(rows, part)
+        slopes += torch.autograd.grad(share, part, create_graph=graph)
+        value = value + (share if graph else share.detach())
+    return value, torch.cat(slopes)
+
+
 def of_triples(distance: Distance, z: Tensor, refs: Tensor, choose: Callable[[Tensor], Triples]) -> tuple[Tensor, ...]:
     """Distances d_ap and d_an (T,) of the triplets chosen by looking at D (B, R), and their indices a, p, n."""
     if distance in EUCLIDEAN:

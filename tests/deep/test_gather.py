@@ -17,10 +17,12 @@ from isometry.deep import (
     ArcFace,
     BatchHard,
     CenterLoss,
+    Columns,
     CosFace,
     CrossBatchMemory,
     CrossEntropy,
     Gathered,
+    InfoNCE,
     Lifted,
     MarginLoss,
     MultiSimilarity,
@@ -28,10 +30,15 @@ from isometry.deep import (
     ProxyAnchor,
     ProxyNCA,
     RandomTriplets,
+    Ranking,
     SampledSoftmax,
+    SigLIP,
+    SmoothAP,
     SoftTriple,
+    SupCon,
     Triplet,
     TripletGlobal,
+    VICReg,
     WeightedSum,
     gather,
 )
@@ -55,6 +62,12 @@ LOSSES = {
     "proxy anchors": lambda: ProxyAnchor(4, 3),
     "mined cosines": lambda: MultiSimilarity(),
     "hypergraph": lambda: HIST(4, 3, hidden=5),
+    "contrast": lambda: InfoNCE(),
+    "supervised contrast": lambda: SupCon(),
+    "sigmoid": lambda: SigLIP(),
+    "ranks": lambda: SmoothAP(0.1),
+    "queries and documents": lambda: Columns(Ranking()),
+    "views": lambda: Columns(VICReg()),
 }
 SPLIT = (5, 9)  # rows of the two processes
 
@@ -67,9 +80,11 @@ class Net(nn.Module):
         torch.manual_seed(0)
         self.backbone = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
         loss = LOSSES[key]().double()
-        self.loss = Gathered(loss) if gathered else loss
+        self.loss = Gathered(loss) if gathered and not isinstance(loss, Columns) else loss
 
     def forward(self, x, y):
+        if isinstance(self.loss, Columns):  # which gathers by itself
+            return self.loss(self.backbone, (x, x.flip(1) + 1))
         return self.loss(self.backbone(x), y)
 
 

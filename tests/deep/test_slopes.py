@@ -10,15 +10,19 @@ from isometry.deep import (
     Circle,
     Contrastive,
     CrossBatchMemory,
+    DecoupledContrastive,
     FisherTriplet,
     GeneralizedContrastive,
+    InfoNCE,
     IntraPairVariance,
     MultiSimilarity,
     NCALoss,
     RandomTriplets,
     RankedList,
+    RankNContrast,
     RatioTriplet,
     SoftTriple,
+    SupCon,
     ThresholdConsistentMargin,
     Triplet,
     TripletGlobal,
@@ -82,8 +86,16 @@ ACCELERATED |= {
     "ranked list, through": lambda **o: RankedList(detach_weights=False, pos_temperature=2.0, **o),
     "variance": lambda **o: IntraPairVariance(0.05, **o),
     "threshold": lambda **o: ThresholdConsistentMargin(0.6, 0.1, **o),
+    "InfoNCE": lambda **o: InfoNCE(0.3, **o),
+    "InfoNCE, anchors": lambda **o: InfoNCE(0.3, "anchors", **o),
+    "SupCon": lambda **o: SupCon(0.3, **o),
+    "SupCon, in": lambda **o: SupCon(0.3, "in", **o),
+    "SupCon, apart": lambda **o: SupCon(0.3, "apart", **o),
+    "decoupled": lambda **o: DecoupledContrastive(0.3, **o),
+    "Rank-N-Contrast": lambda **o: RankNContrast(**o),
+    "decoupled, weighted": lambda **o: DecoupledContrastive(0.3, weighted=True, **o),
 }
-MINABLE = [key for key in ACCELERATED if key.split(",")[0] not in ("generalised", "SoftTriple")]
+MINABLE = [key for key in ACCELERATED if key.split(",")[0] not in ("generalised", "SoftTriple", "Rank-N-Contrast")]
 
 
 def test_every_accelerated_loss_of_the_registry_is_compared_with_its_formula():
