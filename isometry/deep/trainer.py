@@ -12,6 +12,7 @@ import torch
 from accelerate.utils import gather_object
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
 from isometry.deep.batches import Probe, as_dataset, training_data
@@ -21,7 +22,7 @@ from isometry.deep.functional import unit
 from isometry.deep.objective import LossObjective, TrainingObjective, as_objective, effective_rank, on_sphere
 from isometry.deep.offline import embed
 from isometry.deep.run import NOT_FINITE, Run
-from isometry.deep.samplers import ceil_div
+from isometry.deep.samplers import PKBatchSampler, ceil_div
 from isometry.deep.settings import GROUP_OF, Batches, Hardware, Optimization, Stopping, check_known
 from isometry.deep.wrapper import innermost
 from isometry.eval import retrieval
@@ -121,7 +122,8 @@ class Trainer:
         Parameters
         ----------
         samples : array or tensor (n, …), a data set, or a ``DataLoader``, whose batches go to the objective
-        labels : (n,), of any type; a data set gives its own integer labels as second part of its items
+        labels : (n,), of any type; needed for a data set too, to make batches by class. The loss gets the labels that
+            are the second part of its items, if they have one, and these otherwise
         validation : share to hold out, or (samples, labels) to validate on
         protocol : "open" holds out whole classes, "closed" a share of each class
         resume : continue from the checkpoint in ``folder``, if there is one; with the same settings, and on a CPU, the
@@ -139,6 +141,8 @@ class Trainer:
                     for group in engine.groups(run.epoch, run.batch):
                         engine.set_lr(run.step / total)
                         loss, active = engine.backward(group)
+                        if run.step == 0:
+                            self._check_first_batch(loss, active, engine)
                         run.record(len(group), loss, active, engine.update(loss))
                         bar.set_postfix_str(run.status(), refresh=False)
                         bar.update()
@@ -167,9 +171,14 @@ class Trainer:
 
     def embed(self, samples: Any) -> Tensor:
         """Embeddings (n, p) of an array or a data set."""
-        z = embed(self.model, as_dataset(samples, None, network_dtype(self.model)))
+        z = embed(self.model, self._as_data(samples))
         normalize = on_sphere(self.objective) if self.normalize is None else self.normalize
         return unit(z) if normalize else z
+
+    def _as_data(self, samples: Any, labels: Any = None) -> Dataset[Any]:
+        """Samples as the model takes them."""
+        looks_up = any(isinstance(m, (nn.Embedding, nn.EmbeddingBag)) for m in self.model.modules())
+        return as_dataset(samples, labels, network_dtype(self.model), keep_integers=looks_up)
 
     def _prepare(self, samples: Any, labels: Any, validation: Any, protocol: str) -> tuple[Engine, Probe | None]:
         # first: samplers ask the accelerator for their rank
@@ -177,9 +186,7 @@ class Trainer:
         if self.hardware.compile:
             self.model.compile()
         seed = self.random_state
-        loader, probe = training_data(
-            samples, labels, validation, protocol, self.batches, network_dtype(self.model), seed
-        )
+        loader, probe = training_data(samples, labels, validation, protocol, self.batches, self._as_data, seed)
         if probe is not None and probe.labels is None and not isinstance(innermost(self.objective), LossObjective):
             probe = None  # what the model gives need not be an embedding
         monitor, measured = self.stopping.monitor, probe is not None and probe.labels is not None
@@ -232,6 +239,24 @@ class Trainer:
             if probe.labels is not None:
                 row |= retrieval(z.numpy(force=True), probe.labels, ks=(1,)).mean()
         return row
+
+    def _check_first_batch(self, loss: float, active: float | None, engine: Engine) -> None:
+        """Refuse class-balanced batches that hold nothing for the loss to compare: nothing would be learned."""
+        objective = innermost(self.objective)
+        if not isinstance(engine.plan, PKBatchSampler) or not isinstance(objective, LossObjective):
+            return
+        if loss or active is None or engine.any(active > 0) or hasattr(objective.loss, "memory"):
+            return
+        found = self._geometry()
+        for name, part, setting in (
+            ("d_an", "two classes", "classes_per_batch"),
+            ("d_ap", "two samples of a class", "samples_per_class"),
+        ):
+            if name not in found:
+                raise ValueError(
+                    f"a batch never holds {part}, so that the loss has nothing to compare and nothing is learned: set "
+                    f"{setting} to 2 or more (on the command line --batch 8x8)"
+                )
 
     def _geometry(self) -> dict[str, float]:
         """What the last batch was like, if the objective looks at it."""

@@ -45,7 +45,7 @@ class Angular(SumOfTriplets):
         alpha: float | None = None,
         form: str = "batch",
         *,
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
         reduction: str = "mean_nonzero",
     ):

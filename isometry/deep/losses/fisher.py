@@ -47,7 +47,7 @@ class FisherTriplet(TripletForm):
         layer: nn.Linear | None = None,
         mu_w: float = 1e-4,
         mu_b: float = 1e-4,
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
         reduction: str = "mean",
     ):
@@ -93,7 +93,7 @@ class FisherContrastive(Loss):
         layer: nn.Linear | None = None,
         mu_w: float = 1e-4,
         mu_b: float = 1e-4,
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = False,
     ):
         super().__init__("sqeuclidean", miner, normalize)
