@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,7 +18,7 @@ from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
 from isometry.deep.batches import Probe, as_dataset, training_data
-from isometry.deep.checkpoint import Checkpoints, CtrlC, isolated_rng, rng_state, set_rng_state
+from isometry.deep.checkpoint import Checkpoints, StopSignals, isolated_rng, rng_state, set_rng_state
 from isometry.deep.engine import Engine, make_accelerator
 from isometry.deep.functional import unit
 from isometry.deep.objective import LossObjective, TrainingObjective, as_objective, effective_rank, on_sphere
@@ -54,7 +56,8 @@ class Trainer:
     stopping : when training ends, and which weights it keeps, see `Stopping`
     hardware : where and in which arithmetic the model is computed, see `Hardware`
     normalize : put embeddings on the unit sphere; None: if the loss does
-    folder : for checkpoints: ``last.safetensors`` after each epoch, ``best.safetensors`` with the best weights
+    folder : for checkpoints: ``last.safetensors`` after each epoch, ``previous.safetensors`` the one before, in case
+        the last is damaged, and ``best.safetensors`` with the best weights. One run at a time can use it
     callbacks : called with the trainer after each epoch; a string returned is the reason to stop
     random_state : seed of batches, split, dropout and miners; the global generators are left as they were
     verbose : show a progress bar
@@ -129,9 +132,13 @@ class Trainer:
         resume : continue from the checkpoint in ``folder``, if there is one; with the same settings, and on a CPU, the
             end is bit for bit that of a run without a stop
         """
-        with isolated_rng(self.random_state), CtrlC() as ctrl_c:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(isolated_rng(self.random_state))
+            stop = stack.enter_context(StopSignals())
             engine, probe = self._prepare(samples, labels, validation, protocol)
-            files, best = self._begin(engine, resume)
+            files = self._checkpoints(engine)
+            stack.enter_context(files.locked(engine.accelerator.is_main_process))
+            best = self._begin(engine, files, resume)
             run, updates = self.run, ceil_div(len(engine.loader), self.optimization.accumulate)  # of an epoch
             total = self.stopping.max_epochs * updates
             with tqdm(
@@ -149,11 +156,11 @@ class Trainer:
                         if run.bad_steps >= self.stopping.max_bad_steps:
                             run.fail(NOT_FINITE.format(run.bad_steps, run.step, run.epoch + 1))
                             break
-                        if engine.any(ctrl_c.pressed):
+                        if engine.any(stop.pressed is not None):
                             if engine.plan is not None:  # else only the end of an epoch can be resumed, and is saved
                                 run.geometry = self._geometry()
                                 self._save(files, engine, best)
-                            raise KeyboardInterrupt(f"stopped after step {run.step}; to continue, fit with resume=True")
+                            raise stop.exception(f"stopped after step {run.step}; to continue, fit with resume=True")
                     else:
                         run.close_epoch(self._measure(engine, probe))
                         if run.improved(self.stopping.monitor):
@@ -165,8 +172,8 @@ class Trainer:
         if run.failed:
             kept = "the last weights" if best is None else f"the weights of epoch {run.best_epoch}"
             warnings.warn(f"training stopped: {run.stop_reason}. It keeps {kept}", ConvergenceWarning, stacklevel=2)
-        if ctrl_c.pressed:
-            raise KeyboardInterrupt("training had just ended")
+        if stop.pressed is not None:
+            raise stop.exception("training had just ended")
         return self
 
     def embed(self, samples: Any) -> Tensor:
@@ -194,17 +201,20 @@ class Trainer:
             raise ValueError(f"patience waits for {monitor}: give validation to measure it, or set monitor='loss'")
         return Engine(accelerator, self.model, self.objective, loader, self.optimization, seed), probe
 
-    def _begin(self, engine: Engine, resume: bool) -> tuple[Checkpoints, dict[str, Tensor] | None]:
-        """Start anew, or where the checkpoint says; gives the best weights so far."""
+    def _checkpoints(self, engine: Engine) -> Checkpoints:
         settings = {"random_state": self.random_state, "batches_per_epoch": len(engine.loader)}
-        files, self.run = Checkpoints(self.folder, settings), Run()
+        return Checkpoints(self.folder, settings)
+
+    def _begin(self, engine: Engine, files: Checkpoints, resume: bool) -> dict[str, Tensor] | None:
+        """Start anew, or where the checkpoint says; gives the best weights so far."""
+        self.run = Run()
         for part in engine.module.modules():
             plan = getattr(part, "plan_steps", None)  # of what begins after a share of the run
             if callable(plan):
                 plan(self.stopping.max_epochs * len(engine.loader))
         state = files.load(resume)
         if state is None:
-            return files, None
+            return None
         engine.load_state(state["engine"], files.path("last"))
         self.run = Run(**state["run"])
         if engine.rank < len(state["processes"]):  # else a run of fewer processes is continued
@@ -213,7 +223,11 @@ class Trainer:
             self.run.sums = own["sums"]
         if self.run.stop_reason == ALL_EPOCHS_DONE and self.run.epoch < self.stopping.max_epochs:
             self.run.stop_reason = None
-        return files, state["best"]
+        if state["has_best"] and state["best"] is None:  # lost
+            if self.run.best_epoch == self.run.epoch and not self.run.batch:
+                return engine.weights()  # which are the last
+            self.run.best, self.run.best_epoch = -math.inf, self.run.epoch
+        return state["best"]
 
     def _save(self, files: Checkpoints, engine: Engine, best: dict[str, Tensor] | None) -> None:
         run = self.run

@@ -64,7 +64,7 @@ def test_what_is_no_name_with_values_is_refused(text):
 def test_nothing_in_a_text_is_run(tmp_path):
     file = tmp_path / "seen"
     for text in (f"Triplet(margin=open({str(file)!r}, 'w'))", f"Triplet(miner=__import__('os').mkdir({str(file)!r}))"):
-        with pytest.raises(ValueError, match=r"no |is unknown"):
+        with pytest.raises(ValueError, match=r"cannot be read|is unknown"):
             make_named("loss", text, (LossModule,), SIZES)
     assert not file.exists()
 
