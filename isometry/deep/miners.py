@@ -236,6 +236,13 @@ class RandomTriplets(Draws, TripleMiner):
 
         p uniform in pos(a),     n uniform in neg(a),     independent
 
+    Parameters
+    ----------
+    t_per_anchor : int
+        Triplets of each anchor.
+    random_state : int, optional
+        Seed of the draws.
+
     References
     ----------
     M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training

@@ -76,8 +76,9 @@ def make_named(
         article = "an" if row.kind[0] in "aeiou" else "a"
         raise ValueError(f"{row.name} is {article} {row.kind}; a {what} is expected, such as {EXAMPLES[what]}")
     if inspect.isabstract(found):
-        names = [m.name for m in all_methods(family="deep") if m.kind in KINDS[what]]
-        raise ValueError(f"{row.name} is what others have in common and has no {what} of its own; there are {names}")
+        made = {m.name: m.load() for m in all_methods(family="deep") if m.kind in KINDS[what]}
+        names = [n for n, kind in made.items() if isinstance(kind, type) and issubclass(kind, found)]
+        raise ValueError(f"{row.name} is what {', '.join(names)} have in common, and no {what} by itself: choose one")
     variant = row.params if "[" in row.name else {}  # such as Lifted[max]
     given = {**variant, **written, **(params or {})}
     taken = _arguments(found)

@@ -101,7 +101,7 @@ def test_values_reach_what_they_name():
         ("Tripplet", "no loss called 'Tripplet'; did you mean Triplet"),
         ("LMNN", "LMNN is an estimator; a loss is expected"),
         ("BatchHard", "BatchHard is a miner; a loss is expected"),
-        ("Head", r"Head is what others have in common.*'CrossEntropy'"),
+        ("Head", r"Head is what MSE, .*CrossEntropy.* have in common"),
         ("Triplet(margins=1)", "Triplet has no parameter 'margins'; it has margin, swap"),
         ("Huber(delta=wide)", r"Huber\(delta='wide'\): delta must be a number"),
         ("Triplet(swap=3)", "swap must be True or False"),

@@ -109,6 +109,11 @@ class GeneralizedContrastive(PairHinges):
 
     ``1 - cosine_dissimilarity(x)`` makes such a matrix from unlabelled inputs.
 
+    Parameters
+    ----------
+    margin : float
+        m, beyond which a dissimilar pair costs nothing.
+
     References
     ----------
     M. Leyva-Vallina, N. Strisciuglio, N. Petkov, "Generalized contrastive optimization of Siamese networks for place

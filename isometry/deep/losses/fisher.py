@@ -75,7 +75,16 @@ class FisherContrastive(Loss):
 
         (2 − λ) tr(UᵀS_W U) + [m − λ tr(UᵀS_B U)]_+
 
-    For use beside a ``CrossEntropy``; by itself it does not raise accuracy. See ``FisherTriplet`` for the parameters.
+    For use beside a ``CrossEntropy``; by itself it does not raise accuracy.
+
+    Parameters
+    ----------
+    lam, margin : float
+        λ, m.
+    layer : nn.Linear, optional
+        U, the last layer of the network; without it nothing is added to the scatters.
+    mu_w, mu_b : float
+        Multiples of the identity added to S_W and S_B.
 
     References
     ----------
