@@ -312,7 +312,9 @@ def as_labels(y: Any, device: torch.device) -> Tensor:
         raise ValueError(
             f"labels must be numbers ({error}); encode others first: np.unique(labels, return_inverse=True)[1]"
         ) from error
-    whole = not (y.is_floating_point() or y.is_complex() or (y.dtype == torch.bool and y.ndim != 1))
+    if y.is_complex():
+        raise ValueError(f"labels must be whole numbers, or similarities in [0, 1]; got {y.dtype}")
+    whole = not (y.is_floating_point() or (y.dtype == torch.bool and y.ndim != 1))
     return y.long() if whole else y
 
 
@@ -352,6 +354,8 @@ def check_labels(y: Tensor, num_classes: int) -> None:
     """Integer labels 0 … C − 1, or an error that says which are not."""
     if y.is_floating_point() or y.dtype == torch.bool:
         raise ValueError(f"class labels must be integers, got {y.dtype}")
+    if y.ndim != 1:
+        raise ValueError(f"class labels must be one for each sample, (B,), got shape {tuple(y.shape)}")
     if len(y) and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
         raise ValueError(
             f"labels must lie in 0 … {num_classes - 1} for num_classes={num_classes}, got {int(y.min())} … "
