@@ -84,14 +84,12 @@ class Loss(LossModule, ABC):
     def __init__(self, distance: Distance = "euclidean", miner: Miner | str | None = None, normalize: bool = False):
         super().__init__()
         get_distance(distance)
-        if isinstance(miner, str):
-            miner = make_named("miner", miner, (Miner,))
         self.distance, self.normalize = distance, normalize
-        self.miner: Miner | None = miner
-        if miner is not None and miner.needs_unit_euclidean and not (distance in ROOTS and normalize):
+        self.miner: Miner | None = make_named("miner", miner, (Miner,)) if isinstance(miner, str) else miner
+        if self.miner is not None and self.miner.needs_unit_euclidean and not (distance in ROOTS and normalize):
             name = type(self).__name__
             raise ValueError(
-                f"{type(miner).__name__} works on Euclidean distances between unit vectors; "
+                f"{type(self.miner).__name__} works on Euclidean distances between unit vectors; "
                 f"{name} has distance={distance!r}, normalize={normalize}: build it as "
                 f"{name}(distance='euclidean', normalize=True), if it has these parameters, or take another miner"
             )

@@ -232,3 +232,14 @@ def test_one_sample_of_a_class_is_enough_for_proxies_and_memories():
     memory = CrossBatchMemory(Triplet(), 3, warmup_steps=0)
     found = losses_of(X, y, memory, classes_per_batch=5, samples_per_class=1, batches_per_epoch=4)
     assert found[0] > 0
+
+
+def test_labels_of_another_shape_or_kind_are_named():
+    """A column of labels once made a wrong loss by broadcasting."""
+    z, y = batch(7)
+    for key in ("D08", "D10", "D13"):
+        with pytest.raises(ValueError, match=r"one for each sample, \(B,\), got shape \(12, 1\)"):
+            LOSSES[key]().double()(z, y[:, None])
+    for key in ("D08", "D13", "D18", "D22"):
+        with pytest.raises(ValueError, match=r"whole numbers, or similarities.*complex64"):
+            LOSSES[key]().double()(z, y.to(torch.complex64))

@@ -64,8 +64,9 @@ class CrossBatchMemory(LossModule):
         if embedding_size is None:
             raise ValueError("a memory needs embedding_size, the dimension of the embeddings it keeps")
         if isinstance(loss, str):
-            loss = make_named("loss", loss, (Loss,), {"embedding_size": embedding_size})
-        self.loss = ThresholdContrastive() if loss is None else loss
+            self.loss: Loss = make_named("loss", loss, (Loss,), {"embedding_size": embedding_size})
+        else:
+            self.loss = ThresholdContrastive() if loss is None else loss
         self.weight, self.memory_size = weight, memory_size
         self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
         self.register_buffer("labels", torch.zeros(memory_size, dtype=torch.long))
