@@ -282,7 +282,8 @@ def seed_of_process(seed: int, rank: int) -> int:
 class StopSignals:
     """Notes the first Ctrl-C or SIGTERM, so that a step can be finished and saved; a second one comes through at once.
 
-    SIGTERM is left to a handler of the program, if it has one.
+    SIGTERM is left to a handler of the program, if it has one. Of several processes each ends by it at once: the step
+    of one could wait for another that has ended already.
     """
 
     pressed: int | None = None  # the signal
@@ -291,7 +292,9 @@ class StopSignals:
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():  # others cannot set handlers
             self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
-            found = signal.getsignal(signal.SIGTERM)
+            found, alone = signal.getsignal(signal.SIGTERM), int(os.environ.get("WORLD_SIZE", "1")) == 1
+            if not alone:
+                return self
             if found is signal.SIG_DFL or getattr(found, "__module__", "").partition(".")[0] == "isometry":
                 self._before[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._note)
         return self

@@ -494,3 +494,13 @@ def test_a_handler_of_the_program_keeps_sigterm():
         assert fit(trainer).run.epoch == 4 and seen == [True] * 4
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("world", ["1", "2"])
+def test_of_several_processes_each_ends_by_sigterm_at_once(world, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", world)
+    before = signal.getsignal(signal.SIGTERM)
+    with module.StopSignals():
+        assert (signal.getsignal(signal.SIGTERM) is before) == (world == "2")
+    assert signal.getsignal(signal.SIGTERM) is before

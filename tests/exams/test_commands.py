@@ -186,11 +186,9 @@ def test_every_bad_table(command, model, tmp_path):
                 assert expected != REFUSED or command == "transform", "it was accepted"
             else:
                 assert expected != GOOD, done.stderr
-                if (
-                    command != "train" or done.exit_code == 2
-                ):  # a training that ended badly keeps its weights, and says so
+                if command != "train" or done.exit_code == 2:
                     assert not [p for p in out.rglob("*") if p.name in ("m", "z.csv", "model.safetensors")]
-                else:
+                else:  # a training that ended badly keeps its weights, and says so
                     assert re.search(r"training stopped|no epoch was finished", done.stderr), done.stderr
             if expected == GOOD:
                 np.testing.assert_allclose(results[name], results["clean"], rtol=1e-12, atol=1e-12)
