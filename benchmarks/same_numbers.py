@@ -46,7 +46,7 @@ def as_matrices(X: np.ndarray) -> np.ndarray:
 
 def learned(row: Method, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Objective and distances of one fit, or the error that it ends with."""
-    learner = row.example()
+    learner = row.example(**row.published)
     if "random_state" in learner.get_params():
         learner.set_params(random_state=0)
     if "matrix-samples" in row.traits:

@@ -29,8 +29,9 @@ _PACKAGES = (  # not in ``__all__``: an import of everything should not hide Pyt
 _OTHERS = {  # by module: what is exported beside the methods of the table
     "io": ("load", "save"),
     "kernelized": ("Kernelized",),
+    "shrunk": ("Shrunk",),
     "sampling": ("AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"),
-    "select": ("PairVerifier", "compare"),
+    "select": ("AutoMetric", "PairVerifier", "compare"),
     "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Triplets"),
 }
 

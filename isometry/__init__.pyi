@@ -53,8 +53,10 @@ from isometry.sampling import NeighborPairs as NeighborPairs
 from isometry.sampling import NeighborTriplets as NeighborTriplets
 from isometry.sampling import RandomChunklets as RandomChunklets
 from isometry.sampling import RandomPairs as RandomPairs
+from isometry.select import AutoMetric as AutoMetric
 from isometry.select import PairVerifier as PairVerifier
 from isometry.select import compare as compare
+from isometry.shrunk import Shrunk as Shrunk
 from isometry.spectral.covariance import Covariance as Covariance
 from isometry.spectral.dca import DCA as DCA
 from isometry.spectral.euclidean import Euclidean as Euclidean

@@ -66,9 +66,13 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             more = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in more.items()}
             X, side = X[rows], side[rows]
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
-            solution = self._fit(X, side, **more)
+            solution = self._learn(X, side, **more)
         self._record(solution)
         return self
+
+    def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
+        """``_fit``, or for methods that can, the choice of how strong the metric should be, and then ``_fit``."""
+        return self._fit(X, side, **more)
 
     def _validate_more(self, name: str, value: Any, n: int) -> Any:
         """A further argument of ``fit`` that ``_fit`` takes: a table, one row for each sample."""

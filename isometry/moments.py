@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
 
@@ -14,18 +15,18 @@ from sklearn.utils import check_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from isometry.base import LinearMetric
 from isometry.core.frame import Frame
 from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters
+from isometry.strength import REGS, AutomaticStrength, analytic_choice
 from isometry.supervision import Chunklets, Labels, Pairs, Supervision, as_supervision
 
 FAN_IN = 2  # moments merged by one task of a Dask graph: they may be larger than a chunk
 
 
-class MomentsMetric(LinearMetric):
+class MomentsMetric(AutomaticStrength):
     """Abstract: a metric that follows from class moments alone, so that rows are read once, in any order and place.
 
     A method supplies ``_fit_moments``. It then learns from arrays and mapped files (in blocks), from chunks
@@ -70,7 +71,7 @@ class MomentsMetric(LinearMetric):
         lack = self._lack(self.moments_)
         if lack:
             raise ValueError(lack)
-        self._record(self._fit_moments(self.moments_))
+        self._record(self._learn_from(self.moments_))
         return self
 
     def _supervise(self, y: Any, n: int, *, part: bool = False) -> Supervision | None:
@@ -107,7 +108,7 @@ class MomentsMetric(LinearMetric):
         chunk = self._chunk_moments(X, y)
         self.moments_ = chunk if first else self.moments_.merge(chunk)
         if not self._lack(self.moments_):
-            self._record(self._fit_moments(self.moments_))
+            self._record(self._learn_from(self.moments_))
         return self
 
     def transform(self, X: Any) -> Any:
@@ -123,12 +124,32 @@ class MomentsMetric(LinearMetric):
         return X.map_blocks(self._transform, dtype=X.dtype, chunks=(X.chunks[0], (len(self.components_),)))
 
     def _fit(self, X: np.ndarray, side: Any) -> Solution | None:
+        return self._fit_moments(self._moments_of_rows(X, side))
+
+    def _fit_each(self, X: np.ndarray, side: Any) -> Iterator[Any]:
+        moments = self._moments_of_rows(X, side)
+        for reg in REGS:
+            learner = self._with(reg)
+            learner._fit_moments(moments)
+            yield learner
+
+    def _learn_from(self, moments: StreamMoments) -> Solution | None:
+        """Learn from moments alone: there are no rows to try a metric on."""
+        if self.reg != "auto":
+            return self._fit_moments(moments)
+        C = moments.pooled() / max(moments.counts.sum(), 1)
+        choice = analytic_choice(C, int(moments.counts.sum()), "there are no rows to try it on, but moments of chunks")
+        unit = float(np.sqrt(np.trace(moments.covariance()) / len(C))) or 1.0
+        return self._keep(choice, lambda learner: learner._fit_moments(moments.scaled(unit)), None, unit)
+
+    def _moments_of_rows(self, X: np.ndarray, side: Any) -> ClassMoments | ListedMoments:
+        """Moments of the rows; with fewer samples than features, in the row space."""
         moments = self._moments_of(X, side)
         if X.shape[1] > len(X):
             frame = Frame.of(X.astype(np.float64))  # what float32 rounds would hide a null space
             of_features, moments = moments, self._moments_of(frame.X, side)
             moments.frame, moments.of_features, moments.dtype = frame, of_features, of_features.dtype
-        return self._fit_moments(moments)
+        return moments
 
     def _moments_of(self, X: np.ndarray, side: Any) -> ClassMoments | ListedMoments:
         if isinstance(side, Pairs):

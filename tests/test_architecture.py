@@ -31,8 +31,10 @@ LAYERS = [
     {"eval"},
     {"registry"},
     {"base"},
+    {"trial"},
+    {"strength"},
     {"moments"},
-    {"kernelized"},
+    {"kernelized", "shrunk"},
     {"spectral", "geometric", "probabilistic", "deep"},
     {"kernel"},  # kernel versions of linear methods
     {"select"},

@@ -30,16 +30,18 @@ def angles(A, B):
 def test_gmml_at_zero_is_the_inverse_similar_scatter(blobs):
     X, y = blobs
     M_S, _ = mean_pair_scatters(X, Labels(y))
-    assert_allclose(GMML(t=0.0).fit(X, y).mahalanobis_, np.linalg.inv(M_S), rtol=1e-8, atol=1e-12)
+    assert_allclose(GMML(t=0.0, reg=0.0).fit(X, y).mahalanobis_, np.linalg.inv(M_S), rtol=1e-8, atol=1e-12)
 
 
 def test_gmml_at_one_is_the_dissimilar_scatter(blobs):
     X, y = blobs
     _, M_D = mean_pair_scatters(X, Labels(y))
-    assert_allclose(GMML(t=1.0).fit(X, y).mahalanobis_, M_D, rtol=1e-8)
+    assert_allclose(GMML(t=1.0, reg=0.0).fit(X, y).mahalanobis_, M_D, rtol=1e-8)
 
 
-@pytest.mark.parametrize("learner", [DCA(n_components=2), FisherML(n_components=2), RCA(2, reduction="fisher")])
+@pytest.mark.parametrize(
+    "learner", [DCA(n_components=2, reg=1e-8), FisherML(n_components=2, reg=1e-6), RCA(2, reduction="fisher", reg=0.0)]
+)
 def test_spans_the_lda_subspace_on_balanced_classes(learner):
     X, y = balanced()
     lda = LinearDiscriminantAnalysis(solver="eigen").fit(X, y)
@@ -49,26 +51,26 @@ def test_spans_the_lda_subspace_on_balanced_classes(learner):
 def test_M06c_rca_of_one_chunklet_is_the_covariance(blobs):
     X, _ = blobs
     n = len(X)
-    rca = RCA().fit(X, Chunklets(np.zeros(n, dtype=int)))
-    assert_allclose(rca.mahalanobis_, Covariance().fit(X).mahalanobis_ * n / (n - 1), rtol=1e-9)
+    rca = RCA(reg=0.0).fit(X, Chunklets(np.zeros(n, dtype=int)))
+    assert_allclose(rca.mahalanobis_, Covariance(reg=0.0).fit(X).mahalanobis_ * n / (n - 1), rtol=1e-9)
 
 
 def test_fisher_with_all_directions_is_gmml_at_zero(blobs):
     X, y = blobs
     with pytest.warns(UserWarning, match="inverse of the similar scatter"):
         fisher = FisherML(n_components=X.shape[1], reg=0).fit(X, y)
-    assert_allclose(fisher.mahalanobis_, GMML(t=0.0).fit(X, y).mahalanobis_, rtol=1e-7, atol=1e-10)
+    assert_allclose(fisher.mahalanobis_, GMML(t=0.0, reg=0.0).fit(X, y).mahalanobis_, rtol=1e-7, atol=1e-10)
 
 
 def test_orthonormal_fisher_with_all_directions_is_euclidean(blobs):
     X, y = blobs
     with pytest.warns(UserWarning, match="rotation"):
-        fisher = FisherML(n_components=X.shape[1], constraint="orthonormal").fit(X, y)
+        fisher = FisherML(n_components=X.shape[1], constraint="orthonormal", reg=1e-6).fit(X, y)
     assert_allclose(sqdist(fisher.transform(X)), sqdist(Euclidean().fit_transform(X)), atol=1e-9)
 
 
 @pytest.mark.parametrize(
-    "learner", [RCA(), DCA(reg=1e-3), GMML(reg=0.1), FisherML(reg=1e-3), NCA(n_components=2, reg=0.01)]
+    "learner", [RCA(reg=0.0), DCA(reg=1e-3), GMML(reg=0.1), FisherML(reg=1e-3), NCA(n_components=2, reg=0.01)]
 )
 def test_kernelized_linear_is_linear(learner, blobs):
     X, y = blobs
@@ -139,6 +141,6 @@ def test_nca_is_above_scikit_learns_over_many_starts():
 
 def test_labels_and_their_chunklets_and_pairs_agree_for_rca(blobs):
     X, y = make_blobs()
-    W = RCA().fit(X, y).mahalanobis_
-    assert_allclose(RCA().fit(X, Chunklets(y)).mahalanobis_, W)
-    assert_allclose(RCA().fit(X, Labels(y).to(Pairs)).mahalanobis_, W)
+    W = RCA(reg=0.0).fit(X, y).mahalanobis_
+    assert_allclose(RCA(reg=0.0).fit(X, Chunklets(y)).mahalanobis_, W)
+    assert_allclose(RCA(reg=0.0).fit(X, Labels(y).to(Pairs)).mahalanobis_, W)

@@ -43,7 +43,7 @@ def named_exceptions(request):
 
 
 def make(method, **params):
-    learner = method.example(**params)
+    learner = method.example(**{**method.published, **params})
     if "random_state" in learner.get_params():
         learner.set_params(random_state=0)
     return learner

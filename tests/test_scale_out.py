@@ -31,19 +31,19 @@ from isometry.moments import FAN_IN
 from tests.conftest import make_blobs
 
 LEARNERS = {
-    "Covariance": Covariance(),
-    "Covariance, within": Covariance(covariance="within", shrinkage=0.1),
-    "FisherML": FisherML(),
-    "FisherML, orthonormal": FisherML(2, constraint="orthonormal"),
-    "RCA": RCA(),
-    "RCA, reduced": RCA(2, reduction="fisher"),
-    "DCA": DCA(),
-    "DCA, pooled": DCA(within="pooled", algorithm="hoi"),
-    "GMML": GMML(),
+    "Covariance": Covariance(reg=0.0),
+    "Covariance, within": Covariance(covariance="within", shrinkage=0.1, reg=0.0),
+    "FisherML": FisherML(reg=1e-6),
+    "FisherML, orthonormal": FisherML(2, constraint="orthonormal", reg=1e-6),
+    "RCA": RCA(reg=0.0),
+    "RCA, reduced": RCA(2, reduction="fisher", reg=0.0),
+    "DCA": DCA(reg=1e-8),
+    "DCA, pooled": DCA(within="pooled", algorithm="hoi", reg=1e-8),
+    "GMML": GMML(reg=0.0),
     "GMML, towards the covariance": GMML(t=0.3, reg=0.1, prior="covariance"),
-    "TraceRatioML": TraceRatioML(2),
-    "IGML": IGML(),
-    "ProbabilisticRCA": ProbabilisticRCA(3),
+    "TraceRatioML": TraceRatioML(2, reg=0.0),
+    "IGML": IGML(reg=1e-8),
+    "ProbabilisticRCA": ProbabilisticRCA(3, reg=1e-6),
     "DMBK": DMBK(2, reg=0.0, n_init=2, random_state=0, tol=1e-9, max_iter=500),
 }
 
@@ -101,16 +101,18 @@ def test_a_class_that_appears_late_is_learned(data):
     """The metric of the first chunks is that of their classes; the last chunk brings one more."""
     X, y = data
     early, late = np.flatnonzero(y != "zebra"), np.flatnonzero(y == "zebra")
-    learner = FisherML().partial_fit(X[early], y[early])
+    learner = FisherML(reg=1e-6).partial_fit(X[early], y[early])
     assert learner.components_.shape == (1, 4)  # c − 1
-    assert_same_metric(FisherML().fit(X[early], y[early]), learner)
+    assert_same_metric(FisherML(reg=1e-6).fit(X[early], y[early]), learner)
     learner.partial_fit(X[late], y[late])
     assert learner.components_.shape == (2, 4)
     assert list(learner.moments_.classes) == ["ant", "mole", "zebra"]
-    assert_same_metric(FisherML().fit(X, y), learner)
+    assert_same_metric(FisherML(reg=1e-6).fit(X, y), learner)
 
 
-@pytest.mark.parametrize("learner", [RCA(), ProbabilisticRCA(), GMML(), IGML()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "learner", [RCA(reg=0.0), ProbabilisticRCA(reg=1e-6), GMML(reg=0.0), IGML(reg=1e-8)], ids=lambda e: type(e).__name__
+)
 def test_unlabelled_rows_count_as_in_a_fit(learner, data):
     """For RCA they belong to no chunklet but to the sample; the others leave them out."""
     X, y = data
@@ -125,12 +127,12 @@ def test_unlabelled_rows_count_as_in_a_fit(learner, data):
 def test_minus_one_is_a_class_in_chunks_too(data):
     X, y = data
     signs = np.where(y == "ant", -1, 1)
-    assert_same_metric(GMML().fit(X, signs), in_chunks(GMML(), X, signs, [20, 70]))
+    assert_same_metric(GMML(reg=0.0).fit(X, signs), in_chunks(GMML(reg=0.0), X, signs, [20, 70]))
 
 
 def test_float32_chunks_leave_a_float32_metric(data):
     X, y = data
-    whole, parts = GMML().fit(X, y), in_chunks(GMML(), X.astype(np.float32), y, [20, 70])
+    whole, parts = GMML(reg=0.0).fit(X, y), in_chunks(GMML(reg=0.0), X.astype(np.float32), y, [20, 70])
     assert parts.components_.dtype == np.float32
     assert_same_metric(whole, parts, rtol=1e-4)
     assert parts.partial_fit(X, y).components_.dtype == np.float64
@@ -175,8 +177,8 @@ def test_an_offset_of_the_features_costs_no_digits(name, way, offset, data):
 
 def test_chunks_can_be_saved_and_continued(data, tmp_path):
     X, y = data
-    GMML().partial_fit(X[:50], y[:50]).save(tmp_path / "m")
-    assert_same_metric(GMML().fit(X, y), load(tmp_path / "m").partial_fit(X[50:], y[50:]))
+    GMML(reg=0.0).partial_fit(X[:50], y[:50]).save(tmp_path / "m")
+    assert_same_metric(GMML(reg=0.0).fit(X, y), load(tmp_path / "m").partial_fit(X[50:], y[50:]))
 
 
 # ---- errors ----
@@ -184,13 +186,13 @@ def test_chunks_can_be_saved_and_continued(data, tmp_path):
 
 def test_a_metric_waits_for_what_it_needs(data):
     X, y = data
-    learner = GMML().partial_fit(X[y == "ant"], y[y == "ant"])
+    learner = GMML(reg=0.0).partial_fit(X[y == "ant"], y[y == "ant"])
     with pytest.raises(NotFittedError, match=r"GMML needs at least 2 classes; .*partial_fit with more rows"):
         learner.transform(X)
     with pytest.raises(NotFittedError, match="2 classes"):
         learner.get_metric()
-    assert_same_metric(GMML().fit(X, y), learner.partial_fit(X[y != "ant"], y[y != "ant"]))
-    singles = RCA().partial_fit(X[:1], ["a"]).partial_fit(X[1:2], ["b"])
+    assert_same_metric(GMML(reg=0.0).fit(X, y), learner.partial_fit(X[y != "ant"], y[y != "ant"]))
+    singles = RCA(reg=0.0).partial_fit(X[:1], ["a"]).partial_fit(X[1:2], ["b"])
     with pytest.raises(NotFittedError, match="no chunklet has 2 samples"):
         singles.transform(X)
 
@@ -198,34 +200,34 @@ def test_a_metric_waits_for_what_it_needs(data):
 def test_wrong_chunks_are_named(data):
     X, y = data
     with pytest.raises(ValueError, match=r"X has 3 features, but GMML is expecting 4"):
-        GMML().partial_fit(X, y).partial_fit(X[:, :3], y)
+        GMML(reg=0.0).partial_fit(X, y).partial_fit(X[:, :3], y)
     with pytest.raises(ValueError, match="y has 4 entries but X has 5 rows"):
-        GMML().partial_fit(X[:5], y[:4])
+        GMML(reg=0.0).partial_fit(X[:5], y[:4])
     with pytest.raises(ValueError, match="requires y"):
-        RCA().partial_fit(X)
+        RCA(reg=0.0).partial_fit(X)
     with pytest.raises(TypeError, match="class labels; it cannot use pairs"):
-        GMML().partial_fit(X, Pairs([0], [1], [True], n=len(X)))
+        GMML(reg=0.0).partial_fit(X, Pairs([0], [1], [True], n=len(X)))
     with pytest.raises(TypeError, match="of one kind in all chunks"):
-        GMML().partial_fit(X, y).partial_fit(X, np.arange(len(X)) % 2)
+        GMML(reg=0.0).partial_fit(X, y).partial_fit(X, np.arange(len(X)) % 2)
     with pytest.raises(ValueError, match="NaN"):
-        GMML().partial_fit(np.full((3, 2), np.nan), [0, 0, 1])
+        GMML(reg=0.0).partial_fit(np.full((3, 2), np.nan), [0, 0, 1])
     with pytest.raises(ValueError, match="needs the rows themselves"):
-        Covariance(shrinkage="ledoit_wolf").partial_fit(X)
+        Covariance(shrinkage="ledoit_wolf", reg=0.0).partial_fit(X)
     with pytest.raises(AttributeError, match="partial_fit") as caught:
         DMBK().partial_fit(X, y)
     assert "set reg=0" in str(caught.value.__cause__)
     with pytest.raises(ValueError, match="n_components=9"):
-        TraceRatioML(9).partial_fit(X, y)
+        TraceRatioML(9, reg=0.0).partial_fit(X, y)
 
 
 def test_a_fit_forgets_the_chunks_before_it(data):
     X, y = data
-    learner = GMML().partial_fit(X, y)
-    assert_same_metric(GMML().fit(X[::2], y[::2]), learner.fit(X[::2], y[::2]))
+    learner = GMML(reg=0.0).partial_fit(X, y)
+    assert_same_metric(GMML(reg=0.0).fit(X[::2], y[::2]), learner.fit(X[::2], y[::2]))
     assert not hasattr(learner, "moments_")
     with pytest.warns(UserWarning, match="begins with this chunk"):
         learner.partial_fit(X[1::2], y[1::2])
-    assert_same_metric(GMML().fit(X[1::2], y[1::2]), learner)
+    assert_same_metric(GMML(reg=0.0).fit(X[1::2], y[1::2]), learner)
 
 
 # ---- moments ----
@@ -283,8 +285,8 @@ def test_merging_leaves_the_other_as_it_is_and_keeps_names_apart(pooled):
 def test_pooled_chunks_keep_one_scatter_however_many_classes():
     rng = np.random.default_rng(2)
     X, y = rng.standard_normal((400, 5)), np.arange(400) // 2
-    assert in_chunks(RCA(), X, y, [200]).moments_._scatters.shape == (2, 5, 5)
-    assert in_chunks(GMML(), X, y, [200]).moments_._scatters.shape == (201, 5, 5)
+    assert in_chunks(RCA(reg=0.0), X, y, [200]).moments_._scatters.shape == (2, 5, 5)
+    assert in_chunks(GMML(reg=0.0), X, y, [200]).moments_._scatters.shape == (201, 5, 5)
 
 
 # ---- mapped files ----
@@ -301,7 +303,7 @@ def test_a_mapped_file_is_read_in_blocks(name, data, tmp_path, monkeypatch):
     assert_same_metric(LEARNERS[name].fit(X, y), clone(LEARNERS[name]).fit(mapped, y))
 
 
-@pytest.mark.parametrize("learner", [GMML(), RCA(), DCA()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("learner", [GMML(reg=0.0), RCA(reg=0.0), DCA(reg=1e-8)], ids=lambda e: type(e).__name__)
 def test_a_mapped_file_takes_the_memory_of_a_block(learner, tmp_path, monkeypatch):
     """49 MiB on disk, blocks of 1 MiB: all that Python and NumPy allocate, class codes included, stays below 16 MiB."""
     import tracemalloc
@@ -342,7 +344,7 @@ def test_a_dask_array_gives_the_metric_of_one_fit(name, data, chunks, da):
 def test_many_chunks_merge_as_a_tree(data, da):
     X, y = data
     assert len(X) > FAN_IN**2
-    assert_same_metric(GMML().fit(X, y), GMML().fit(da.from_array(X, chunks=(1, 4)), y))
+    assert_same_metric(GMML(reg=0.0).fit(X, y), GMML(reg=0.0).fit(da.from_array(X, chunks=(1, 4)), y))
 
 
 def test_chunks_of_unknown_length(data, da):
@@ -350,7 +352,7 @@ def test_chunks_of_unknown_length(data, da):
     X, y = data
     dX, dy = da.from_array(X, chunks=(30, 4)), da.from_array(y, chunks=30)
     keep = dy != "ant"
-    assert_same_metric(GMML().fit(X[y != "ant"], y[y != "ant"]), GMML().fit(dX[keep], dy[keep]))
+    assert_same_metric(GMML(reg=0.0).fit(X[y != "ant"], y[y != "ant"]), GMML(reg=0.0).fit(dX[keep], dy[keep]))
 
 
 def test_only_one_chunk_for_each_worker_is_in_memory(da):
@@ -381,13 +383,13 @@ def test_only_one_chunk_for_each_worker_is_in_memory(da):
 
     X = da.map_blocks(make, chunks=((1000,) * 24, (8,)), dtype=float, meta=np.empty((0, 0)))
     with dask.config.set(scheduler="threads", num_workers=2):
-        RCA().fit(X, np.arange(24_000) % 3)
+        RCA(reg=0.0).fit(X, np.arange(24_000) % 3)
     assert 1 <= most[0] <= 4  # of 24
 
 
 def test_dask_transform_is_lazy_and_the_same(data, da):
     X, y = data
-    learner = GMML().fit(X, y)
+    learner = GMML(reg=0.0).fit(X, y)
     Z = learner.transform(da.from_array(X, chunks=(25, 2)))
     assert isinstance(Z, da.Array) and Z.chunks[0] == (25, 25, 25, 15) and Z.shape == (90, 4)
     assert_allclose(Z.compute(), learner.transform(X), rtol=1e-12)
@@ -399,24 +401,24 @@ def test_dask_errors(data, da):
     X, y = data
     dX = da.from_array(X, chunks=(30, 4))
     with pytest.raises(ValueError, match="GMML needs at least 2 classes"):
-        GMML().fit(dX, np.zeros(90))
+        GMML(reg=0.0).fit(dX, np.zeros(90))
     with pytest.raises(ValueError, match="X has 90 rows but y has 80 entries"):
-        GMML().fit(dX, da.from_array(y[:80], chunks=30))
+        GMML(reg=0.0).fit(dX, da.from_array(y[:80], chunks=30))
     with pytest.raises(ValueError, match="expects a table"):
-        GMML().fit(da.from_array(X.ravel(), chunks=30), y)
+        GMML(reg=0.0).fit(da.from_array(X.ravel(), chunks=30), y)
     with pytest.raises(ValueError, match="requires y"):
-        GMML().fit(dX)
+        GMML(reg=0.0).fit(dX)
     with pytest.raises(ValueError, match="NaN"):
-        GMML().fit(da.from_array(np.full(X.shape, np.nan), chunks=(30, 4)), y)
+        GMML(reg=0.0).fit(da.from_array(np.full(X.shape, np.nan), chunks=(30, 4)), y)
     with pytest.raises(ValueError, match="chunk them alike"):
         known = da.from_array(y, chunks=45)
-        GMML().fit(dX[dX[:, 0] < np.inf], known[known != "?"])
+        GMML(reg=0.0).fit(dX[dX[:, 0] < np.inf], known[known != "?"])
 
 
 def test_after_a_dask_fit_chunks_can_be_added(data, da):
     X, y = data
-    learner = GMML().fit(da.from_array(X[:60], chunks=(20, 4)), y[:60])
-    assert_same_metric(GMML().fit(X, y), learner.partial_fit(X[60:], y[60:]))
+    learner = GMML(reg=0.0).fit(da.from_array(X[:60], chunks=(20, 4)), y[:60])
+    assert_same_metric(GMML(reg=0.0).fit(X, y), learner.partial_fit(X[60:], y[60:]))
 
 
 # ---- a cluster ----
@@ -438,7 +440,9 @@ def client():
 
 def test_a_cluster_learns_the_same_metric(client, data, da):
     X, y = data
-    assert_same_metric(GMML().fit(X, y), GMML().fit(da.from_array(X, chunks=(20, 4)), da.from_array(y, chunks=20)))
+    assert_same_metric(
+        GMML(reg=0.0).fit(X, y), GMML(reg=0.0).fit(da.from_array(X, chunks=(20, 4)), da.from_array(y, chunks=20))
+    )
 
 
 def test_compare_on_a_cluster_is_compare(client, data):
@@ -462,7 +466,16 @@ def test_compare_on_a_cluster_is_compare(client, data):
 
 @pytest.mark.parametrize(
     "learner",
-    [RCA(), RCA(3), DCA(), DCA(algorithm="hoi"), FisherML(), FisherML(2, constraint="trace"), Covariance(), GMML()],
+    [
+        RCA(reg=0.0),
+        RCA(3, reg=0.0),
+        DCA(reg=1e-8),
+        DCA(algorithm="hoi", reg=1e-8),
+        FisherML(reg=1e-6),
+        FisherML(2, constraint="trace", reg=1e-6),
+        Covariance(reg=0.0),
+        GMML(reg=0.0),
+    ],
     ids=str,
 )
 def test_fewer_samples_than_features_are_solved_among_their_own_dimensions(learner):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -13,13 +12,15 @@ import typer
 from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.inputs import (
-    EMBEDDED,
     as_frame,
     check_distinct,
     check_writable,
     draw_sample,
+    is_embedded,
     is_stdout,
     load_embedded,
+    parse_prepare,
+    prepared_scaler,
     read_file,
 )
 from isometry.cli.outputs import (
@@ -49,16 +50,27 @@ def compare(
         typer.Argument(help="csv, tsv, parquet or npz file; or wine, iris, breast_cancer, digits (default: wine)"),
     ] = None,
     target: options.Target = None,
-    methods: Annotated[str, typer.Option(help="names separated by commas, or all, fast, or a family")] = "all",
+    methods: Annotated[
+        str, typer.Option(help="names separated by commas, or default (a dozen), all, fast, or a family")
+    ] = "default",
+    budget: Annotated[
+        float | None,
+        typer.Option(help="seconds for all fits; by default 60, or no limit where --methods says what to compare"),
+    ] = None,
     protocol: Annotated[str, typer.Option(help="closed: new points of known classes; open: of new classes")] = "closed",
-    scoring: Annotated[str | None, typer.Option(help="knn, recall@1, map@r, r_precision or pair_auc")] = None,
+    scoring: Annotated[
+        str | None, typer.Option(help="knn (default), recall@1, map@r (default of open), r_precision, pair_auc")
+    ] = None,
     neighbors: Annotated[int, typer.Option("--neighbors", "-k", help="neighbours that vote in scoring `knn`")] = 3,
     folds: Annotated[int, typer.Option(help="folds of the cross-validation")] = 5,
     repeats: Annotated[int, typer.Option(help="repeats of it with other folds")] = 1,
     tune: Annotated[
         bool, typer.Option("--tune", help="search a small parameter grid inside each training fold")
     ] = False,
-    scaler: Annotated[str, typer.Option(help="standard, minmax, robust, normalize or none")] = "standard",
+    scaler: Annotated[
+        str,
+        typer.Option(help="auto (the angle of embeddings, else standard), standard, minmax, robust, normalize or none"),
+    ] = "auto",
     jobs: Annotated[int, typer.Option(help="processes; -1 for all cores")] = 1,
     seed: options.Seed = 0,
     sample: Annotated[int | None, typer.Option(help="compare on this many rows, drawn evenly from the classes")] = None,
@@ -67,18 +79,26 @@ def compare(
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = None,
     float32: options.Float32 = False,
+    prepare: options.Prepare = "auto",
+    impute: options.Impute = False,
+    one_hot: options.OneHot = False,
     report: Annotated[Path | None, typer.Option(help="folder or .html file for the report page")] = None,
     save: Annotated[Path | None, typer.Option(help="file for the best metric, fitted on all rows")] = None,
 ) -> None:
     """Say, with intervals, whether a learned metric beats Euclidean distance on held-out data."""
+    from isometry.io.prepare import describe
     from isometry.select import compare as run
+    from isometry.select.budget import DEFAULT_BUDGET
 
-    table_file = None if file is None or (str(file) in EMBEDDED and not file.exists()) else file
+    table_file = None if file is None or is_embedded(file) else file
     if table_file is None:
         table = load_embedded(str(file or "wine"), target)
     else:
         needs = "a comparison"
-        table = read_file(table_file, target, drop, key, delimiter, decimal, float32=float32, labels_for=needs)
+        steps = parse_prepare(prepare, impute, one_hot)
+        table = read_file(
+            table_file, target, drop, key, delimiter, decimal, float32=float32, labels_for=needs, prepare=steps
+        )
     if sample is not None:
         table = draw_sample(table, sample, seed)
     check_distinct({"--save": save}, {"the table": table_file})
@@ -100,21 +120,25 @@ def compare(
     console.print(
         f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
     )
-    with usage_errors(ValueError, TypeError):
+    if told := describe(X):
+        console.print(f"note: {plain(told)}", style="dim")
+    chosen = [name for name in methods.split(",") if name.strip()]
+    with usage_errors(ValueError, TypeError), sigterm_keeps_results() as stopped:
         outcome = run(
             X,
             table.y,
-            [name for name in methods.split(",") if name.strip()],
+            chosen[0] if len(chosen) == 1 else chosen,
             protocol=cast(Any, protocol),  # checked by compare itself
             scoring=scoring,
             n_neighbors=neighbors,
             n_splits=folds,
             n_repeats=repeats,
             tune="default" if tune else None,
-            scaler=scaler,
+            scaler=prepared_scaler(X, scaler),
             n_jobs=jobs,
             random_state=seed,
-            verbose=sys.stderr.isatty(),
+            budget=DEFAULT_BUDGET if budget is None and chosen == ["default"] else budget,
+            verbose=True,
             name=table.name,
         )
     problems: list[Exception] = []
@@ -136,9 +160,32 @@ def compare(
     if problems:
         raise problems[0]
     if outcome.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(143 if stopped else 130)
     if all(r.score is None for r in outcome.results):
         raise RuntimeError("every metric failed, Euclidean included: there is no comparison. See the notes for why")
+
+
+@contextlib.contextmanager
+def sigterm_keeps_results() -> Iterator[list[int]]:
+    """Inside, SIGTERM interrupts as Ctrl-C does; the list then holds its number."""
+    import signal
+
+    caught: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        caught.append(number)
+        raise KeyboardInterrupt("terminated")
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # only the main thread can be told of signals
+        yield caught
+        return
+    try:
+        yield caught
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _save(outcome: Comparison, path: Path | None) -> str:
@@ -170,7 +217,7 @@ def comparison_table(outcome: Comparison, width: int) -> RichTable:
     for r in outcome.results:
         name = f"[bold]{plain(r.name)}[/]" if r.name == outcome.best else plain(r.name)
         if r.score is None:
-            table.add_row(name, "", "", "[red]failed[/]" if r.failures else "not run", "")
+            table.add_row(name, "", "", "left out" if r.left_out else "[red]failed[/]" if r.failures else "not run", "")
             continue
         verdict = MARKS.get(r.reliable, "") + ("" if r.complete else " …")
         gap = interval_text(r.difference, f"+.{digits}f") if r.difference else ""

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.code import is_code, load_factory
-from isometry.cli.inputs import as_frame, check_distinct, check_writable, configure, find_method, is_stdout, read_file
+from isometry.cli.inputs import (
+    as_frame,
+    check_distinct,
+    check_writable,
+    configure,
+    find_method,
+    is_stdout,
+    parse_prepare,
+    prepared_scaler,
+    read_file,
+    read_table_or_embedded,
+)
 from isometry.cli.outputs import UsageError, plain, print_to_stderr, printer, usage_errors
 
 
 @app.command()
 def fit(
-    method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M11", show_default=False)],
+    method: Annotated[
+        str, typer.Argument(help="name or key, e.g. LMNN or M11; auto: the best of several", show_default=False)
+    ],
     file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
     target: options.Target = None,
@@ -29,31 +42,52 @@ def fit(
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = None,
     float32: options.Float32 = False,
+    prepare: options.Prepare = "auto",
+    impute: options.Impute = False,
+    one_hot: options.OneHot = False,
 ) -> None:
     """Fit one metric on a whole table and save it, together with the scaling of the features."""
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
     from isometry.io import save
+    from isometry.select import AutoMetric
+    from isometry.select.inputs import make_scaler
 
     check_distinct({"--out": out}, {"the table": file})
-    row = find_method(method)
-    if row.kind != "estimator":
-        raise UsageError(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
-    learner = configure(row, set_ or [], seed)
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32)
+    learner = configure(make_learner(method), set_ or [], seed)
+    table = read_table_or_embedded(
+        file, target, drop, key, delimiter, decimal, float32=float32, prepare=parse_prepare(prepare, impute, one_hot)
+    )
     check_writable(out)
-    model = learner if no_scale else make_pipeline(StandardScaler(), learner)
     X = as_frame(table)
+    scaler = prepared_scaler(X, "none" if no_scale else "standard")
+    if isinstance(learner, AutoMetric):  # fits the scaler inside its folds
+        model = learner.set_params(scaler=None if no_scale else scaler, verbose=True)
+    else:
+        model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
     model.fit(X, table.y)
     save(model, out)
     console = printer()
     console.print(
         f"{plain(learner)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
     )
+    for words in (getattr(learner, name, "") for name in ("verdict_", "reg_reason_")):
+        console.print(plain(words), style="dim") if words else None
     if hasattr(learner, "stop_reason_"):
         console.print(f"{learner.n_iter_} iterations: {plain(learner.stop_reason_)}", style="dim")
     console.print(f"saved: {plain(out)}")
+
+
+def make_learner(method: str) -> Any:
+    """The estimator of this name, or the one that chooses for itself."""
+    from isometry.select import AutoMetric
+
+    if method.strip().lower() in ("auto", "autometric"):
+        return AutoMetric()
+    row = find_method(method)
+    if row.kind != "estimator":
+        raise UsageError(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
+    return row.make()
 
 
 @app.command()
@@ -71,6 +105,7 @@ def transform(
 ) -> None:
     """Map rows into the space where the learned distance is Euclidean."""
     from isometry.io import load, write_table
+    from isometry.io.prepare import STEPS, category_columns, needs_cells
 
     check_distinct({"--out": out}, {"the table": file, "the model": model})
     with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
@@ -81,7 +116,8 @@ def transform(
         metric.set_params(model=load_factory(backbone))
     known = getattr(metric, "feature_names_in_", None)
     features = None if known is None else list(known)
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features)
+    takes = {"prepare": STEPS, "categories": category_columns(metric)} if needs_cells(metric) else {}
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features, **takes)
     if not is_stdout(out):
         check_writable(out, table=True)
     if table.X.shape[1] != metric.n_features_in_:

@@ -37,6 +37,8 @@ def read_file(
     float32: bool = False,
     features: list[str] | None = None,
     labels_for: str | None = None,
+    prepare: tuple[str, ...] = (),
+    categories: list[str] | None = None,
 ) -> Table:
     """The table of a file; ``labels_for`` says what needs labels, if something does."""
     import csv
@@ -51,11 +53,42 @@ def read_file(
     dtype = "float32" if float32 else "float64"
     with usage_errors(FileNotFoundError, IsADirectoryError, TableError):
         table = read_table(
-            file, target, drop=columns, features=features, key=key, dtype=dtype, delimiter=delimiter, decimal=decimal
+            file,
+            target,
+            drop=columns,
+            features=features,
+            key=key,
+            dtype=dtype,
+            delimiter=delimiter,
+            decimal=decimal,
+            prepare=prepare,
+            categories=categories,
         )
     if labels_for and table.y is None:
         raise no_labels
     return table
+
+
+def parse_prepare(prepare: str, impute: bool, one_hot: bool) -> tuple[str, ...]:
+    """What ``--prepare``, ``--impute`` and ``--one-hot`` ask for."""
+    from isometry.io.prepare import STEPS
+
+    if prepare not in ("auto", "none"):
+        raise UsageError(f"--prepare {prepare} is unknown: expected auto or none")
+    if prepare == "auto":
+        return STEPS
+    return tuple(step for step, wanted in (("impute", impute), ("one_hot", one_hot)) if wanted)
+
+
+def prepared_scaler(X: pd.DataFrame, scaler: str) -> Any:
+    """The scaler by its name where all cells are numbers, else a transformer that makes them so first."""
+    from isometry.io.prepare import needs_preparation, preparation
+    from isometry.select.inputs import make_scaler
+
+    if not needs_preparation(X):
+        return scaler
+    with usage_errors(ValueError):
+        return preparation(X, make_scaler(scaler if scaler != "auto" else "standard"))
 
 
 def load_embedded(name: str, target: str | None) -> Table:
@@ -68,6 +101,25 @@ def load_embedded(name: str, target: str | None) -> Table:
         raise UsageError(f"--target names a column of a file, but {name} is embedded and knows its labels")
     data = getattr(datasets, f"load_{name}")()
     return Table(data.data, data.target_names[data.target], list(data.feature_names), EMBEDDED[name], name)
+
+
+def read_table_or_embedded(
+    file: Path,
+    target: str | None,
+    drop: str | None = None,
+    key: str | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+    **options: Any,
+) -> Table:
+    """The table of a file, or of a data set of scikit-learn if there is no such file."""
+    if is_embedded(file):
+        return load_embedded(str(file), target)
+    return read_file(file, target, drop, key, delimiter, decimal, **options)
+
+
+def is_embedded(file: Path) -> bool:
+    return str(file) in EMBEDDED and not file.exists()
 
 
 def draw_sample(table: Table, n: int, seed: int) -> Table:
@@ -93,25 +145,26 @@ def draw_sample(table: Table, n: int, seed: int) -> Table:
     rng = np.random.default_rng(seed)
     rows = np.concatenate([rng.permutation(np.flatnonzero(codes == c))[:m] for c, m in enumerate(wanted)])
     rows = rng.permutation(rows)
-    return replace(table, X=table.X[rows], y=y[rows], name=f"{table.name}, {n} of {len(y)} rows")
+    X = table.X.iloc[rows].reset_index(drop=True) if hasattr(table.X, "iloc") else table.X[rows]
+    return replace(table, X=X, y=y[rows], name=f"{table.name}, {n} of {len(y)} rows")
 
 
 def as_frame(table: Table) -> pd.DataFrame:
     """A DataFrame, so that the fitted metric knows the names of its features."""
     import pandas
 
-    return pandas.DataFrame(table.X, columns=table.feature_names)
+    return table.X if hasattr(table.X, "iloc") else pandas.DataFrame(table.X, columns=table.feature_names)
 
 
-def configure(row: Method, settings: list[str], seed: int) -> Any:
+def configure(learner: Any, settings: list[str], seed: int) -> Any:
     """The learner with ``name=value`` settings; values are Python literals, anything else is text."""
-    learner = row.make()
     known = learner.get_params()
     params = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or name not in known:
-            raise UsageError(f"--set {setting}: expected name=value with a parameter of {row.name}: {', '.join(known)}")
+            kind = type(learner).__name__
+            raise UsageError(f"--set {setting}: expected name=value with a parameter of {kind}: {', '.join(known)}")
         params[name] = parse_value(text)
         check_setting(learner, setting, name, params[name])
     if "random_state" in known and known["random_state"] is None:

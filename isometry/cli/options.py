@@ -18,3 +18,11 @@ Backbone = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="seed of everything random")]
 Float32 = Annotated[bool, typer.Option("--float32", help="work in 32 bits: half the memory, for large embeddings")]
+Prepare = Annotated[
+    str,
+    typer.Option(
+        help="auto: fill gaps, code categories, read dates, leave out what names rows; none: such columns are errors"
+    ),
+]
+Impute = Annotated[bool, typer.Option("--impute", help="with --prepare none: fill gaps with the median")]
+OneHot = Annotated[bool, typer.Option("--one-hot", help="with --prepare none: code text as columns of 0 and 1")]

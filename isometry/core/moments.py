@@ -9,6 +9,7 @@ that a column far from 0, such as time stamps, loses no digits.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -128,14 +129,20 @@ class ArrayMoments(ClassMoments):
         self._centred = not self._shift.any()
         self.origin = self._shift.astype(np.float64)
         self._offsets: np.ndarray | None = None
+        self._known: dict[bytes, list[np.ndarray]] = {}  # scatters by their weights: a path of metrics asks again
 
     @property
     def offsets(self) -> np.ndarray:  # type: ignore[override]
         return self._offsets if self._offsets is not None else self._pass()[1]
 
     def within(self, *weights: np.ndarray) -> list[np.ndarray]:
-        S, m = self._pass(*weights)
-        return [s - m.T @ (m * (self.counts * w)[:, None]) for s, w in zip(S, weights, strict=True)]
+        key = b"".join(np.asarray(w, dtype=np.float64).tobytes() for w in weights)
+        if key not in self._known:
+            S, m = self._pass(*weights)
+            self._known[key] = [s - m.T @ (m * (self.counts * w)[:, None]) for s, w in zip(S, weights, strict=True)]
+            for known in self._known[key]:
+                known.setflags(write=False)
+        return self._known[key]
 
     def rest(self) -> Group:
         outside = np.where(self._codes < 0, 0, -1)
@@ -281,6 +288,12 @@ class StreamMoments(ClassMoments):
         self._offsets = offsets_a + share[:, None] * gap
         self._scatters = scatters
         return self
+
+    def scaled(self, unit: float) -> StreamMoments:
+        """The moments of the rows divided by a number."""
+        new = copy.copy(self)
+        new.origin, new._offsets, new._scatters = self.origin / unit, self._offsets / unit, self._scatters / unit**2
+        return new
 
     def _aligned(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Counts, offsets and scatters of ``classes``, 0 for those not seen; the rows of no class stay last."""

@@ -1,13 +1,13 @@
-"""A bar of iterations for whoever asked for one, and silence for all others.
+"""A bar of iterations for whoever asked for one, and silence for all others; and an end to what takes too long.
 
 Solvers call `report` after every iteration. Whether anything shows is decided by the innermost `progress` around them,
-so that no method has to hand a bar down to its solver.
+so that no method has to hand a bar down to its solver. In the same way `time_limit` can end a search.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -33,6 +33,11 @@ class Bar:
             self.shown.close()
 
 
+class OutOfTime(Exception):
+    """A search was ended by a `time_limit` around it."""
+
+
+_is_over: ContextVar[Callable[[], bool] | None] = ContextVar("isometry_time_limit", default=None)
 _bar: ContextVar[Bar | None] = ContextVar("isometry_progress", default=None)  # the innermost one; None: nothing shows
 
 
@@ -49,8 +54,21 @@ def progress(verbose: bool | int, title: str = "", total: int | None = None) -> 
             bar.close()
 
 
+@contextmanager
+def time_limit(is_over: Callable[[], bool]) -> Iterator[None]:
+    """End a search inside with `OutOfTime` at the first iteration after which ``is_over()`` is true."""
+    before = _is_over.set(is_over)
+    try:
+        yield
+    finally:
+        _is_over.reset(before)
+
+
 def report(value: float) -> None:
     """One more iteration is done, and this is the objective now."""
+    is_over = _is_over.get()
+    if is_over is not None and is_over():
+        raise OutOfTime
     bar = _bar.get()
     if bar is not None:
         bar.step(value)

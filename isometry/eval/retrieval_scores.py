@@ -88,5 +88,11 @@ def _block_values(relevant: np.ndarray, R: np.ndarray, ks: Sequence[int]) -> np.
     at_k = np.stack([found[:, min(k, len(rank)) - 1] for k in ks], axis=1)  # (b, |ks|)
     counted = relevant & (rank <= R[:, None])  # (b, t)
     r_precision = counted.sum(axis=1) / R
-    map_at_r = np.sum(found / rank, axis=1, where=counted) / R
-    return np.column_stack([at_k > 0, at_k / np.asarray(ks), r_precision, map_at_r])
+    return np.column_stack([at_k > 0, at_k / np.asarray(ks), r_precision, map_at_r(relevant, R)])
+
+
+def map_at_r(relevant: np.ndarray, R: np.ndarray) -> np.ndarray:
+    """MAP@R (b,) from relevance (b, t) by rank, where t ≥ R; 0 where R is."""
+    rank = np.arange(1, relevant.shape[1] + 1)
+    counted = relevant & (rank <= R[:, None])
+    return np.asarray(np.sum(np.cumsum(relevant, axis=1) / rank, axis=1, where=counted) / np.maximum(R, 1))

@@ -162,7 +162,7 @@ class CDML(MetricLearner):
 
     def _start(self, Y: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> np.ndarray:
         """Lines along the leading rows of GMML's map, with a little noise in the higher powers."""
-        L = factor(GMML().fit(Y, side).mahalanobis_, min(Y.shape[1], self.n_components or 10))
+        L = factor(GMML(reg=0.0).fit(Y, side).mahalanobis_, min(Y.shape[1], self.n_components or 10))
         M = INITIAL_NOISE * rng.standard_normal((len(L), Y.shape[1], self.degree))
         M[..., 0] = L
         return M

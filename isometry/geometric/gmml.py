@@ -12,7 +12,8 @@ from isometry.core.linalg import RANK_TOL, canonical, definite, joint_range, sym
 from isometry.core.priors import prior_matrix
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, NotNegative, Share, parameters
+from isometry.parameters import KW_ONLY, Share, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels, Pairs
 
 
@@ -28,7 +29,7 @@ class GMML(MomentsMetric):
     Parameters
     ----------
     t : in [0, 1]; 0 is S⁻¹, 1 is D
-    reg : λ ≥ 0, the pull towards the prior
+    reg : λ ≥ 0, the pull towards the prior, as a number (0: none); "auto": the data choose it, see `AutomaticStrength`
     prior : W₀: "identity", "covariance" (the inverse of the data's) or a positive definite array
     n_components : keep only this many leading directions of W
 
@@ -47,17 +48,18 @@ class GMML(MomentsMetric):
     n_components: int | None = None
     _: KW_ONLY
     t: Share = 0.5
-    reg: NotNegative = 0.0
+    reg: Reg = "auto"
     prior: str | np.ndarray = "identity"
 
     def _fit_moments(self, moments: Any) -> None:
         p = check_components(self.n_components, self.n_features_in_)
-        if self.reg > 0:  # the prior acts in all directions
+        reg = float(self.reg)
+        if reg > 0:  # the prior acts in all directions
             moments = moments.in_features()
         S, D = moments.mean_pair_scatters()
-        if self.reg > 0:
+        if reg > 0:
             W0 = self._prior(moments, len(S))
-            L = inverse_geodesic_factor(S + self.reg * sla.inv(W0), D + self.reg * W0, self.t)
+            L = inverse_geodesic_factor(S + reg * sla.inv(W0), D + reg * W0, self.t)
         else:
             if np.trace(S) <= RANK_TOL * np.trace(D):
                 raise ValueError("all similar pairs are at distance 0: S⁻¹ has no meaning; set reg > 0, e.g. reg=0.1")

@@ -19,6 +19,8 @@ PACKAGE = __name__.partition(".")[0]
 # learners, samplers and descriptors beside those of the method table
 ESTIMATORS = {
     "isometry.Kernelized": "isometry.kernelized",
+    "isometry.Shrunk": "isometry.shrunk",
+    "isometry.AutoMetric": "isometry.select.auto",
     "isometry.AllPairs": "isometry.sampling",
     "isometry.NeighborPairs": "isometry.sampling",
     "isometry.NeighborTriplets": "isometry.sampling",
@@ -45,14 +47,15 @@ NAMED_TUPLES = {
     "isometry.Seen": "isometry.probabilistic.bayesian",
 }
 SKLEARN = {
+    "sklearn.compose": ("ColumnTransformer",),
     "sklearn.decomposition": ("PCA", "TruncatedSVD", "FastICA", "NMF"),
     "sklearn.discriminant_analysis": ("LinearDiscriminantAnalysis",),
     "sklearn.feature_selection": ("VarianceThreshold",),
-    "sklearn.impute": ("SimpleImputer",),
+    "sklearn.impute": ("MissingIndicator", "SimpleImputer"),
     "sklearn.pipeline": ("Pipeline",),
     "sklearn.preprocessing": (
         *("MaxAbsScaler", "MinMaxScaler", "Normalizer", "PowerTransformer", "QuantileTransformer"),
-        *("RobustScaler", "StandardScaler"),
+        *("OneHotEncoder", "OrdinalEncoder", "RobustScaler", "StandardScaler"),
     ),
     "sklearn.random_projection": ("GaussianRandomProjection",),
 }

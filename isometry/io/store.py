@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,9 +30,11 @@ from isometry.io.tensors import ContainerError, read_tensors, write_tensors
 __all__ = ["StoreError", "load", "save"]
 
 FORMAT = 2  # 1: classes by their modules, text arrays as JSON
-NOT_KEPT = ("_metadata_request",)  # routing of fit arguments: of no use to a fitted estimator
+# routing of fit arguments, of no use to a fitted estimator; values of all samples in a comparison
+NOT_KEPT = ("_metadata_request", "comparison_")
 TENSOR_KINDS = "biuf"
 MAX_EXPANSION = 4  # arrays may take this many times the size of the file in memory
+NUMBER_TYPES = ("float64", "float32", "int64", "int32", "bool", "object")  # that transformers keep
 LAST_CHARACTER = 0x10FFFF  # of Unicode
 STATE_WORDS = 624  # in the state of numpy's RandomState
 DESCRIPTORS = (property, classmethod, staticmethod)
@@ -153,6 +156,10 @@ class _Writer:
         if type(value) in (slice, range):
             parts = [value.start, value.stop, value.step]
             return {f"${type(value).__name__}": [self.encode(v, where) for v in parts]}
+        if isinstance(value, np.dtype) and value.name in NUMBER_TYPES:
+            return {"$dtype": value.name}
+        if isinstance(value, type) and issubclass(value, np.generic) and value.__name__ in NUMBER_TYPES:
+            return {"$type": value.__name__}
         if type(value) is np.random.RandomState:
             return {"$random_state": [self.encode(v, where) for v in value.get_state()]}
         return self._object(value, where)
@@ -289,6 +296,11 @@ class _Reader:
             raise StoreError(f"it holds {text!r} instead of a number")
         return float(text)
 
+    def _dtype(self, name: Tree, tree: dict[str, Tree]) -> np.dtype:
+        if name not in NUMBER_TYPES:
+            raise StoreError(f"it names the unknown type {name!r}")
+        return np.dtype(name)
+
     def _random_state(self, parts: Tree, tree: dict[str, Tree]) -> np.random.RandomState:
         kind, keys, position, has_gauss, gauss = self.decode(parts)
         # numpy does not check the position, and would read beyond its words
@@ -320,6 +332,9 @@ class _Reader:
         if issubclass(cls, Pipeline):
             params["memory"] = None  # a folder of this computer that a file chooses would be written to, and unpickled
             _check_steps(params.get("steps"))
+        if issubclass(cls, ColumnTransformer):
+            params["n_jobs"] = None
+            _check_parts(params.get("transformers"))
         return self._fill(cls(**params), tree["state"], "estimator")  # constructors only store
 
     def _plain(self, name: Tree, tree: dict[str, Tree]) -> Any:
@@ -345,6 +360,17 @@ def _check_attribute(cls: type, name: str) -> None:
         raise StoreError(f"{cls.__name__} cannot have an attribute {name!r}")
 
 
+def _check_parts(parts: Any) -> None:
+    for part in parts if isinstance(parts, list) and parts else [None]:
+        if not isinstance(part, tuple) or len(part) != 3 or not isinstance(part[0], str):
+            raise StoreError("the parts of a column transformer are not a name, an estimator and columns each")
+        if not isinstance(part[1], BaseEstimator) and part[1] not in ("drop", "passthrough"):
+            raise StoreError(f"part {part[0]!r} of a column transformer is no estimator")
+        columns = part[2] if isinstance(part[2], list) else [part[2]]
+        if not all(type(c) in (int, str, slice) for c in columns):  # a function would choose them
+            raise StoreError(f"part {part[0]!r} of a column transformer names no columns")
+
+
 def _check_steps(steps: Any) -> None:
     for step in steps if isinstance(steps, list) and steps else [None]:
         if not isinstance(step, tuple) or len(step) != 2 or not isinstance(step[0], str):
@@ -360,6 +386,8 @@ DECODERS: dict[str, Any] = {
     "$complex": _Reader._complex,
     "$scalar": _Reader._scalar,
     "$float": _Reader._float,
+    "$dtype": _Reader._dtype,
+    "$type": lambda self, part, tree: self._dtype(part, tree).type,
     "$random_state": _Reader._random_state,
     "$object": _Reader._object,
     "$plain": _Reader._plain,

@@ -16,8 +16,8 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -34,6 +34,7 @@ from isometry.io.columns import (
     listing,
     refuse_repeats,
 )
+from isometry.io.prepare import lets_pass, tidy
 from isometry.io.text import COMPRESSED, read_text
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ CLASSES = "classes"
 class Table:
     """Numbers, with a label for each row if there is one."""
 
-    X: np.ndarray  # (n, d)
+    X: Any  # (n, d) array; a DataFrame where `prepare` left gaps or categories
     y: np.ndarray | None  # (n,)
     feature_names: list[str]
     target_name: str | None
@@ -70,6 +71,8 @@ def read_table(
     dtype: Any = np.float64,
     delimiter: str | None = None,
     decimal: str | None = None,
+    prepare: Collection[str] = (),
+    categories: Collection[str] | None = None,
 ) -> Table:
     """Read a table and check that it can be learned from.
 
@@ -85,6 +88,10 @@ def read_table(
         the header has one of these and nothing else
     decimal : sign before the fraction of numbers in a text table; by default a point, or a comma where semicolons
         separate cells and all text in a column looks like 1,5
+    prepare : what to do with columns that are not numbers without gaps, see `isometry.io.prepare.STEPS`: "impute" and
+        "one_hot" let gaps and text pass, "dates" turns dates into days, "ids" leaves out what names rows. By default
+        nothing: such columns are errors
+    categories : with ``prepare``, the columns that are categories, if that is known already
 
     Notes
     -----
@@ -105,7 +112,16 @@ def read_table(
             frame = _read_parquet(path)
         else:
             frame = read_text(path, SEPARATORS[suffix], target, delimiter, decimal)
-    return _make_table(frame, name, target, _as_list(drop) or [], _as_list(features), np.dtype(dtype))
+    table = _make_table(frame, name, target, _as_list(drop) or [], _as_list(features))
+    if prepare:
+        cells = tidy(table.X, prepare, categories)
+        if cells.shape[1] == 0:
+            raise TableError(f"{name} has no feature column left: all of {listing(table.feature_names)} were left out")
+        if lets_pass(cells, prepare, categories):
+            return replace(table, X=cells, feature_names=list(cells.columns))
+        coded = "one_hot" in prepare and categories is None  # then text is no fault, and it is gaps that are
+        table = replace(table, X=cells.select_dtypes(["number", "bool"]) if coded else cells)
+    return replace(table, X=as_numbers(table.X, name, np.dtype(dtype)), feature_names=list(table.X.columns))
 
 
 def write_table(
@@ -266,8 +282,9 @@ def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.nd
 
 
 def _make_table(
-    frame: pd.DataFrame, name: str, target: str | None, drop: list[str], features: list[str] | None, dtype: np.dtype
+    frame: pd.DataFrame, name: str, target: str | None, drop: list[str], features: list[str] | None
 ) -> Table:
+    """The chosen columns as they are, and the labels."""
     frame = frame.rename(columns=str)
     columns = list(frame.columns)
     refuse_repeats(name, columns)
@@ -284,7 +301,7 @@ def _make_table(
     if not chosen:
         raise TableError(f"{name} has no feature column left: the columns are {listing(columns)}")
     numbers = expand_vectors(frame[chosen])
-    return Table(as_numbers(numbers, name, dtype), y, list(numbers.columns), target, name)
+    return Table(numbers, y, list(numbers.columns), target, name)
 
 
 def _without_index(frame: pd.DataFrame, columns: list[str]) -> list[str]:

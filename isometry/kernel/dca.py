@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.spectral import DCA
+from isometry.strength import Reg
 
 
 def KDCA(
@@ -13,7 +14,7 @@ def KDCA(
     *,
     algorithm: Literal["gevp", "hoi"] = "gevp",
     within: Literal["chunklet_mean", "pooled"] = "chunklet_mean",
-    reg: float = 1e-3,
+    reg: Reg = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     **options: Any,

@@ -7,6 +7,7 @@ from typing import Any
 from isometry.kernelized import Kernelized
 from isometry.parameters import one_of
 from isometry.spectral import FisherML
+from isometry.strength import Reg
 
 CONSTRAINTS = {"orthonormal": "orthonormal", "similar": "scatter"}  # of T in feature space -> of FisherML
 
@@ -15,7 +16,7 @@ def KernelFisherML(
     n_components: int | str = "auto",
     *,
     constraint: str = "orthonormal",
-    reg: float = 1e-3,
+    reg: Reg = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     **options: Any,

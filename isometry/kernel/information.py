@@ -6,13 +6,14 @@ from typing import Any
 
 from isometry.kernelized import Kernelized
 from isometry.probabilistic import IGML
+from isometry.strength import Reg
 
 
 def KernelIGML(
     n_components: int | None = None,
     *,
     label_reg: float = 1e-2,
-    reg: float = 1e-3,
+    reg: Reg = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     variance: float = 0.95,

@@ -10,6 +10,7 @@ from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, Positive, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels
 
 
@@ -27,7 +28,8 @@ class IGML(MomentsMetric):
     ----------
     n_components : keep the leading eigenvectors of W
     label_reg : λ; towards 0 the scatter within classes is whitened, towards ∞ the total scatter
-    reg : relative ridge on the matrix that is inverted
+    reg : relative ridge on the matrix that is inverted, as a number (0: as published); "auto": the data choose it, see
+        `AutomaticStrength`
 
     Notes
     -----
@@ -46,7 +48,7 @@ class IGML(MomentsMetric):
     n_components: int | None = None
     _: KW_ONLY
     label_reg: Positive = 1e-2
-    reg: float = 1e-8
+    reg: Reg = "auto"
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         lam = self.label_reg
@@ -55,6 +57,6 @@ class IGML(MomentsMetric):
         mu = moments.offsets - n_k @ moments.offsets / n_k.sum()  # (c, d)
         M = within + mu.T @ (mu * (lam * n_k / (n_k + lam))[:, None])  # λ Xᵀ K_L⁻¹ X
         Q = column_range(within + between_scatter(moments))  # where the data have variance
-        w, V = sla.eigh(definite(symmetrize(Q.T @ M @ Q), self.reg))
+        w, V = sla.eigh(definite(symmetrize(Q.T @ M @ Q), float(self.reg)))
         L = fix_signs(np.sqrt(lam / w)[:, None] * (Q @ V).T)  # the smallest eigenvalue of M weighs most
         self._store(moments.lift(L[:p]), moments.dtype)

@@ -9,6 +9,7 @@ from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, Positive, parameters
+from isometry.strength import Reg
 from isometry.supervision import Chunklets
 
 
@@ -26,7 +27,7 @@ class ProbabilisticRCA(MomentsMetric):
     ----------
     n_components : p (default: all features)
     margin : m, the mean squared distance to the chunklet centres; it only sets the scale. None: p, so that L C Lᵀ = I
-    reg : relative ridge on C
+    reg : relative ridge on C, as a number (0: as published); "auto": the data choose it, see `AutomaticStrength`
 
     Notes
     -----
@@ -48,12 +49,12 @@ class ProbabilisticRCA(MomentsMetric):
     n_components: int | None = None
     _: KW_ONLY
     margin: Positive | None = None
-    reg: float = 1e-6
+    reg: Reg = "auto"
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         within = moments.pooled()
         p = check_components(self.n_components, self.n_features_in_)
         C = within / moments.counts.sum()
-        _, A = top_eigenvectors(moments.covariance(within), C, p, reg=self.reg)  # AᵀCA = I
+        _, A = top_eigenvectors(moments.covariance(within), C, p, reg=float(self.reg))  # AᵀCA = I
         m = A.shape[1] if self.margin is None else self.margin
         self._store(moments.lift(np.sqrt(m / A.shape[1]) * fix_signs(A.T)), moments.dtype)

@@ -12,6 +12,7 @@ ROWS: tuple[Method, ...] = (
         "them, a damping ρ = 1/L, and a warning. Rectifying eigenvalues is no activation for data vectors; it belongs "
         "to networks of SPD matrices. Activation and damping are ours."),
     Method("M23", "isometry.geometric.gmml:GMML", "Geometric Mean Metric Learning, Regular", traits=("rotation",),
+        published={"reg": 0.0},
         deviates="The constraint is W ≻ 0. Means of pairs take the place of sums, so that a prior weighs the same "
         "for any count."),
     Method("M24", "isometry.geometric.gmml:GMML", "Geometric Mean Metric Learning, Regularized GMML",

@@ -38,10 +38,12 @@ ROWS: tuple[Method, ...] = (
             "the neighbour graph and the place of a new sample follow Euclidean distance in the input space"}),
     Method("M20", "isometry.kernel.dca:KDCA", "Kernel Discriminative Component Analysis",
         builds="isometry.spectral.dca:DCA", traits=("rotation",),
+        published={"reg": 1e-3},
         deviates="Printed as a trace ratio; the eigenproblem maximises the determinant ratio. Class means run over "
         "the members of a class. K_w is always singular: it has a ridge in feature space, K_w + εK."),
     Method("M21", "isometry.kernel.fisher:KernelFisherML", "Relevant to Kernel Fisher Discriminant Analysis",
         builds="isometry.spectral.fisher:FisherML", traits=("rotation",), test_params={"n_components": 2},
+        published={"reg": 1e-3},
         deviates="In the text the objective ends in Tᵀ instead of T and a bracket closes too late; the displayed "
         "problem is right. T holds the eigenvectors with the smallest eigenvalues, which is not said. TᵀKT = I "
         "kernelises the orthonormal problem, not the one with TᵀΣ_ST = I of the equation it refers to: that one is "
@@ -77,6 +79,7 @@ ROWS: tuple[Method, ...] = (
         "penalty is needed: with a kernel of full rank p_i → 1 comes for free."),
     Method("P19", "isometry.kernel.information:KernelIGML", "Metric Learning by Information Geometry",
         builds="isometry.probabilistic.igml:IGML", traits=("rotation",),
+        published={"reg": 1e-3},
         deviates="No formula is printed. At full rank R = K⁻¹K_LK⁻¹ reproduces K_L on the training samples whatever "
         "the kernel, so that the kernel is centred and truncated, with a ridge."),
     Method("P22", "isometry.kernel.pcca:KernelPCCA", "Pairwise Constrained Component Analysis (PCCA)",

@@ -83,17 +83,20 @@ ROWS: tuple[Method, ...] = (
         "both losses all but vanish. On musk1 it is the whitening of the classes that costs, as it does in RCA."),
     Method("P16", "isometry.probabilistic.rca:ProbabilisticRCA", "Probabilistic Relevant Component Analysis Methods",
         traits=("rotation", "affine"),
+        published={"reg": 1e-6},
         deviates="The printed constraint measures projected points by W, which applies the metric twice. The entropy "
         "of y = Uᵀx is H(x) + log|det U|, not proportional to det U. The variances are within chunklets, not between."),
     Method("P17", "isometry.probabilistic.rca:ProbabilisticRCA", "Probabilistic Relevant Component Analysis Methods",
         variant="reduced", params={"n_components": 2}, reference=1, traits=("rotation", "affine"),
         own_title="Relevant component analysis by maximal information, of rank p",
+        published={"reg": 1e-6},
         deviates="The survey sums log det(Uᵀ Σ_l U) over chunklet covariances; the entropy is that of the whole "
         "projected sample, so Σ_x stands there once. For p < d the printed form picks another subspace.",
         below_euclidean="This row keeps two components, which are too few for many classes.",
         xfails={"test_survives[one feature]": "n_components=2 cannot exceed the number of features"}),
     Method("P18", "isometry.probabilistic.igml:IGML", "Metric Learning by Information Geometry",
         traits=("rotation", "affine"),
+        published={"reg": 1e-8},
         deviates="K_L is built from the one-hot labels, not from the projected data as the symbol Y suggests. K_W = "
         "X W Xᵀ has rank d < n, so its log det is −∞; the pseudo-determinant gives the printed final problem. X is "
         "centred: the linear kernel depends on the origin."),

@@ -10,6 +10,7 @@ ROWS: tuple[Method, ...] = (
     Method("EUC", "isometry.spectral.euclidean:Euclidean", "Distance Metric", traits=("rotation",)),
     Method("M00", "isometry.spectral.covariance:Covariance", "Mahalanobis Distance; Generalized Mahalanobis Distance",
         traits=("rotation", "affine"),
+        published={"reg": 0.0},
         deviates="The survey's proof of the identity of indiscernibles fails for singular W: d = 0 only says that "
         "the difference lies in the null space of W. W ≻ 0 gives a metric, W ⪰ 0 a pseudo-metric. Σ must be "
         "invertible; we drop directions without variance.",
@@ -37,6 +38,7 @@ ROWS: tuple[Method, ...] = (
         below_euclidean="One direction by construction, which is too few for several classes."),
     Method("M03", "isometry.spectral.trace_sdp:TraceSDP", "Formulating as Semidefinite Programming",
         builds="isometry.spectral.fisher:FisherML", traits=("rotation",),
+        published={"reg": 1e-6},
         deviates="In the lemma the second norm must be squared. No interior-point solver is needed: a linear "
         "function on the spectrahedron is smallest at the projector on the lowest eigenvector. One direction is too "
         "few with several classes, so the default takes the p = c − 1 lowest (the Fantope form). The paper's target "
@@ -46,6 +48,7 @@ ROWS: tuple[Method, ...] = (
     Method("M04", "isometry.spectral.fisher:FisherML", "Relevant to Fisher Discriminant Analysis, Approach 1",
         variant="orthonormal", params={"constraint": "orthonormal"}, traits=("rotation",),
         own_title="Metric related to Fisher discriminant analysis, orthonormal directions",
+        published={"reg": 1e-6},
         deviates="Under the trace constraint alone every column of an optimal U is a multiple of the same "
         "eigenvector, so W has rank 1 whatever p; the orthonormal form is the one with p directions. With p = d it is "
         "a rotation.",
@@ -53,21 +56,25 @@ ROWS: tuple[Method, ...] = (
         "only."),
     Method("M05", "isometry.spectral.fisher:FisherML", "Relevant to Fisher Discriminant Analysis, Approach 2",
         traits=("rotation", "affine"),
+        published={"reg": 1e-6},
         deviates="M_D contains within-class scatter too, so replacing the pair scatters by class covariances is "
         "loose: the eigenvectors are LDA's exactly when all pairs are used and the classes have equal sizes. With "
         "uneven classes a leading one may show only that a small class is wide, so by default the c − 1 are taken "
         "along which means differ most."),
     Method("M06", "isometry.spectral.rca:RCA", "Relevant Component Analysis (RCA)", traits=("rotation", "affine"),
+        published={"reg": 0.0},
         deviates="1/n in C_w must be 1/m, the number of samples in chunklets. With a PCA basis Q the distance is "
         "taken in the PCA subspace, W = Q(QᵀC_wQ)⁻¹Qᵀ, which the survey leaves implicit."),
     Method("M07", "isometry.spectral.dca:DCA", "Discriminative Component Analysis (DCA)",
         traits=("rotation", "affine"),
+        published={"reg": 1e-8},
         deviates="A ratio of traces without orthogonality is not solved by the generalised eigenproblem: its maximum "
         "is the rank-one top eigenvector. The objective is the ratio of determinants. The published two-step recipe "
         "(algorithm='hoi') stays in range(C_b) and does not maximise it when there are fewer classes than features; "
         "our default does."),
     Method("M08", "isometry.spectral.trace_ratio:TraceRatioML", "High Dimensional Discriminative Component Analysis",
         traits=("rotation", "iterative"),
+        published={"reg": 0.0},
         deviates="λ is not a regularisation parameter but the unknown optimal ratio, the root of max tr(Uᵀ(S_b − "
         "λS_w)U) = 0; a fixed λ is another criterion (lam=number). The eigenvectors of the largest eigenvalues are "
         "taken. The reduction to range(S_b + S_w) is mandatory, not merely harmless, and its basis has d-vectors, not "
@@ -75,6 +82,7 @@ ROWS: tuple[Method, ...] = (
         "not the class-mean S_w."),
     Method("M09", "isometry.spectral.lle:LLERegularizedML", "Regularization by Locally Linear Embedding",
         traits=("rotation", "iterative"),
+        published={"reg": 1.0},
         deviates="The first display has similar pairs in the numerator and unsquared norms. With UᵀU = I the "
         "generalised eigenproblem is not the solution (its eigenvectors are not orthonormal): it is a trace ratio; "
         "the eigenproblem is kept as algorithm='gevp'. G_i⁻¹1/1ᵀG_i⁻¹1 is the vector of row i of S, not one entry. "

@@ -15,7 +15,14 @@ from isometry.supervision import Supervision
 
 Learners = str | Any | Iterable[Any] | Mapping[str, Any]
 Grid = dict[str, list[Any]]  # values to try for each parameter
-GROUPS = ("all", "fast", *(f for f in FAMILIES if f != "deep"))
+BASELINES = ("Euclidean", "Covariance")  # always take part
+# who takes part if nobody is named, in this order where costs are alike: of every kind those that do best for their
+# cost on real tables and embeddings (docs/results/accuracy.md), closed forms first
+DEFAULT = (
+    *("GMML", "RCA", "DCA", "FisherML", "DRML", "KDCA"),
+    *("LMNN", "ITML", "PCCA", "LLMA", "NCA", "MCML"),
+)
+GROUPS = ("default", "all", "fast", *(f for f in FAMILIES if f != "deep"))
 _KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates"}
 
 
@@ -30,15 +37,24 @@ class Candidate(NamedTuple):
 def resolve(learners: Learners, side: Supervision, seed: int) -> list[Candidate]:
     """Candidates with unique names: Euclidean and Covariance first, then what ``learners`` asks for.
 
-    Names are those of the method table; "all" stands for every method of it that can learn from ``side``, "fast" for
-    those of them that neither iterate nor use kernels, and a family ("spectral", "geometric", …) for its members.
+    Names are those of the method table; "all" stands for every method of it that can learn from ``side``, "default" for
+    a dozen of them, "fast" for those that neither iterate nor use kernels, and a family ("spectral", "geometric", …)
+    for its members. Rows of the table that make the same estimator take part once.
     """
     named = [("Euclidean", Euclidean()), ("Covariance", Covariance()), *_expand(learners, side)]
     distinct = {(name, repr(estimator)): estimator for name, estimator in named}
     chosen: dict[str, Any] = {}
     for (name, _), estimator in distinct.items():
         chosen[_free_name(name, chosen)] = _seeded(estimator, seed)
-    return [Candidate(name, e, _can_use(e, side) or _requires_y(e)) for name, e in chosen.items()]
+    return [Candidate(name, e, can_use(e, side) or _requires_y(e)) for name, e in chosen.items()]
+
+
+def left_out_note(learners: Learners, side: Supervision) -> list[str]:
+    """What to ask for to compare the other methods too, where the default was taken."""
+    if not (isinstance(learners, str) and learners.strip().lower() == "default"):
+        return []
+    others = len(resolve("all", side, 0)) - len(resolve("default", side, 0))
+    return [f"{others} more methods of the table can learn from these {side.kind}: learners='all' (--methods all)"]
 
 
 def _expand(learners: Learners, side: Supervision) -> Iterator[tuple[str, Any]]:
@@ -56,10 +72,13 @@ def _expand(learners: Learners, side: Supervision) -> Iterator[tuple[str, Any]]:
 
 
 def _by_name(name: str, side: Supervision) -> Iterator[tuple[str, Any]]:
-    if name.strip().lower() in GROUPS:
-        rows = (row for row in all_methods(kind="estimator") if _in_group(row, name.strip().lower()))
-        made = ((row.name, row.make()) for row in rows)
-        yield from ((n, e) for n, e in made if _can_use(e, side) or not _requires_y(e))
+    group = name.strip().lower()
+    if group in GROUPS:
+        rows = [row for row in all_methods(kind="estimator") if _in_group(row, group)]
+        if group == "default":
+            rows.sort(key=lambda row: DEFAULT.index(row.name))
+        made = {repr(e): (row.name, e) for row in reversed(rows) for e in [row.make()]}  # the first of equal ones
+        yield from ((n, e) for n, e in reversed(made.values()) if can_use(e, side) or not _requires_y(e))
         return
     try:
         row = get(name)
@@ -74,6 +93,8 @@ def _in_group(row: Method, group: str) -> bool:
     from_table = row.family != "deep" and "matrix-samples" not in row.traits
     if not from_table or not _KINDS & set(row.sees.replace(",", " ").split()):
         return False
+    if group == "default":
+        return row.name in DEFAULT
     if group == "fast":
         return row.family != "kernel" and "iterative" not in row.traits
     return group in ("all", row.family)
@@ -92,7 +113,7 @@ def _checked(estimator: Any) -> Any:
     return estimator
 
 
-def _can_use(estimator: Any, side: Supervision) -> bool:
+def can_use(estimator: Any, side: Supervision) -> bool:
     """Whether the learner can use this kind of supervision: tried on two samples, since only the kind matters."""
     if not isinstance(estimator, MetricLearner):
         return True

@@ -6,16 +6,29 @@ import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from platform import python_version
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from isometry.eval import Interval, mean_interval, paired_interval
-from isometry.select.candidates import Candidate, Learners, resolve, tuning_grids
-from isometry.select.fits import UNSCORED, Key, Outcome, Study, fit_best, run_fits
+from isometry.select.budget import Budget
+from isometry.select.candidates import Candidate, Learners, left_out_note, resolve, tuning_grids
+from isometry.select.crossfit import automatic_choice
+from isometry.select.fits import UNSCORED, Fits, Study, fit_best, run_fits
 from isometry.select.folds import Plan, Protocol, make_plan
-from isometry.select.inputs import check_n_neighbors, check_options, check_samples, check_side, fit_target, make_scaler
+from isometry.select.inputs import (
+    COSINE,
+    check_n_neighbors,
+    check_options,
+    check_samples,
+    check_side,
+    choose_scaler,
+    describe_scaler,
+    fit_target,
+    make_scaler,
+)
+from isometry.select.progress import Progress
 from isometry.select.result import Comparison, MethodResult
 from isometry.select.scoring import FoldScorer, choose_scoring
 from isometry.select.verdict import holm, p_value, write_verdict
@@ -25,18 +38,20 @@ from isometry.supervision import Labels, Supervision
 def compare(
     X: Any,
     y: Any,
-    learners: Learners = "all",
+    learners: Learners = "default",
     *,
     scoring: str | None = None,
     n_neighbors: int = 3,
     protocol: Protocol = "closed",
     n_splits: int = 5,
     n_repeats: int = 1,
-    scaler: Any = "standard",
+    scaler: Any = "auto",
     tune: Mapping[str, Mapping[str, Any]] | str | None = None,
     level: float = 0.95,
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = 0,
+    budget: float | Budget | None = None,
+    refit: Literal["reliable", "automatic"] = "reliable",
     verbose: bool = False,
     name: str | None = None,
 ) -> Comparison:
@@ -53,34 +68,47 @@ def compare(
 
     Parameters
     ----------
-    X : (n_samples, n_features) array or DataFrame; float32 is kept
+    X : (n_samples, n_features) array or DataFrame of numbers; float32 is kept. With a transformer as ``scaler`` its
+        cells may be anything that this transformer takes
     y : class labels, or a supervision object such as `Pairs`
-    learners : names from the method table, "all", "fast" (closed forms), a family, estimators, (name, estimator) pairs,
-        a list that mixes these, or a dict of estimators by name
+    learners : names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed
+        forms), a family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name
     scoring : "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
-        "ordering" for triplets and quadruplets. None: "knn", "pair_auc" or "ordering", by the kind of ``y``
+        "ordering" for triplets and quadruplets. None: "knn", "pair_auc" or "ordering", by the kind of ``y``, and "map@r"
+        in the open protocol
     n_neighbors : k of "knn"
     protocol : "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open":
         held-out classes were never seen in training, and held-out points look among themselves. For labels only
     n_splits, n_repeats : folds of a cross-validation, and how often it is repeated with other folds
-    scaler : "standard", "minmax", "robust", "normalize", None, or a transformer; fitted inside each fold
+    scaler : "standard", "minmax", "robust", "normalize", None, or a transformer or pipeline, which sees the rows as
+        they were given, gaps and text included; fitted inside each fold. "auto": "normalize" for embeddings, that is
+        rows of unit length or, in the open protocol, many features of one scale, so that Euclidean ranks as the cosine
+        of the raw vectors does; else "standard"
     tune : None, "default", or a parameter grid for some of the names; searched inside each training fold
     level : of the intervals. Marks "better" and "worse" hold jointly at this level (Holm's correction)
     n_jobs : processes, as in scikit-learn; results do not depend on it. Each fit has one BLAS thread
     random_state : seed of the folds, and of learners whose own ``random_state`` is None
-    verbose : show a progress bar
+    budget : seconds that fits and scores may take; None: as long as they need. The cost of each candidate is estimated
+        from fits on a few rows; those there is no time for are left out and named, as is what was stopped
+    refit : what ``best_estimator`` is: the metric that is "reliable"-ly best or else of the highest score, or the
+        "automatic" choice of `AutoMetric`, which may be Euclidean
+    verbose : show a progress bar on a terminal, elsewhere a line for each fold
     name : of the data, for reports
 
     Returns
     -------
     Comparison : prints as a table with a verdict. After Ctrl-C it holds what had finished, and ``interrupted`` is true.
+        Metrics are then compared on the folds that all of them finished.
     """
     started = time.perf_counter()
-    samples, feature_names = check_samples(X)
+    if budget is not None and not isinstance(budget, Budget):
+        budget = Budget(budget)
+    samples, feature_names = check_samples(X, scaler)
     side = check_side(y, samples)
     check_options(protocol, side, n_splits, n_repeats, level, n_neighbors)
     rng = check_random_state(random_state)
-    scoring = choose_scoring(scoring, side)
+    scoring = choose_scoring(scoring, side, protocol)
+    scaler, embeddings = choose_scaler(scaler, samples, protocol)
     plan = make_plan(side, protocol, n_splits, n_repeats, rng)
     grouped = not isinstance(side, Labels) and plan.groups is not None
     scorer = FoldScorer(scoring, n_neighbors, protocol, grouped)
@@ -91,13 +119,19 @@ def compare(
     grids = tuning_grids(tune, candidates, samples.shape[1])
     study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
 
-    outcomes, interrupted = run_fits(study, candidates, grids, plan, n_jobs, verbose)
-    if interrupted and not outcomes:
+    progress = Progress(verbose, time.monotonic if budget is None else budget.clock)
+    fits = run_fits(study, candidates, grids, plan, n_jobs, progress, budget)
+    interrupted, shared = fits.interrupted, fits.shared()
+    if interrupted and not fits.outcomes:
         raise KeyboardInterrupt("interrupted before the first fit had finished")
-    results, V = _collect(candidates, plan, outcomes, len(samples))
+    results, V = _collect(candidates, plan, fits, shared, len(samples))
     _measure(results, V, plan.groups, level)
+    names = [r.name for r in results]
     best = _rank(results)
+    automatic = automatic_choice(names, V, plan, level, best)
     ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != best)
+    if refit == "automatic" and automatic is not None:
+        ranked.sort(key=lambda name: name != automatic.picked)
     best_estimator, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
     interrupted |= stopped
     return Comparison(
@@ -107,10 +141,10 @@ def compare(
         n_splits=plan.n_splits,
         n_repeats=n_repeats,
         level=level,
-        verdict=write_verdict(results, best, scorer.title, level, interrupted),
+        verdict=_cut_short(fits, results, shared, plan) + write_verdict(results, best, scorer.title, level),
         data=_describe_data(name, samples, side, feature_names),
         settings={
-            "scaler": "none" if scaler is None else str(scaler),
+            "scaler": describe_scaler(scaler),
             "tune": tune if tune is None or isinstance(tune, str) else grids,
             "n_neighbors": n_neighbors,
             "random_state": random_state if isinstance(random_state, (int, np.integer)) else None,
@@ -121,25 +155,35 @@ def compare(
         interrupted=interrupted,
         best=best,
         best_estimator=best_estimator,
-        notes=[*plan.notes, *_failure_notes(results), *fit_notes],
+        automatic=automatic,
+        notes=[
+            *([COSINE] if embeddings else []),
+            *plan.notes,
+            *_failure_notes(results),
+            *fits.notes,
+            *left_out_note(learners, side),
+            *fit_notes,
+        ],
     )
 
 
 def _collect(
-    candidates: list[Candidate], plan: Plan, outcomes: Mapping[Key, Outcome], n: int
+    candidates: list[Candidate], plan: Plan, fits: Fits, shared: set[int] | None, n: int
 ) -> tuple[list[MethodResult], list[np.ndarray]]:
-    """A result for each candidate, not yet measured, and its values (repeats, n)."""
+    """A result for each candidate, not yet measured, and its values (repeats, n) in the ``shared`` splits."""
     n_repeats = plan.splits[-1].repeat + 1
     results, all_values = [], []
     for c, candidate in enumerate(candidates):
-        mine = {s: o for (c_, s), o in sorted(outcomes.items()) if c_ == c}
+        mine = {s: o for (c_, s), o in sorted(fits.outcomes.items()) if c_ == c and not o.stopped}
         V = np.full((n_repeats, n), np.nan)
         for s, outcome in mine.items():
-            if outcome.values is not None:
+            counts = c not in fits.left_out and (shared is None or s in shared)
+            if counts and outcome.values is not None:
                 V[plan.splits[s].repeat, plan.splits[s].test] = outcome.values
         done = [o for o in mine.values() if o.values is not None]
         failures = [o.failure for o in mine.values() if o.failure]
-        if done and not np.isfinite(V).any():
+        left_out = fits.left_out.get(c, "")
+        if done and not left_out and not np.isfinite(V).any():
             failures.append(UNSCORED)
         results.append(
             MethodResult(
@@ -156,10 +200,21 @@ def _collect(
                 warnings=list(dict.fromkeys(w for o in mine.values() for w in o.warnings)),
                 best_params=[o.params for o in done if o.params is not None],
                 n_planned=len(plan.splits),
+                left_out=left_out,
             )
         )
         all_values.append(V)
     return results, all_values
+
+
+def _cut_short(fits: Fits, results: list[MethodResult], shared: set[int] | None, plan: Plan) -> str:
+    """A sentence if the run did not come to its end."""
+    if not (fits.interrupted or fits.out_of_time):
+        return ""
+    done, planned = sum(r.n_fits for r in results), sum(r.n_planned for r in results)
+    what = f"Interrupted after {done} of {planned} fits" if fits.interrupted else "The budget is used up"
+    folds = f"the {len(shared)} of {len(plan.splits)} folds that all metrics finished" if shared else "these"
+    return f"{what}; what follows rests on {folds}. "
 
 
 def _over_repeats(V: np.ndarray) -> np.ndarray:
@@ -205,9 +260,7 @@ def _rank(results: list[MethodResult]) -> str | None:
     return next((r.name for r in results if r.reliable == "better"), None)
 
 
-def _describe_data(
-    name: str | None, X: np.ndarray, side: Supervision, feature_names: list[str] | None
-) -> dict[str, Any]:
+def _describe_data(name: str | None, X: Any, side: Supervision, feature_names: list[str] | None) -> dict[str, Any]:
     classes = side.classes if isinstance(side, Labels) else None
     return {
         "name": name,

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
 from isometry.select.fits import build_pipeline, describe_error
+from isometry.select.inputs import take_rows
 from isometry.select.result import BASELINE, Comparison, MethodResult
 from isometry.supervision import Labels, Supervision
 
@@ -33,9 +34,7 @@ class HeldOutMap:
     seconds: float  # that fitting and mapping took
 
 
-def map_held_out(
-    name: str, model: Any, X_held: np.ndarray, train: tuple[np.ndarray, np.ndarray] | None = None
-) -> HeldOutMap:
+def map_held_out(name: str, model: Any, X_held: Any, train: tuple[Any, np.ndarray] | None = None) -> HeldOutMap:
     """Fit ``model`` on the training part (X, y), unless it is fitted already, and map the held-out rows.
 
     Warnings are suppressed: the user has seen those of metrics of their own when they were first fitted.
@@ -69,7 +68,7 @@ def refit_best(comparison: Comparison, X: Any, y: Any, max_rows: int) -> Refits 
     labels = y if isinstance(y, Labels) else Labels(y)
     if len(X) != len(labels):
         raise ValueError(f"y has {len(labels)} labels but X has {len(X)} rows: give one label per row")
-    X = np.asarray(X)
+    X = X if hasattr(X, "iloc") else np.asarray(X)
     codes = labels.codes
     seed = comparison.settings.get("random_state") or 0
     train, held = _split(codes, comparison.protocol, seed)
@@ -83,7 +82,7 @@ def refit_best(comparison: Comparison, X: Any, y: Any, max_rows: int) -> Refits 
     for result in best + iterative:
         try:
             model = _pipeline(comparison, result)
-            found = map_held_out(result.name, model, X[rows], (X[train], codes[train]))
+            found = map_held_out(result.name, model, take_rows(X, rows), (take_rows(X, train), codes[train]))
         except Exception as error:  # the other metrics can still be shown
             refits.notes.append(f"{result.name} could not be fitted for the pictures: {describe_error(error)}")
             continue

@@ -12,12 +12,31 @@ from isometry.select.folds import Plan
 from isometry.select.scoring import FoldScorer
 from isometry.supervision import Candidates, Labels, Supervision, as_supervision
 
+COSINE = (
+    "rows look like embeddings: they are compared by the angle between the raw vectors (scaler='normalize'), so that "
+    "Euclidean ranks as cosine similarity does; scaler='standard' (--scaler standard) scales features instead"
+)
+FEW_FEATURES = 8  # with fewer, rows of unit length are hardly embeddings
+MANY_FEATURES = 64
+UNIT_TOLERANCE = 5e-3  # embeddings are often stored in 16 bits
+SAME_LENGTH = 0.25  # of the norms of embeddings: their deviation, as a share of their mean
+SAME_SCALE = 5.0  # of their features: the ratio of large to small deviations
 SCALERS = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler, "normalize": Normalizer}
 
 
-def check_samples(X: Any) -> tuple[np.ndarray, list[str] | None]:
-    """X as a matrix of finite floats, and its column names."""
+def take_rows(X: Any, rows: np.ndarray) -> Any:
+    """Rows of an array or of a DataFrame, by number."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def check_samples(X: Any, scaler: Any) -> tuple[Any, list[str] | None]:
+    """X as a matrix of finite floats, and its column names; as it is, with gaps and text, for a ``scaler`` of one's own."""
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
+    if hasattr(scaler, "transform"):
+        X = X if names is not None else np.asarray(X)
+        if X.ndim != 2 or len(X) < 2:
+            raise ValueError(f"X must be a table of at least 2 rows, one per sample; its shape is {X.shape}")
+        return X, names
     try:
         samples = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=2)
     except (TypeError, ValueError) as error:
@@ -27,12 +46,13 @@ def check_samples(X: Any) -> tuple[np.ndarray, list[str] | None]:
         row, column = np.argwhere(bad)[0]
         raise ValueError(
             f"X has {bad.sum()} entries that are NaN or infinite (first at row {row}, column "
-            f"{names[column] if names else column}): impute them, or drop those rows, before comparing metrics"
+            f"{names[column] if names else column}): impute them, drop those rows, or "
+            "give scaler= a pipeline that starts with scikit-learn's SimpleImputer"
         )
     return samples, names
 
 
-def check_side(y: Any, X: np.ndarray) -> Supervision:
+def check_side(y: Any, X: Any) -> Supervision:
     """``y`` as supervision by which metrics can be scored."""
     side = as_supervision(y, len(X))
     if side is None:
@@ -75,13 +95,48 @@ def check_n_neighbors(scorer: FoldScorer, plan: Plan, labels: Labels) -> None:
         )
 
 
+def choose_scaler(scaler: Any, X: Any, protocol: str) -> tuple[Any, bool]:
+    """What "auto" stands for, and whether rows look like embeddings; any other scaler as it is."""
+    if not (isinstance(scaler, str) and scaler == "auto"):
+        return scaler, False
+    embeddings = looks_like_embeddings(X, unit_only=protocol == "closed")
+    return ("normalize" if embeddings else "standard"), embeddings
+
+
+def looks_like_embeddings(X: np.ndarray, unit_only: bool = False) -> bool:
+    """Whether rows are vectors of one length, or at least many features of about one scale and both signs.
+
+    Of such vectors it is the angle that counts, and standardising their features would undo what made them comparable.
+    """
+    if X.shape[1] < FEW_FEATURES:
+        return False
+    norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+    if np.abs(norms - 1).max() < UNIT_TOLERANCE:
+        return True
+    if unit_only or X.shape[1] < MANY_FEATURES or norms.std() > SAME_LENGTH * norms.mean():
+        return False
+    spread = X.std(axis=0)
+    low, high = np.quantile(spread[spread > 0], [0.1, 0.9]) if spread.any() else (1, 0)
+    both_signs = np.mean((X.min(axis=0) < 0) & (X.max(axis=0) > 0))
+    return bool(high <= SAME_SCALE * low and both_signs > 0.9)
+
+
+def describe_scaler(scaler: Any) -> str:
+    """In a few words."""
+    if scaler is None or isinstance(scaler, str):
+        return scaler or "none"
+    return " ".join(str(scaler).split())
+
+
 def make_scaler(scaler: Any) -> Any:
     """A transformer by its name, or as it is; "passthrough" for none."""
     if scaler is None or (isinstance(scaler, str) and scaler in ("none", "passthrough")):
         return "passthrough"
     if isinstance(scaler, str):
         if scaler not in SCALERS:
-            raise ValueError(f"scaler={scaler!r} is unknown: choose {', '.join(SCALERS)}, none, or give a transformer")
+            raise ValueError(
+                f"scaler={scaler!r} is unknown: choose auto, {', '.join(SCALERS)}, none, or give a transformer"
+            )
         return SCALERS[scaler]()
     if not hasattr(scaler, "transform") or isinstance(scaler, type):
         raise ValueError(f"scaler={scaler!r} must be a name or a transformer such as StandardScaler()")

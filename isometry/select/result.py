@@ -33,11 +33,35 @@ class MethodResult:
     unconverged: int = 0  # fits that ended with a ConvergenceWarning
     warnings: list[str] = field(default_factory=list)  # other distinct warnings
     best_params: list[dict[str, Any]] = field(default_factory=list)  # per outer fold, when tuned
-    n_planned: int = 0  # fits that were to be made; n_fits is less only after an interruption
+    n_planned: int = 0  # fits that were to be made; n_fits is less only after an interruption or at the end of a budget
+    left_out: str = ""  # why there was no time for it
 
     @property
     def complete(self) -> bool:
         return self.n_fits >= self.n_planned
+
+    @property
+    def why_unscored(self) -> str:
+        """Why there is no score."""
+        if self.left_out:
+            return f"left out: {self.left_out}"
+        return f"failed: {self.failures[0]}" if self.failures else "not run: interrupted"
+
+
+@dataclass
+class AutomaticChoice:
+    """What choosing the best metric is worth: in each fold the one that did best in the others."""
+
+    picked: str  # the best of the metrics that are reliably better, "Euclidean" if there is none or nothing is gained
+    leader: str  # the metric that did best in all folds
+    difference: Interval  # paired difference of the choices to Euclidean
+    by_fold: list[str]  # what was chosen in each fold
+
+    def __str__(self) -> str:
+        d = self.difference
+        gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"
+        outcome = f"take {self.picked}" if self.picked != BASELINE else "keep Euclidean"
+        return f"AutoMetric, the best by the other folds: {gap} against Euclidean, {outcome}"
 
 
 @dataclass
@@ -56,6 +80,7 @@ class Comparison:
     interrupted: bool = False
     best: str | None = None  # name of the reliably best metric, None if none is
     best_estimator: Any = None  # pipeline (scaler, learner) of `best`, or of the top score, fitted on all data
+    automatic: AutomaticChoice | None = None  # what choosing the best is worth; None if nothing was scored
     notes: list[str] = field(default_factory=list)  # what the reader should know about folds, failures and data
 
     def __getitem__(self, name: str) -> MethodResult:
@@ -85,8 +110,7 @@ class Comparison:
         lines = [f"{'metric':<{width}}  {heads}"]
         for r in self.results:
             if r.score is None:
-                why = f"failed: {r.failures[0]}" if r.failures else "not run: interrupted"
-                lines.append(f"{r.name:<{width}}  {why}")
+                lines.append(f"{r.name:<{width}}  {r.why_unscored}")
                 continue
             s, d = r.score, r.difference
             gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]" if d else ""
@@ -95,6 +119,7 @@ class Comparison:
             score = f"{s.mean:{wide}.4f}  [{s.low:.4f}, {s.high:.4f}]"
             lines.append(f"{r.name:<{width}}  {score}  {gap:>26}  {r.fit_seconds:7.3f} s{mark}")
         lines.append("* reliably better than Euclidean, † reliably worse (corrected for the number of candidates)")
+        lines += [str(self.automatic)] * (self.automatic is not None)
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join([*lines, "", self.verdict])
 

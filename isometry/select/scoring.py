@@ -65,11 +65,12 @@ def _retrieval_values(Z: np.ndarray, y: Any, name: str, k: int, gallery: dict[st
     return v
 
 
-def choose_scoring(scoring: str | None, side: Supervision) -> str:
+def choose_scoring(scoring: str | None, side: Supervision, protocol: Protocol = "closed") -> str:
     """The name of the score, or an error that says which scores the supervision allows."""
     labels, ordered = isinstance(side, Labels), isinstance(side, (Triplets, Quadruplets))
     if scoring is None:
-        return "knn" if labels else "ordering" if ordered else "pair_auc"
+        of_labels = "map@r" if protocol == "open" else "knn"
+        return of_labels if labels else "ordering" if ordered else "pair_auc"
     if scoring == "pair_auc" or (labels and (scoring == "knn" or _RETRIEVAL.fullmatch(scoring))):
         return scoring
     if ordered and scoring == "ordering":

@@ -56,10 +56,10 @@ def holm(p: Sequence[float], alpha: float) -> np.ndarray:
     return rejected
 
 
-def write_verdict(results: list[MethodResult], best: str | None, unit: str, level: float, interrupted: bool) -> str:
+def write_verdict(results: list[MethodResult], best: str | None, unit: str, level: float) -> str:
     """One to three sentences; ``results`` are sorted, best first."""
     scored = [r for r in results if r.score is not None]
-    sentences = [_interrupted(results)] if interrupted else []
+    sentences: list[str] = []
     euclidean = next(r for r in results if r.name == "Euclidean")
     if euclidean.score is None:
         sentences.append(f"Nothing can be said: Euclidean itself was not scored ({'; '.join(euclidean.failures[:1])}).")
@@ -103,11 +103,6 @@ def _none_better(scored: list[MethodResult], unit: str, level: float) -> str:
         return f"{text}: none scores higher on the same points. The next, {top.name}, is {gap}."
     doubt = "within chance" if low <= 0 else f"not enough for the best of {len(rivals)} that were tried"
     return f"{text}: the highest score, of {top.name}, is {gap}, {doubt}."
-
-
-def _interrupted(results: list[MethodResult]) -> str:
-    done, planned = sum(r.n_fits for r in results), sum(r.n_planned for r in results)
-    return f"Interrupted after {done} of {planned} fits; what follows rests on these."
 
 
 def _gap(result: MethodResult, unit: str, level: float) -> str:

@@ -9,10 +9,11 @@ import scipy.linalg as sla
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from isometry.base import check_components
-from isometry.core.linalg import fix_signs
+from isometry.core.linalg import fix_signs, ridge
 from isometry.core.moments import ArrayMoments, ClassMoments
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, NotNegative, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels
 
 
@@ -29,6 +30,7 @@ class Covariance(MomentsMetric):
     ----------
     covariance : "total" or "within" (needs y)
     shrinkage : None; a number in [0, 1] that moves Σ towards tr(Σ)/d · I; or "ledoit_wolf", for rows in memory
+    reg : relative ridge on Σ, as a number (0: as published); "auto": the data choose it, see `AutomaticStrength`
     tol : eigenvalues below tol · the largest count as zero
     n_components : keep only this many leading directions
 
@@ -44,6 +46,7 @@ class Covariance(MomentsMetric):
     _: KW_ONLY
     covariance: Literal["total", "within"] = "total"
     shrinkage: float | str | None = None
+    reg: Reg = "auto"
     tol: NotNegative = 1e-10
 
     @property
@@ -52,7 +55,8 @@ class Covariance(MomentsMetric):
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         p = check_components(self.n_components, self.n_features_in_)
-        if self.shrinkage is not None:  # shrinks in all directions
+        reg = float(self.reg)
+        if self.shrinkage is not None or reg:  # shrinks in all directions
             moments = moments.in_features()
         within = self.covariance == "within"
         n, c = moments.counts.sum(), moments.n_classes
@@ -61,7 +65,7 @@ class Covariance(MomentsMetric):
             d = len(S)
             s = _ledoit_wolf(moments, within) if self.shrinkage == "ledoit_wolf" else float(self.shrinkage)
             S = (1 - s) * S + s * np.trace(S) / d * np.eye(d)
-        lam, V = sla.eigh(S)
+        lam, V = sla.eigh(ridge(S, reg))
         lam, V = lam[::-1], V[:, ::-1]
         keep = lam > max(self.tol * lam[0], 0)
         if not keep.any():

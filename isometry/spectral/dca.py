@@ -14,6 +14,7 @@ from isometry.core.moments import ClassMoments
 from isometry.core.scatter import scatter
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, parameters
+from isometry.strength import Reg
 from isometry.supervision import Chunklets
 
 
@@ -31,7 +32,7 @@ class DCA(MomentsMetric):
     algorithm : "gevp", the maximiser: generalised eigenvectors of (C_b, C_w); or "hoi", the two steps of the paper,
         which stays in range(C_b)
     within : C_w as the mean of the chunklets' covariances ("chunklet_mean") or "pooled" over samples
-    reg : relative ridge on C_w
+    reg : relative ridge on C_w, as a number (0: as published); "auto": the data choose it, see `AutomaticStrength`
 
     References
     ----------
@@ -45,7 +46,7 @@ class DCA(MomentsMetric):
     _: KW_ONLY
     algorithm: Literal["gevp", "hoi"] = "gevp"
     within: Literal["chunklet_mean", "pooled"] = "chunklet_mean"
-    reg: float = 1e-8
+    reg: Reg = "auto"
 
     @property
     def _pooled(self) -> bool:
@@ -61,7 +62,7 @@ class DCA(MomentsMetric):
         i, j = np.nonzero(differ)
         rank = len(M) - components(i, j, len(M)).max() - 1  # of the Laplacian of these links, so C_b has no more
         p = min(check_components(self.n_components, self.n_features_in_) or rank, rank)
-        V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, self.reg)
+        V = (_gevp if self.algorithm == "gevp" else _hoi)(C_b, C_w, float(self.reg))
         self._store(moments.lift(fix_signs(V[:, :p].T)), moments.dtype)
 
 

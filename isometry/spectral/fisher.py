@@ -11,7 +11,8 @@ from isometry.core.linalg import factor, fix_signs, top_eigenvectors
 from isometry.core.moments import between_scatter
 from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, NotNegative, check_choices, parameters
+from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels, Pairs
 
 CONSTRAINTS = ("trace", "orthonormal", "scatter")
@@ -33,7 +34,8 @@ class FisherML(MomentsMetric):
         labels and "scatter" they are the c − 1 along which the class means differ most: where classes are uneven, a
         leading eigenvector may show no more than that a small class is wide
     constraint : "scatter", "orthonormal" or "trace"
-    reg : relative ridge on M_S ("scatter" only)
+    reg : relative ridge on M_S ("scatter" only), as a number (0: as published); "auto": the data choose it, and how
+        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
     solver : "eigen"; or "sdp", the semidefinite programme of "trace" by cvxpy, to see that it gives the same
 
     Notes
@@ -53,7 +55,7 @@ class FisherML(MomentsMetric):
     n_components: int | str | None = "auto"
     _: KW_ONLY
     constraint: str = "scatter"
-    reg: NotNegative = 1e-6
+    reg: Reg = "auto"
     solver: Literal["eigen", "sdp"] = "eigen"
 
     def _fit_moments(self, moments: Any) -> None:
@@ -64,7 +66,7 @@ class FisherML(MomentsMetric):
         d = len(M_S)
         p = check_components(self.n_components, self.n_features_in_)
         if self.constraint == "scatter":
-            values, V = top_eigenvectors(M_D, M_S, reg=self.reg)
+            values, V = top_eigenvectors(M_D, M_S, reg=float(self.reg))
             separating = values > 1  # dissimilar pairs spread more than similar ones
         else:
             values, V = top_eigenvectors(M_S - M_D, smallest=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import column_range, fix_signs, top_eigenvectors
 from isometry.core.ratio import ratio_directions
@@ -12,13 +12,14 @@ from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, check_choices, parameters
+from isometry.strength import AutomaticStrength, Reg
 from isometry.supervision import Labels, Pairs
 
 ALGORITHMS, WEIGHTINGS = ("trace_ratio", "gevp"), ("sum", "mean")
 
 
 @parameters
-class LLERegularizedML(LinearMetric):
+class LLERegularizedML(AutomaticStrength):
     """Trace-ratio metric regularised by locally linear embedding: each sample stays the same mixture of its neighbours.
 
     max_U tr(UᵀM_DU) / tr(Uᵀ(M_S + λ XᵀEX/m)U)  subject to  UᵀU = I_p,  E = (I − S)ᵀ(I − S)
@@ -30,7 +31,8 @@ class LLERegularizedML(LinearMetric):
     ----------
     n_components : p; "auto" is max(2, c − 1) with labels and 2 with pairs, but fewer than the data span
     n_neighbors : k neighbours a sample is reconstructed from
-    reg : λ ≥ 0, weight of the geometry
+    reg : λ ≥ 0, weight of the geometry, as a number (1 in the papers' trials); "auto": the data choose it, and how much
+        of the metric is mixed with the Euclidean one, see `AutomaticStrength`
     weighting : "sum": λ is what one sample weighs against one similar pair, so that the labels take over as they become
         many; or "mean": m is the number of samples, and λ weighs means, whatever the numbers
     lle_reg : relative ridge on the local Gram matrices, needed for k > d
@@ -52,7 +54,7 @@ class LLERegularizedML(LinearMetric):
     n_components: int | str | None = "auto"
     _: KW_ONLY
     n_neighbors: Count = 10
-    reg: NotNegative = 1.0
+    reg: Reg = "auto"
     weighting: str = "sum"
     lle_reg: float = 1e-3
     algorithm: str = "trace_ratio"
@@ -67,7 +69,7 @@ class LLERegularizedML(LinearMetric):
         R = frame.X - E @ frame.X  # (n, r), the residuals
         n_similar = side.pair_counts[0] if isinstance(side, Labels) else side.similar.weight.sum()
         m = len(X) if self.weighting == "mean" else n_similar
-        C = M_S + self.reg / m * R.T @ R
+        C = M_S + float(self.reg) / m * R.T @ R
         default = max(2, len(side.classes) - 1) if isinstance(side, Labels) else 2
         if self.algorithm == "trace_ratio":
             U, self.ratio_, solution = ratio_directions(M_D, C, p, default, self.max_iter, self.tol)

@@ -7,6 +7,7 @@ from isometry.core.linalg import factor, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.strength import Reg
 from isometry.supervision import Chunklets
 
 REDUCTIONS = ("pca", "fisher")
@@ -25,7 +26,7 @@ class RCA(MomentsMetric):
     ----------
     n_components : p < d reduces first, see ``reduction``
     reduction : "pca" of all samples (2002 paper, survey) or "fisher", the leading eigenvectors of (S_t, C_w) (2005)
-    reg : relative ridge on C_w
+    reg : relative ridge on C_w, as a number (0: as published); "auto": the data choose it, see `AutomaticStrength`
 
     References
     ----------
@@ -41,7 +42,7 @@ class RCA(MomentsMetric):
     n_components: int | None = None
     _: KW_ONLY
     reduction: str = "pca"
-    reg: float = 0.0
+    reg: Reg = "auto"
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         check_choices(self, reduction=REDUCTIONS)
@@ -50,7 +51,7 @@ class RCA(MomentsMetric):
         C, T = within / moments.counts.sum(), moments.covariance(within)
         if p is not None and self.reduction == "pca":
             Q = top_eigenvectors(T, p=p)[1]  # (d, p)
-            V = Q @ top_eigenvectors(Q.T @ T @ Q, Q.T @ C @ Q, reg=self.reg)[1]
+            V = Q @ top_eigenvectors(Q.T @ T @ Q, Q.T @ C @ Q, reg=float(self.reg))[1]
         else:
-            V = top_eigenvectors(T, C, p, reg=self.reg)[1]  # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
+            V = top_eigenvectors(T, C, p, reg=float(self.reg))[1]  # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
         self._store(moments.lift(factor(V @ V.T, V.shape[1])), moments.dtype)

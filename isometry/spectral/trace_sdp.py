@@ -6,7 +6,7 @@ from isometry.spectral.fisher import FisherML
 from isometry.spectral.parametric_mds import ParametricMDS
 
 
-def TraceSDP(n_components="auto", *, solver="eigen", target_distances=False) -> FisherML | ParametricMDS:
+def TraceSDP(n_components="auto", *, reg="auto", solver="eigen", target_distances=False) -> FisherML | ParametricMDS:
     """Trace-normalised semidefinite programme, in closed form: FisherML(constraint="trace").
 
     min_W tr(W(M_S − M_D))  subject to  W ⪰ 0, tr W = 1  (p > 1: also W ⪯ I/p)
@@ -31,4 +31,4 @@ def TraceSDP(n_components="auto", *, solver="eigen", target_distances=False) -> 
     """
     if target_distances:
         return ParametricMDS(None if isinstance(n_components, str) else n_components, loss="sstress")
-    return FisherML(n_components, constraint="trace", solver=solver)
+    return FisherML(n_components, constraint="trace", reg=reg, solver=solver)

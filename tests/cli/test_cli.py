@@ -283,7 +283,8 @@ main()
 """
 
 
-def test_interrupt_prints_what_is_finished(folder):
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"])
+def test_interrupt_prints_what_is_finished(number, code, folder):
     options = [folder / "t.csv", "-y", "kind", "--methods", "RCA,GMML", "--folds", "20"]
     process = subprocess.Popen(
         [sys.executable, "-c", GMML_IS_STUCK, "compare", *options],
@@ -294,11 +295,11 @@ def test_interrupt_prints_what_is_finished(folder):
     try:
         assert "60 rows" in process.stdout.readline()
         assert process.stdout.readline() == "stuck\n"  # in the first fold; RCA has done it
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, error = process.communicate()
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Traceback" not in error
     assert "Interrupted after 3 of 80 fits" in out and re.search(r"^RCA +\d\.\d{4}", out, re.M)
 
@@ -475,7 +476,8 @@ def test_harmful_names_do_not_reach_the_terminal(folder, tmp_path):
     error = run("fit", "RCA", tmp_path / "t.parquet", "-y", "p", "-o", tmp_path / "m", code=2)
     assert is_harmless(error)
     frame.assign(**{"note" + HARMFUL: "x"}).to_parquet(tmp_path / "u.parquet")
-    error = run("fit", "RCA", tmp_path / "u.parquet", "-y", HARMFUL, "-o", tmp_path / "m", code=2)
+    strict = ["--prepare", "none"]
+    error = run("fit", "RCA", tmp_path / "u.parquet", "-y", HARMFUL, "-o", tmp_path / "m", *strict, code=2)
     assert is_harmless(error) and "note" in error
 
 
@@ -513,8 +515,40 @@ def test_delimiter_decimal_and_drop_reach_the_table(folder, tmp_path):
     assert_array_equal(np.load(tmp_path / "z.npy"), np.load(tmp_path / "z2.npy"))
     out = run("compare", tmp_path / "t.csv", "-y", "kind", "--methods", "RCA", "--folds", 2, *options)
     assert "60 rows, 4 features" in out
-    error = run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m", *options[:4], code=2)
-    assert "--drop" in error and "day (dates" in error
+    strict = [*options[:4], "--prepare", "none"]
+    error = run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m", *strict, code=2)
+    assert "--drop" in error and "day (dates" in error and "--one-hot" in error
+
+
+def test_a_table_as_it_comes_is_compared_saved_and_used(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv")
+    frame.insert(0, "id", np.arange(60) * 3 + 7)
+    frame["town"] = np.where(np.arange(60) % 4, "Oslo", "Rome")
+    frame["day"] = "2020-01-31"
+    frame.loc[::5, "q"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", sep=";", index=False)
+    options = ["-y", "kind", "--methods", "RCA", "--folds", 2]
+    done = CliRunner().invoke(app, list(map(str, ["compare", tmp_path / "t.csv", *options, "--save", tmp_path / "m"])))
+    assert done.exit_code == 0, done.output
+    assert "t: 60 rows, 6 features" in done.stdout and "left out of the features: id has a different" in done.stderr
+    assert "gaps in q are filled" in done.stdout and "town is a category" in done.stdout
+    run("transform", tmp_path / "m", tmp_path / "t.csv", "-o", tmp_path / "z.npy")
+    cells = frame.drop(columns=["id", "kind"]).assign(day=18292.0)
+    assert_array_equal(np.load(tmp_path / "z.npy"), load(tmp_path / "m").transform(cells))
+    run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "f")
+    run("transform", tmp_path / "f", tmp_path / "t.csv", "-o", tmp_path / "z.csv")
+    strict = ["--prepare", "none", "--drop", "id,day"]
+    assert "town (text" in run("compare", tmp_path / "t.csv", *options, *strict, code=2)
+    assert "values in 1 columns: q (12 of 60 rows)" in run(
+        "compare", tmp_path / "t.csv", *options, *strict, "--one-hot", code=2
+    )
+    run("compare", tmp_path / "t.csv", *options, *strict, "--one-hot", "--impute")
+    assert "expected auto or none" in run("compare", tmp_path / "t.csv", *options, "--prepare", "magic", code=2)
+
+
+def test_fit_takes_the_embedded_sets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "RCA(): 150 rows, 4 features" in run("fit", "RCA", "iris", "-o", tmp_path / "m")
 
 
 # ------------------------------------------------------------------------------------------------ messages
@@ -599,3 +633,12 @@ def test_info_of_a_loss_says_what_its_base_takes():
     text = run("info", "Triplet")
     for name in ("margin", "swap", "distance", "miner", "normalize", "reduction"):
         assert re.search(rf"^{name} +\S+ +\S", text, re.M), name
+
+
+def test_fit_auto_says_its_verdict_and_is_read_again(folder, tmp_path):
+    model, mapped = tmp_path / "auto.safetensors", tmp_path / "mapped.csv"
+    settings = ["--set", "learners=['RCA', 'GMML']", "--set", "budget=None"]
+    said = run("fit", "auto", folder / "t.csv", "-y", "kind", "-o", model, *settings)
+    assert " ".join(load(model).verdict_.split()) in " ".join(said.split())
+    run("transform", model, folder / "t.csv", "--drop", "kind", "-o", mapped)
+    assert len(mapped.read_text().splitlines()) == 61

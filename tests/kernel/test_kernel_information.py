@@ -41,13 +41,13 @@ def test_P19a_with_unequal_classes_it_is_the_kernel_of_the_labels_once_centred(d
 def test_P19b_the_linear_kernel_is_igml(data, distances):
     X, y, new = data
     linear = IGML(reg=1e-3).fit(X, y)
-    kernel = KernelIGML(kernel="linear", variance=1.0, max_rank=None).fit(X, y)
+    kernel = KernelIGML(kernel="linear", variance=1.0, max_rank=None, reg=1e-3).fit(X, y)
     assert_allclose(distances(kernel, np.r_[X, new]), distances(linear, np.r_[X, new]), rtol=1e-7, atol=1e-9)
 
 
 def test_P19c_both_forms_of_the_map_agree_on_new_samples(data, gram):
     X, y, new = data
-    model = KernelIGML(gamma=GAMMA).fit(X, y)
+    model = KernelIGML(gamma=GAMMA, reg=1e-3).fit(X, y)
     K, N, n = gram(rbf, X), gram(rbf, new, X), 25
     assert model.basis_.shape == (25, 6)  # a quarter of the samples
     H = np.eye(n) - 1 / n

@@ -70,4 +70,4 @@ def test_n_components_keeps_the_leading_eigenvectors(data):
 
 def test_wrong_label_ridge_is_named(data):
     with pytest.raises(ValueError, match="label_reg=0 must be positive"):
-        IGML(label_reg=0).fit(*data)
+        IGML(label_reg=0, reg=1e-8).fit(*data)

@@ -155,3 +155,9 @@ def test_scoring_follows_the_supervision():
     ):
         with pytest.raises(ValueError, match=f"scoring='{scoring}' does not suit {side.kind}.*{allowed}"):
             choose_scoring(scoring, side)
+
+
+def test_the_open_protocol_is_scored_by_map_at_r():
+    labels, pairs = Labels([0, 0, 1, 1]), Pairs([0], [1], [True], n=4)
+    assert choose_scoring(None, labels, "open") == "map@r" and choose_scoring(None, labels) == "knn"
+    assert choose_scoring("knn", labels, "open") == "knn" and choose_scoring(None, pairs, "closed") == "pair_auc"

@@ -37,19 +37,19 @@ def cosines(A, B):
 
 def test_M00a_transformed_covariance_is_the_identity(data):
     X, _ = data
-    assert_allclose(np.cov(Covariance().fit_transform(X).T), np.eye(4), atol=1e-10)
+    assert_allclose(np.cov(Covariance(reg=0.0).fit_transform(X).T), np.eye(4), atol=1e-10)
 
 
 def test_M00b_affine_invariant(data, rng):
     X, _ = data
     A = rng.standard_normal((4, 4))
-    D = sqdist(Covariance().fit_transform(X))
-    assert_allclose(sqdist(Covariance().fit_transform(X @ A.T + 7)), D, atol=1e-8 * D.max())
+    D = sqdist(Covariance(reg=0.0).fit_transform(X))
+    assert_allclose(sqdist(Covariance(reg=0.0).fit_transform(X @ A.T + 7)), D, atol=1e-8 * D.max())
 
 
 def test_M00c_full_shrinkage_is_euclidean_up_to_scale(data):
     X, _ = data
-    W = Covariance(shrinkage=1.0).fit(X).mahalanobis_
+    W = Covariance(shrinkage=1.0, reg=0.0).fit(X).mahalanobis_
     assert_allclose(W, W[0, 0] * np.eye(4), atol=1e-12)
     assert_allclose(W[0, 0], 4 / np.trace(np.cov(X.T)))
 
@@ -59,12 +59,12 @@ def test_M00d_pooled_covariance_of_two_clouds(data):
     y = np.minimum(y, 1)
     A, B = X[y == 0], X[y == 1]
     pooled = ((len(A) - 1) * np.cov(A.T) + (len(B) - 1) * np.cov(B.T)) / (len(X) - 2)
-    assert_allclose(Covariance(covariance="within").fit(X, y).mahalanobis_, np.linalg.inv(pooled), rtol=1e-9)
+    assert_allclose(Covariance(covariance="within", reg=0.0).fit(X, y).mahalanobis_, np.linalg.inv(pooled), rtol=1e-9)
 
 
 def test_M00d_rank_when_there_are_fewer_samples_than_features(rng):
     X = rng.standard_normal((5, 12))
-    learner = Covariance().fit(X)
+    learner = Covariance(reg=0.0).fit(X)
     assert learner.components_.shape == (4, 12)
     assert_allclose(np.cov(learner.transform(X).T), np.eye(4), atol=1e-8)
 
@@ -73,7 +73,7 @@ def test_M00_ledoit_wolf_is_scikit_learns(data):
     from sklearn.covariance import LedoitWolf
 
     X, _ = data
-    ours = Covariance(shrinkage="ledoit_wolf").fit(X).mahalanobis_
+    ours = Covariance(shrinkage="ledoit_wolf", reg=0.0).fit(X).mahalanobis_
     theirs = LedoitWolf().fit(X)
     S = np.cov(X.T)
     s = theirs.shrinkage_
@@ -83,13 +83,13 @@ def test_M00_ledoit_wolf_is_scikit_learns(data):
 def test_M00_errors(data):
     X, _ = data
     with pytest.raises(ValueError, match="requires y"):
-        Covariance(covariance="within").fit(X)
+        Covariance(covariance="within", reg=0.0).fit(X)
     with pytest.raises(ValueError, match="'total' or 'within'"):
-        Covariance(covariance="pooled").fit(X)
+        Covariance(covariance="pooled", reg=0.0).fit(X)
     with pytest.raises(ValueError, match="all samples are equal"):
-        Covariance().fit(np.ones((5, 3)))
+        Covariance(reg=0.0).fit(np.ones((5, 3)))
     with pytest.raises(ValueError, match="n_components=9"):
-        Covariance(9).fit(X)
+        Covariance(9, reg=0.0).fit(X)
 
 
 # ---- M03, M04, M05 ----
@@ -110,7 +110,7 @@ def fantope_sdp(M, p):
 def test_M03a_M03c_value_is_the_mean_of_the_lowest_eigenvalues_and_the_sdp(data, p):
     X, y = data
     M_S, M_D = mean_pair_scatters(X, Labels(y))
-    W = TraceSDP(p).fit(X, y).mahalanobis_
+    W = TraceSDP(p, reg=1e-6).fit(X, y).mahalanobis_
     value = np.trace(W @ (M_S - M_D))
     assert_allclose(np.trace(W), 1)
     assert_allclose(value, np.linalg.eigvalsh(M_S - M_D)[:p].mean(), rtol=1e-9)
@@ -120,10 +120,10 @@ def test_M03a_M03c_value_is_the_mean_of_the_lowest_eigenvalues_and_the_sdp(data,
 @pytest.mark.parametrize("p", [1, 2])
 def test_M03a_the_programme_itself_gives_the_same_metric(data, p):
     X, y = data
-    closed, sdp = (TraceSDP(p, solver=solver).fit(X, y).mahalanobis_ for solver in ("eigen", "sdp"))
+    closed, sdp = (TraceSDP(p, solver=solver, reg=1e-6).fit(X, y).mahalanobis_ for solver in ("eigen", "sdp"))
     assert_allclose(sdp, closed, atol=1e-5)
     with pytest.raises(ValueError, match="solver='sdp' is for constraint='trace', not 'scatter'"):
-        FisherML(solver="sdp").fit(X, y)
+        FisherML(solver="sdp", reg=1e-6).fit(X, y)
 
 
 def test_M05_a_small_wide_class_takes_no_direction():
@@ -133,7 +133,7 @@ def test_M05_a_small_wide_class_takes_no_direction():
     X = rng.standard_normal((128, 3))
     X[:, :2] += 3 * np.array([[0, 0], [1, 0], [0, 1]])[y]
     X[y == 2, 2] = 12 * (X[y == 2, 2] - X[y == 2, 2].mean())
-    lead, auto = FisherML(2).fit(X, y), FisherML().fit(X, y)  # by eigenvalue, by difference of means
+    lead, auto = FisherML(2, reg=1e-6).fit(X, y), FisherML(reg=1e-6).fit(X, y)  # by eigenvalue, by difference of means
     assert auto.components_.shape == (2, 3) and np.all(np.diff(auto.eigenvalues_) < 0)
     noise, signal = ([np.diag(m.mahalanobis_)[axes].min() for m in (lead, auto)] for axes in ([2], [0, 1]))
     assert noise[0] > signal[0]
@@ -142,24 +142,24 @@ def test_M05_a_small_wide_class_takes_no_direction():
 
 def test_M03b_M04a_trace_and_orthonormal_agree_up_to_scale(data):
     X, y = data
-    one = FisherML(1, constraint="orthonormal").fit(X, y)
-    assert_allclose(TraceSDP(1).fit(X, y).mahalanobis_, one.mahalanobis_, atol=1e-10)
-    two = FisherML(2, constraint="orthonormal").fit(X, y)
-    assert_allclose(2 * TraceSDP(2).fit(X, y).mahalanobis_, two.mahalanobis_, atol=1e-10)
+    one = FisherML(1, constraint="orthonormal", reg=1e-6).fit(X, y)
+    assert_allclose(TraceSDP(1, reg=1e-6).fit(X, y).mahalanobis_, one.mahalanobis_, atol=1e-10)
+    two = FisherML(2, constraint="orthonormal", reg=1e-6).fit(X, y)
+    assert_allclose(2 * TraceSDP(2, reg=1e-6).fit(X, y).mahalanobis_, two.mahalanobis_, atol=1e-10)
 
 
 def test_M03d_rotation_turns_and_scale_leaves_the_metric(data, rng):
     X, y = data
     Q = np.linalg.qr(rng.standard_normal((4, 4)))[0]
-    W = TraceSDP(1).fit(X, y).mahalanobis_
-    assert_allclose(TraceSDP(1).fit(X @ Q.T, y).mahalanobis_, Q @ W @ Q.T, atol=1e-9)
-    assert_allclose(TraceSDP(1).fit(10 * X, y).mahalanobis_, W, atol=1e-9)
+    W = TraceSDP(1, reg=1e-6).fit(X, y).mahalanobis_
+    assert_allclose(TraceSDP(1, reg=1e-6).fit(X @ Q.T, y).mahalanobis_, Q @ W @ Q.T, atol=1e-9)
+    assert_allclose(TraceSDP(1, reg=1e-6).fit(10 * X, y).mahalanobis_, W, atol=1e-9)
 
 
 def test_M04b_below_every_feasible_map(data, rng):
     X, y = data
     M_S, M_D = mean_pair_scatters(X, Labels(y))
-    L = FisherML(2, constraint="orthonormal").fit(X, y).components_
+    L = FisherML(2, constraint="orthonormal", reg=1e-6).fit(X, y).components_
     best = np.trace(L @ (M_S - M_D) @ L.T)
     for _ in range(1000):
         R = np.linalg.qr(rng.standard_normal((4, 2)))[0].T
@@ -168,10 +168,10 @@ def test_M04b_below_every_feasible_map(data, rng):
 
 def test_M04c_orthonormal_rows_and_p_equal_d_is_euclidean(data):
     X, y = data
-    L = FisherML(2, constraint="orthonormal").fit(X, y).components_
+    L = FisherML(2, constraint="orthonormal", reg=1e-6).fit(X, y).components_
     assert_allclose(L @ L.T, np.eye(2), atol=1e-10)
     with pytest.warns(UserWarning, match="rotation"):
-        Z = FisherML(4, constraint="orthonormal").fit(X, y).transform(X)
+        Z = FisherML(4, constraint="orthonormal", reg=1e-6).fit(X, y).transform(X)
     assert_allclose(sqdist(Z), sqdist(X), atol=1e-8)
 
 
@@ -204,12 +204,12 @@ def test_M05c_all_directions_give_the_inverse_similar_scatter(data):
 def test_fisher_default_sizes(data):
     X, y = data
     pairs = Labels(y)
-    assert FisherML().fit(X, y).components_.shape[0] == 2
+    assert FisherML(reg=1e-6).fit(X, y).components_.shape[0] == 2
     from isometry import Pairs
 
-    assert 1 <= FisherML().fit(X, pairs.to(Pairs)).components_.shape[0] <= 4
+    assert 1 <= FisherML(reg=1e-6).fit(X, pairs.to(Pairs)).components_.shape[0] <= 4
     with pytest.raises(ValueError, match="expected 'trace', 'orthonormal' or 'scatter'"):
-        FisherML(constraint="none").fit(X, y)
+        FisherML(constraint="none", reg=1e-6).fit(X, y)
 
 
 # ---- M06 ----
@@ -223,20 +223,20 @@ def within(X, codes):
 def test_M06a_within_chunklet_covariance_becomes_the_identity(data, rng):
     X, y = data
     codes = np.where(rng.random(60) < 0.3, -1, y)
-    Z = RCA().fit(X, Chunklets(codes)).transform(X)
+    Z = RCA(reg=0.0).fit(X, Chunklets(codes)).transform(X)
     assert_allclose(within(Z, codes), np.eye(4), atol=1e-9)
 
 
 def test_M06b_affine_invariant(data, rng):
     X, y = data
     A = rng.standard_normal((4, 4))
-    D = sqdist(RCA().fit(X, y).transform(X))
-    assert_allclose(sqdist(RCA().fit(X @ A.T - 3, y).transform(X @ A.T - 3)), D, atol=1e-7 * D.max())
+    D = sqdist(RCA(reg=0.0).fit(X, y).transform(X))
+    assert_allclose(sqdist(RCA(reg=0.0).fit(X @ A.T - 3, y).transform(X @ A.T - 3)), D, atol=1e-7 * D.max())
 
 
 def test_M06d_no_direction_of_equal_determinant_lowers_the_within_distance(data, rng):
     X, y = data
-    W, C = RCA().fit(X, y).mahalanobis_, within(X, y)
+    W, C = RCA(reg=0.0).fit(X, y).mahalanobis_, within(X, y)
     base = np.trace(W @ C)
     root = np.linalg.cholesky(W)
     for _ in range(200):
@@ -252,7 +252,7 @@ def test_M06d_no_direction_of_equal_determinant_lowers_the_within_distance(data,
 @pytest.mark.parametrize("reduction", ["pca", "fisher"])
 def test_M06_reductions_whiten_their_subspace(data, reduction):
     X, y = data
-    learner = RCA(2, reduction=reduction).fit(X, y)
+    learner = RCA(2, reduction=reduction, reg=0.0).fit(X, y)
     assert_allclose(within(learner.transform(X), y), np.eye(2), atol=1e-9)
     if reduction == "pca":
         top = np.linalg.eigh(np.cov(X.T))[1][:, -2:].T
@@ -262,10 +262,10 @@ def test_M06_reductions_whiten_their_subspace(data, reduction):
 def test_M06_singular_chunklets_warn_and_stay_finite(rng):
     X = rng.standard_normal((20, 6))
     with pytest.warns(UserWarning, match="ridge"):
-        Z = RCA().fit(X, Chunklets(np.r_[0, 0, 1, 1, np.full(16, -1)])).transform(X)
+        Z = RCA(reg=0.0).fit(X, Chunklets(np.r_[0, 0, 1, 1, np.full(16, -1)])).transform(X)
     assert np.isfinite(Z).all()
     with pytest.raises(ValueError, match="no chunklet has 2"):
-        RCA().fit(X, Chunklets(np.arange(20)))
+        RCA(reg=0.0).fit(X, Chunklets(np.arange(20)))
 
 
 # ---- M07 ----
@@ -297,12 +297,12 @@ def test_M07b_M07e_full_rank_between_scatter(rng):
     X = rng.standard_normal((72, 3)) + 2 * rng.standard_normal((6, 3))[y]
     A, B = DCA(reg=0).fit(X, y).mahalanobis_, DCA(algorithm="hoi", reg=0).fit(X, y).mahalanobis_
     assert_allclose(A, B, rtol=1e-8, atol=1e-10)
-    assert_allclose(A, RCA().fit(X, y).mahalanobis_, rtol=1e-8, atol=1e-10)
+    assert_allclose(A, RCA(reg=0.0).fit(X, y).mahalanobis_, rtol=1e-8, atol=1e-10)
 
 
 def test_M07c_hoi_stays_among_the_mean_differences(data):
     X, y = data
-    L = DCA(algorithm="hoi").fit(X, y).components_
+    L = DCA(algorithm="hoi", reg=1e-8).fit(X, y).components_
     means = np.array([X[y == c].mean(axis=0) for c in range(3)])
     span = np.linalg.qr((means[1:] - means[0]).T)[0]
     assert_allclose(L @ span @ span.T, L, atol=1e-9)
@@ -311,7 +311,7 @@ def test_M07c_hoi_stays_among_the_mean_differences(data):
 def test_M07d_two_classes_give_the_lda_direction():
     X, y = balanced(n_classes=2)
     lda = LinearDiscriminantAnalysis(solver="eigen").fit(X, y)
-    assert_allclose(cosines(DCA().fit(X, y).components_, lda.scalings_[:, :1].T), 1, atol=1e-8)
+    assert_allclose(cosines(DCA(reg=1e-8).fit(X, y).components_, lda.scalings_[:, :1].T), 1, atol=1e-8)
 
 
 def test_M07f_gevp_has_the_largest_determinant_ratio(data, rng):
@@ -332,7 +332,7 @@ def test_dca_of_three_classes_has_two_components_wherever_the_data_are(algorithm
     """Three means span two dimensions. The unscaled features of wine have cond(C_w) near 1e8, hence 1e-6."""
     X, y = load_wine(return_X_y=True)
     X = np.round(64 * X) / 64  # so that adding the offset is exact
-    near, far = DCA(algorithm=algorithm).fit(X, y), DCA(algorithm=algorithm).fit(X + offset, y)
+    near, far = DCA(algorithm=algorithm, reg=1e-8).fit(X, y), DCA(algorithm=algorithm, reg=1e-8).fit(X + offset, y)
     assert len(far.components_) == len(near.components_) == 2
     assert_allclose(pdist(X @ far.components_.T), pdist(X @ near.components_.T), rtol=1e-6)
 
@@ -353,13 +353,13 @@ def test_M07_negative_links_choose_the_pairs(data):
     X, y = data
     links = np.zeros((3, 3), dtype=bool)
     links[0, 1] = True
-    learner = DCA().fit(X, Chunklets(y, negative_links=links))
+    learner = DCA(reg=1e-8).fit(X, Chunklets(y, negative_links=links))
     assert learner.components_.shape == (1, 4)
     _, C_w = dca_scatters(X, y)
     m = X[y == 0].mean(axis=0) - X[y == 1].mean(axis=0)
     assert_allclose(cosines(learner.components_, np.linalg.solve(C_w, m)[None]), 1, atol=1e-6)
     with pytest.raises(ValueError, match="negative links"):
-        DCA().fit(X, Chunklets(y))
+        DCA(reg=1e-8).fit(X, Chunklets(y))
 
 
 def test_euclidean_is_the_identity(data):

@@ -172,12 +172,14 @@ def test_M12d_map_is_the_product_of_its_steps():
     X = X - X.mean(axis=0)  # round-off decides which points a ball holds
     steps = list(learner._steps(X - X.mean(axis=0), y, np.random.RandomState(3)))
     spread, L = X.var(axis=0).sum(), np.eye(4)
+    lost = 1.0  # digits that a product of nearly singular maps loses against one map after another
     for step, solution in steps:
         root = np.real(sqrtm(solution.x.T @ solution.x + np.eye(4)))
         ratio = step / root
         assert_allclose(ratio, ratio[0, 0], rtol=1e-6)  # (M + I)^{1/2} up to its scale
+        lost = max(lost, np.linalg.cond(step) * np.linalg.cond(L))
         L = step @ L
-        assert_allclose((X @ L.T).var(axis=0).sum(), spread, rtol=1e-10)
+        assert_allclose((X @ L.T).var(axis=0).sum(), spread, rtol=10 * np.finfo(float).eps * lost)
     fitted = learner.fit(X, y)
     assert fitted.n_steps_ == len(steps) > 5
     assert_allclose(fitted.mahalanobis_, L.T @ L, rtol=1e-8, atol=1e-10)

@@ -37,7 +37,7 @@ def ratio(U, D, S):
 def test_M08a_the_ratio_is_the_root_of_g(p):
     X, y = problem()
     S, D = slow_scatters(X, y)
-    model = TraceRatioML(p).fit(X, y)
+    model = TraceRatioML(p, reg=0.0).fit(X, y)
     L = model.components_
     g = sla.eigvalsh(D - model.ratio_ * S)[::-1][:p].sum()
     assert abs(g) <= 1e-8 * np.linalg.norm(D, 2)
@@ -49,13 +49,13 @@ def test_M08a_the_ratio_is_the_root_of_g(p):
 def test_M08b_no_other_orthonormal_map_has_a_larger_ratio(p):
     X, y = problem(1)
     S, D = slow_scatters(X, y)
-    best = TraceRatioML(p).fit(X, y).ratio_
+    best = TraceRatioML(p, reg=0.0).fit(X, y).ratio_
     generalised = np.linalg.qr(sla.eigh(D, S)[1][:, ::-1][:, :p])[0]
     U = np.linalg.qr(np.random.default_rng(2).standard_normal((10_000, 6, p)))[0]
     top = np.einsum("mip,ij,mjp->m", U, D, U) / np.einsum("mip,ij,mjp->m", U, S, U)
     assert ratio(generalised, D, S) < best
     assert top.max() < best
-    near = np.linalg.qr(TraceRatioML(p).fit(X, y).components_.T + 1e-3 * U[:200])[0]
+    near = np.linalg.qr(TraceRatioML(p, reg=0.0).fit(X, y).components_.T + 1e-3 * U[:200])[0]
     assert np.all([ratio(V, D, S) < best for V in near])
 
 
@@ -64,16 +64,16 @@ def test_M08c_zero_columns_and_rotations_change_nothing():
     Q = np.linalg.qr(np.random.default_rng(4).standard_normal((10, 10)))[0]
     pairs = np.stack(np.triu_indices(len(X), 1), axis=1)
     wide = np.c_[X, np.zeros((len(X), 4))]
-    d0 = TraceRatioML(3).fit(X, y).pair_distance(X, pairs)
-    assert_allclose(TraceRatioML(3).fit(wide, y).pair_distance(wide, pairs), d0, rtol=1e-7)
+    d0 = TraceRatioML(3, reg=0.0).fit(X, y).pair_distance(X, pairs)
+    assert_allclose(TraceRatioML(3, reg=0.0).fit(wide, y).pair_distance(wide, pairs), d0, rtol=1e-7)
     turned = wide @ Q.T + 5
-    assert_allclose(TraceRatioML(3).fit(turned, y).pair_distance(turned, pairs), d0, rtol=1e-7)
+    assert_allclose(TraceRatioML(3, reg=0.0).fit(turned, y).pair_distance(turned, pairs), d0, rtol=1e-7)
 
 
 def test_M08d_one_direction_is_the_top_generalised_eigenvector():
     X, y = problem(5)
     S, D = slow_scatters(X, y)
-    model = TraceRatioML(1).fit(X, y)
+    model = TraceRatioML(1, reg=0.0).fit(X, y)
     w, V = sla.eigh(D, S)
     assert_allclose(model.ratio_, w[-1], rtol=1e-9)
     v = V[:, -1] / np.linalg.norm(V[:, -1])
@@ -83,8 +83,8 @@ def test_M08d_one_direction_is_the_top_generalised_eigenvector():
 def test_M08e_the_ratio_falls_with_the_number_of_directions():
     X, y = problem(6)
     with pytest.warns(UserWarning, match="rotation"):
-        whole = TraceRatioML(6).fit(X, y)
-    ratios = [TraceRatioML(p).fit(X, y).ratio_ for p in range(1, 6)] + [whole.ratio_]
+        whole = TraceRatioML(6, reg=0.0).fit(X, y)
+    ratios = [TraceRatioML(p, reg=0.0).fit(X, y).ratio_ for p in range(1, 6)] + [whole.ratio_]
     assert np.all(np.diff(ratios) < 0)
     S, D = slow_scatters(X, y)
     assert_allclose(whole.ratio_, np.trace(D) / np.trace(S), rtol=1e-9)
@@ -96,7 +96,7 @@ def test_null_space_branch_collapses_every_class(p):
     """12 samples of 4 classes in 30 dimensions: rank 11, of which similar pairs use 8, so 3 directions cost nothing."""
     X, y = problem(7, n=12, d=30)
     S, D = slow_scatters(X, y)
-    model = TraceRatioML(p).fit(X, y)
+    model = TraceRatioML(p, reg=0.0).fit(X, y)
     L = model.components_
     assert model.ratio_ == np.inf
     assert np.trace(L @ S @ L.T) < 1e-12 * np.trace(S)
@@ -110,7 +110,7 @@ def test_null_space_branch_collapses_every_class(p):
 def test_beyond_the_null_space_the_ratio_is_finite():
     X, y = problem(7, n=12, d=30)
     S, D = slow_scatters(X, y)
-    model = TraceRatioML(5).fit(X, y)
+    model = TraceRatioML(5, reg=0.0).fit(X, y)
     assert np.isfinite(model.ratio_)
     assert_allclose(ratio(model.components_.T, D, S), model.ratio_, rtol=1e-8)
     Q = sla.orth(S + D, rcond=1e-9)  # the best of 2000 random maps inside the span stays below
@@ -121,21 +121,21 @@ def test_beyond_the_null_space_the_ratio_is_finite():
 def test_given_lam_is_the_maximum_margin_criterion():
     X, y = problem(9)
     S, D = slow_scatters(X, y)
-    L = TraceRatioML(2, lam=0.7).fit(X, y).components_
+    L = TraceRatioML(2, lam=0.7, reg=0.0).fit(X, y).components_
     assert_allclose(np.trace(L @ (D - 0.7 * S) @ L.T), sla.eigvalsh(D - 0.7 * S)[-2:].sum(), rtol=1e-10)
 
 
 def test_default_size():
     X, y = problem(10)
-    assert TraceRatioML().fit(X, y).components_.shape == (3, 6)
-    assert TraceRatioML().fit(X[:, :3], y).components_.shape == (2, 3)  # three would be a rotation
+    assert TraceRatioML(reg=0.0).fit(X, y).components_.shape == (3, 6)
+    assert TraceRatioML(reg=0.0).fit(X[:, :3], y).components_.shape == (2, 3)  # three would be a rotation
     side = Pairs([0, 1, 2, 3, 0], [4, 5, 6, 7, 1], [1, 1, 1, 1, 0], n=len(X))
-    assert TraceRatioML().fit(X, side).components_.shape[0] == 2
+    assert TraceRatioML(reg=0.0).fit(X, side).components_.shape[0] == 2
 
 
 def test_unknown_lam_is_named():
     with pytest.raises(ValueError, match="lam='best'"):
-        TraceRatioML(lam="best").fit(*problem())
+        TraceRatioML(lam="best", reg=0.0).fit(*problem())
 
 
 @pytest.mark.parametrize("classes, members", [(5, 6), (60, 2)])
@@ -145,7 +145,7 @@ def test_float32_sees_the_same_null_space(classes, members):
     y = np.repeat(np.arange(classes), members)
     X = rng.standard_normal((len(y), 100)) + 2 * rng.standard_normal((classes, 100))[y]
     X = X.astype(np.float32)
-    fits = [TraceRatioML(4).fit(X.astype(dtype), y) for dtype in (np.float32, np.float64)]
+    fits = [TraceRatioML(4, reg=0.0).fit(X.astype(dtype), y) for dtype in (np.float32, np.float64)]
     assert all(np.isinf(fit.ratio_) for fit in fits)
     assert fits[0].components_.dtype == np.float32
     new = rng.standard_normal((20, 100))

@@ -1,0 +1,203 @@
+"""Tables as they come: gaps, categories, dates, and columns that name the row instead of describing it.
+
+What needs no knowledge of other rows is done when a table is read: dates become numbers. Columns that name rows are
+left out. Filling gaps and coding categories is the work of a transformer that a comparison fits inside each fold.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isometry.io.columns import DATE, TableError, how_to_drop, import_optional, listing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STEPS = ("impute", "one_hot", "dates", "ids")  # what can be asked for
+MISSING = "(missing)"  # a category of its own
+MAX_CATEGORIES = 20  # columns that one column of text may become; rare categories share the last
+ID_NAME = r"(.*[_\s.-])?(id|uuid|guid|index|idx|key|row|row[_\s]?(nr|no|number)|serial)|.*[a-z]I[Dd]"
+YEAR_FIRST = r"\s*\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?\s*"
+
+
+def tidy(frame: pd.DataFrame, steps: Collection[str], categories: Collection[str] | None) -> pd.DataFrame:
+    """The columns that can be learned from: numbers, with gaps where cells are missing, and text for categories.
+
+    Parameters
+    ----------
+    frame : columns of any kind
+    steps : some of `STEPS`
+    categories : the columns that are categories, where a fitted metric says so; all others must then be numbers
+    """
+    unknown = sorted(set(steps) - set(STEPS))
+    if unknown:
+        raise TableError(f"prepare={unknown[0]!r} is unknown: choose among {', '.join(STEPS)}")
+    columns: dict[str, Any] = {}
+    dropped: dict[str, str] = {}
+    for name in frame.columns:
+        cells, why = _column(frame[name], steps, None if categories is None else name in categories)
+        if why:
+            dropped[name] = why
+        else:
+            columns[name] = cells
+    if dropped:
+        _tell(dropped)
+    return import_optional("pandas").DataFrame(columns, index=frame.index)
+
+
+def _column(cells: pd.Series, steps: Collection[str], is_category: bool | None) -> tuple[Any, str]:
+    """A column as it will be used, or why it will not be."""
+    types = import_optional("pandas").api.types
+    if is_category:
+        return _as_categories(cells), ""
+    if types.is_float_dtype(cells) and not cells.isna().all():
+        return _without_infinite(cells, steps), ""
+    known = cells.dropna()
+    numeric = types.is_numeric_dtype(cells) and not types.is_complex_dtype(cells)
+    if is_category is None and "ids" in steps:
+        if len(known) == 0:
+            return None, "is empty"
+        if why := _names_rows(str(cells.name), known, numeric):
+            return None, why
+    if not numeric and "dates" in steps and (is_category is None or len(known)):
+        days = _days(cells, known)
+        if days is not None:
+            return days, ""
+    if numeric:
+        return cells, ""
+    if "one_hot" in steps and is_category is None and not types.is_complex_dtype(cells):
+        return _as_categories(cells), ""
+    return cells, ""  # what it is and what to do is said by `as_numbers`
+
+
+def _names_rows(name: str, known: pd.Series, numeric: bool) -> str:
+    """Why a column seems to name rows, or ""."""
+    distinct = known.nunique()
+    if not numeric:
+        words = known.astype(str)
+        if words.str.fullmatch(YEAR_FIRST).all():
+            return ""
+        if words.str.fullmatch(DATE).all():
+            return "holds dates whose order of day and month is not clear: write them as 2020-01-31"
+        return f"is text with {distinct} different cells in {len(known)} rows" if 2 * distinct > len(known) > 2 else ""
+    if distinct < len(known) or len(known) < 3:
+        return ""
+    values = known.to_numpy()
+    if values.dtype.kind not in "iu":
+        return ""
+    if values.max() - values.min() == len(values) - 1:
+        return "counts the rows"
+    return "has a different number in each row and is called like a key" if re.fullmatch(ID_NAME, name, re.I) else ""
+
+
+def _days(cells: pd.Series, known: pd.Series) -> np.ndarray | None:
+    """Dates, year first, as days since 1970; None if the column holds anything else."""
+    pandas = import_optional("pandas")
+    if not pandas.api.types.is_datetime64_any_dtype(cells):
+        if len(known) == 0 or not known.astype(str).str.fullmatch(YEAR_FIRST).all():
+            return None
+        text = cells.where(cells.isna(), cells.astype(str).str.strip().str.replace(r"[/.](?=\d)", "-", n=2, regex=True))
+        cells = pandas.to_datetime(text, errors="coerce", format="ISO8601", utc=True)
+        if cells.isna().sum() > len(cells) - len(known):  # the 31st of February
+            return None
+    elif cells.dt.tz is None:
+        cells = cells.dt.tz_localize("UTC")
+    since = cells - pandas.Timestamp(0, tz="UTC")
+    return np.asarray(since / pandas.Timedelta(days=1), dtype=np.float64)
+
+
+def _as_categories(cells: pd.Series) -> Any:
+    text = cells.astype(object).where(cells.notna(), MISSING)
+    return np.array([str(v) for v in text], dtype=object)
+
+
+def _without_infinite(cells: pd.Series, steps: Collection[str]) -> Any:
+    """Numbers; where gaps are filled, what is infinite is a gap, too."""
+    if "impute" not in steps:
+        return cells
+    values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+    return cells if np.isfinite(values).all() else np.where(np.isinf(values), np.nan, values)
+
+
+def _tell(dropped: dict[str, str]) -> None:
+    reasons = [f"{name} {why}" for name, why in dropped.items()]
+    warnings.warn(
+        f"left out of the features: {'; '.join(reasons[:8])}{' …' if len(reasons) > 8 else ''}. Name them in "
+        f"{how_to_drop(list(dropped))} to say so yourself, or keep them with --prepare none",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def lets_pass(frame: pd.DataFrame, steps: Collection[str], categories: Collection[str] | None) -> bool:
+    """Whether there are gaps or categories, and nothing that these steps do not allow."""
+    types = import_optional("pandas").api.types
+    text = {c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if not types.is_numeric_dtype(kind)}
+    gaps = bool(frame.isna().to_numpy().any())
+    allowed = text <= set(text if categories is None else categories)
+    return bool(text or gaps) and allowed and (not text or "one_hot" in steps) and (not gaps or "impute" in steps)
+
+
+def needs_preparation(frame: pd.DataFrame) -> bool:
+    """Whether there are gaps or categories."""
+    return lets_pass(frame, STEPS, None)
+
+
+def preparation(frame: pd.DataFrame, scaler: Any) -> Any:
+    """A transformer of these columns into numbers without gaps; ``scaler`` itself where they are that already.
+
+    Gaps are filled with the median, and numbers then go through ``scaler``; a category becomes a column of 0 and 1.
+    """
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    types = import_optional("pandas").api.types
+    numbers = [c for c in frame.columns if types.is_numeric_dtype(frame[c])]
+    others = [c for c in frame.columns if c not in set(numbers)]
+    gaps = bool(frame[numbers].isna().to_numpy().any())
+    fill = [SimpleImputer(strategy="median", keep_empty_features=True)] if gaps else []
+    if not others:
+        return make_pipeline(*fill, scaler) if fill else scaler
+    coder = OneHotEncoder(
+        drop="if_binary", handle_unknown="infrequent_if_exist", max_categories=MAX_CATEGORIES, sparse_output=False
+    )
+    parts = [("numbers", make_pipeline(*fill, scaler), numbers)] if numbers else []
+    return ColumnTransformer([*parts, ("categories", coder, others)], verbose_feature_names_out=False)
+
+
+def category_columns(model: Any) -> list[str]:
+    """The columns that a fitted pipeline codes as categories."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import OneHotEncoder
+
+    if isinstance(model, ColumnTransformer):
+        parts = [(part, columns) for _, part, columns in model.transformers_]
+        return [str(c) for part, columns in parts if isinstance(part, OneHotEncoder) for c in columns]
+    return [c for _, step in getattr(model, "steps", ()) for c in category_columns(step)]
+
+
+def needs_cells(model: Any) -> bool:
+    """Whether a fitted pipeline takes gaps, categories or dates: it begins with a transformer of this module."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+
+    if isinstance(model, (ColumnTransformer, SimpleImputer)):
+        return True
+    return any(needs_cells(step) for _, step in getattr(model, "steps", ()))
+
+
+def describe(frame: pd.DataFrame) -> str:
+    """What will be done to the columns, in words; "" if nothing."""
+    types = import_optional("pandas").api.types
+    others = [c for c in frame.columns if not types.is_numeric_dtype(frame[c])]
+    gaps = [c for c in frame.columns if c not in others and frame[c].isna().any()]
+    said = [f"gaps in {listing(gaps)} are filled with the median of the training part"] if gaps else []
+    said += [f"{listing(others)} {'is a category' if len(others) == 1 else 'are categories'}"] if others else []
+    return "; ".join(said)

@@ -1,0 +1,199 @@
+"""How far a learned metric may go from Euclidean distance: chosen by what it does for samples held out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import clone
+
+from isometry.base import LinearMetric, check_components
+from isometry.core.linalg import SingularMatrixWarning
+from isometry.core.solve import Solution
+from isometry.core.start import mean_sqdist
+from isometry.parameters import NotNegative
+from isometry.trial import Trial, trial_of
+
+FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
+REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of the learned metric in a mixture with the Euclidean one
+ERRORS_TO_LEAVE = 2.5  # standard errors by which the best of many must beat Euclidean distance for that to be left
+ERRORS_OF_BEST = 1.0  # standard errors within which a weaker metric is as good as the best
+
+Reg = NotNegative | Literal["auto"]
+Map = Callable[[np.ndarray], np.ndarray]  # samples → their images
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which metric of a path was chosen, and why."""
+
+    share: float  # of the learned metric: 0 is Euclidean distance, 1 the learned one alone
+    reg: float  # what it is learned with
+    path: dict[str, np.ndarray]  # share, reg, score, gain and its standard error of every metric that was tried
+    reason: str
+
+
+class AutomaticStrength(LinearMetric):
+    """Abstract: a closed form whose ``reg`` may be "auto": the data choose how far it goes from Euclidean distance.
+
+    The way there has two parts: the ridge ``reg`` of the method itself, and the share of the learned metric in the
+    mixture W = (1 − share) c I + share W_reg, where c makes both equally large on the samples. Every metric of the way
+    is learned from some rows and tried on others. The one nearest to Euclidean distance is chosen that does as well as
+    the best, within a standard error; Euclidean distance itself, if the best is not better by two and a half.
+
+    It leaves ``reg_`` and ``share_``, what was chosen; ``reg_path_``, how each metric of the way did; and
+    ``reg_reason_``, why this one was chosen.
+    """
+
+    reg: float | str = 0.0  # for methods that have no such parameter
+    reg_: float
+    share_: float
+    reg_path_: dict[str, np.ndarray]
+    reg_reason_: str
+
+    def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
+        if self.reg != "auto":
+            return self._fit(X, side, **more)
+        unit = float(np.sqrt(np.mean(X.var(axis=0, dtype=np.float64)))) or 1.0
+        X = X / np.asarray(unit, dtype=X.dtype)
+        choice = self._choose(X, side)
+        return self._keep(choice, lambda learner: learner._fit(X, side), X, unit)
+
+    def _choose(self, X: np.ndarray, side: Any) -> Choice:
+        d = X.shape[1]
+        trial = trial_of(X, side, folds=next(k for most, k in FOLDS_UP_TO if d <= most))
+        if trial is None:
+            return self._analytic_choice(X, side, "too little can be held out to try it")
+        p = check_components(self.get_params(deep=False).get("n_components"), X.shape[1])
+        mixed = p is None or p == X.shape[1]  # fewer rows of a map leave no room for a mixture
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
+            try:
+                return choose(trial, X, self._path(X, side, trial), SHARES if mixed else (1.0,), euclidean=mixed)
+            except ValueError as error:
+                return self._analytic_choice(X, side, f"a part of the data is not enough to learn from ({error})")
+
+    def _keep(
+        self, choice: Choice, fit: Callable[[Any], Solution | None], X: np.ndarray | None, unit: float
+    ) -> Solution | None:
+        """Learn from all samples with the chosen strength."""
+        learner = self._with(choice.reg if choice.share else REGS[0])
+        with warnings.catch_warnings():
+            if choice.share == 0:
+                warnings.simplefilter("ignore")  # of a metric that is not used
+            warnings.simplefilter("ignore", SingularMatrixWarning)  # the ridge was chosen, nothing needs to be said
+            solution = fit(learner)
+        for name in [name for name in vars(learner) if name.endswith("_")]:
+            setattr(self, name, getattr(learner, name))
+        L, dtype = learner.components_.astype(np.float64), learner.components_.dtype
+        if choice.share == 0:
+            L = unit * np.eye(L.shape[1])
+        elif choice.share < 1 and X is not None:
+            L = mixture(L, choice.share, mean_sqdist(X) / mean_sqdist(X @ L.T))
+        self._store(L / unit, dtype)
+        self.reg_, self.share_ = choice.reg, choice.share
+        self.reg_path_, self.reg_reason_ = choice.path, choice.reason
+        return solution
+
+    def _with(self, reg: float) -> Any:
+        learner = clone(self).set_params(reg=reg)
+        learner.n_features_in_ = self.n_features_in_
+        return learner
+
+    def _path(self, X: np.ndarray, side: Any, trial: Trial) -> Iterator[Iterator[Map]]:
+        """For each split of a trial the maps that are learned from its rows, one for each of ``REGS``."""
+        for split in trial.splits:
+            part = None if side is None else side[split.learn]
+            yield (learner._transform for learner in self._fit_each(X[split.learn], part))
+
+    def _fit_each(self, X: np.ndarray, side: Any) -> Iterator[Any]:
+        for reg in REGS:
+            learner = self._with(reg)
+            learner._fit(X, side)
+            yield learner
+
+    def _analytic_choice(self, X: np.ndarray, side: Any, why: str) -> Choice:
+        """Where nothing can be tried: oracle approximating shrinkage of the covariance."""
+        n = len(X)
+        return analytic_choice(np.cov(X, rowvar=False, ddof=0).reshape(X.shape[1], -1), n, why)
+
+
+def analytic_choice(C: np.ndarray, n: int, why: str) -> Choice:
+    """The ridge that oracle approximating shrinkage gives a covariance C of n samples (Chen et al. 2010).
+
+    Shrinking C by s towards tr(C)/d · I is, up to scale, a ridge of s / (1 − s).
+    """
+    d, mu, square = len(C), float(np.trace(C)) / len(C), float(np.mean(np.square(C)))
+    shrinkage = 1.0 if square <= mu**2 / d else min((square + mu**2) / ((n + 1) * (square - mu**2 / d)), 1.0)
+    reg = min(shrinkage / max(1 - shrinkage, 1e-12), REGS[0])
+    return Choice(1.0, reg, {}, f"{why}: the ridge {reg:.3g} follows from the moments alone (OAS)")
+
+
+def choose(
+    trial: Trial,
+    X: np.ndarray,
+    maps: Iterable[Iterable[Map]],
+    shares: Sequence[float] = SHARES,
+    *,
+    regs: Sequence[float] = REGS,
+    euclidean: bool = True,
+) -> Choice:
+    """The weakest metric that does as well as the best, of mixtures of Euclidean distance and of learned ``maps``.
+
+    ``maps`` holds for each split of the trial the maps learned from its rows, one for each of ``regs``, the weakest
+    first. Squared distances of a mixture are mixtures of squared distances, each in units of its mean over the rows.
+    """
+    values: dict[tuple[float, float], list[np.ndarray]] = {(0.0, np.inf): []} if euclidean else {}
+    values |= {(share, reg): [] for share in shares for reg in regs}  # from the weakest metric to the strongest
+    for split, learned in zip(trial.splits, maps, strict=True):
+        D0 = trial.distances(lambda rows: X[rows], split) / mean_sqdist(X[split.learn])
+        if euclidean:
+            values[0.0, np.inf].append(trial.values(D0, split))
+        for reg, embed in zip(regs, learned, strict=True):
+            unit = mean_sqdist(embed(X[split.learn]))
+            D = trial.distances(partial(_embed_rows, embed, X), split) / unit
+            for share in shares:
+                values[share, reg].append(trial.values(D if share == 1 else D0 + share * (D - D0), split))
+    return weakest_of_the_best(list(values), np.stack([np.concatenate(v) for v in values.values()]))
+
+
+def _embed_rows(embed: Map, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return embed(X[rows])
+
+
+def weakest_of_the_best(steps: Sequence[tuple[float, float]], V: np.ndarray) -> Choice:
+    """Choose among metrics with values V (k, m), from the weakest to the strongest, by paired standard errors."""
+    score = V.mean(axis=1)
+    best = int(score.argmax())  # the weakest of equals
+    gain, error = np.array([_paired(v, V[0]) for v in V]).T
+    share, reg = np.array(steps).T
+    path = {"share": share, "reg": reg, "score": score, "gain": gain, "error": error}
+    if steps[0][0] == 0 and best == 0:
+        return Choice(*steps[0], path, "Euclidean distance: nothing did better on what was held out")
+    if steps[0][0] == 0 and gain[best] <= ERRORS_TO_LEAVE * error[best]:
+        little = f"the best gained {gain[best]:.3f} on what was held out, with a standard error of {error[best]:.3f}"
+        return Choice(*steps[0], path, f"Euclidean distance: {little}, which is not enough to rely on")
+    for k in range(best + 1):
+        lack, spread = _paired(V[best], V[k])
+        if lack <= ERRORS_OF_BEST * spread:
+            break
+    gained = f"gained {gain[k]:.3f} on what was held out (standard error {error[k]:.3f})"
+    return Choice(*steps[k], path, f"{gained}; the best gained {gain[best]:.3f}")
+
+
+def _paired(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """Mean of a − b, and its standard error."""
+    d = a - b
+    return float(d.mean()), float(d.std(ddof=1) / np.sqrt(len(d))) if len(d) > 1 else np.inf
+
+
+def mixture(L: np.ndarray, share: float, unit: float) -> np.ndarray:
+    """The symmetric root (d, d) of (1 − share) I / unit + share LᵀL."""
+    _, s, Vt = np.linalg.svd(L, full_matrices=False)
+    least = np.sqrt((1 - share) / unit)
+    return least * np.eye(L.shape[1]) + (Vt.T * (np.sqrt(least**2 + share * s**2) - least)) @ Vt

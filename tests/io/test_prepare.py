@@ -1,0 +1,180 @@
+"""Tables as they come: gaps, categories, dates, keys."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
+
+from isometry import RCA, compare, load
+from isometry.io import StoreError, TableError, read_table, save
+from isometry.io.prepare import MISSING, STEPS, category_columns, describe, needs_cells, preparation
+
+RNG = np.random.default_rng(0)
+N = 60
+Y = np.arange(N) % 3
+
+
+def messy():
+    """A table with everything in it; ``a`` and ``b`` tell the classes."""
+    frame = pd.DataFrame({"a": Y + RNG.normal(size=N) / 4, "b": RNG.normal(size=N)})
+    frame.loc[::7, "a"] = np.nan
+    frame["patient_id"] = RNG.permutation(N) * 7 + 1000
+    frame["count"] = np.arange(N) + 1
+    frame["town"] = np.where(RNG.random(N) < 0.5, "Oslo", "Rome")
+    frame.loc[::11, "town"] = np.nan
+    frame["day"] = (pd.Timestamp("2020-01-01") + pd.to_timedelta(RNG.integers(0, 99, N), unit="D")).strftime("%Y-%m-%d")
+    frame["note"] = [f"note {k}" for k in range(N)]
+    frame["nothing"] = np.nan
+    return frame.assign(kind=Y)
+
+
+def read(frame, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table = read_table(frame, "kind", **{"prepare": STEPS, **options})
+    return table, [str(w.message) for w in caught]
+
+
+def test_what_names_rows_is_left_out_and_said():
+    table, told = read(messy())
+    assert table.feature_names == list(table.X.columns) == ["a", "b", "town", "day"]
+    assert len(told) == 1
+    for why in (
+        "patient_id has a different number in each row and is called like a key",
+        "count counts the rows",
+        "note is text with 60 different cells in 60 rows",
+        "nothing is empty",
+        "--drop patient_id,count,note,nothing",
+    ):
+        assert why in told[0]
+    assert describe(table.X) == "gaps in a are filled with the median of the training part; town is a category"
+
+
+def test_dates_are_days_and_gaps_stay_gaps():
+    frame = messy()
+    frame.loc[3, "day"] = None
+    X = read(frame)[0].X
+    expected = (pd.to_datetime(frame["day"]) - pd.Timestamp("1970-01-01")).dt.days.to_numpy(float)
+    assert_array_equal(X["day"], expected)  # NaN equals NaN here
+    assert np.isnan(X["day"][3])
+    assert X["town"][0] == MISSING
+    stamped = read(frame.assign(day=pd.to_datetime(frame["day"])))[0].X
+    assert_array_equal(stamped["day"], expected)
+    hours = read(frame.assign(day="2020/1/31 06:00"))[0].X
+    assert_allclose(hours["day"], 18292.25)
+
+
+def test_days_and_months_are_not_guessed():
+    table, told = read(messy().assign(day="01/02/2020"))
+    assert "day" not in table.X and "write them as 2020-01-31" in told[0]
+
+
+def test_a_table_of_numbers_is_an_array_as_before():
+    frame = pd.DataFrame(RNG.normal(size=(N, 3)), columns=list("abc")).assign(kind=Y)
+    plain = read_table(frame, "kind")
+    table, told = read(frame)
+    assert told == [] and isinstance(table.X, np.ndarray)
+    assert_array_equal(table.X, plain.X)
+
+
+@pytest.mark.parametrize("steps, allowed", [(("impute",), "gaps"), (("one_hot",), "text"), ((), "")])
+def test_only_what_is_asked_for_is_let_pass(steps, allowed):
+    gaps = pd.DataFrame({"a": [1.0, np.nan, 2.0, 3.0], "kind": [0, 1, 0, 1]})
+    text = pd.DataFrame({"a": ["x", "y", "x", "y"], "kind": [0, 1, 0, 1]})
+    for what, frame in (("gaps", gaps), ("text", text)):
+        if what == allowed:
+            assert len(read(frame, prepare=steps)[0].X) == 4
+        else:
+            with pytest.raises(TableError, match="missing or infinite values" if what == "gaps" else "not numbers"):
+                read(frame, prepare=steps)
+    with pytest.raises(TableError, match="prepare='scale' is unknown"):
+        read(gaps, prepare=("scale",))
+
+
+def test_infinite_cells_are_gaps_where_gaps_are_filled():
+    X = read(pd.DataFrame({"a": [1.0, np.inf, 2.0, 3.0], "kind": [0, 1, 0, 1]}))[0].X
+    assert_array_equal(X["a"], [1.0, np.nan, 2.0, 3.0])
+
+
+def test_preparation_by_hand():
+    X = read(messy())[0].X
+    Z = preparation(X, StandardScaler()).fit_transform(X)
+    a = X["a"].fillna(X["a"].median())
+    assert_allclose(Z[:, 0], (a - a.mean()) / a.std(ddof=0))
+    assert Z.shape == (N, 6) and set(np.unique(Z[:, 3:])) == {0.0, 1.0}
+    assert_array_equal(Z[:, 3:].sum(axis=1), np.ones(N))  # missing, Oslo, Rome
+    numbers = X[["b"]]
+    assert isinstance(preparation(numbers, scaler := MinMaxScaler()), MinMaxScaler) and preparation(numbers, scaler)
+
+
+def test_medians_come_from_the_training_fold_alone():
+    """The preparation is fitted anew in each fold: its medians are those of the fold's rows."""
+    X = read(messy())[0].X
+    seen = []
+
+    class Spy(SimpleImputer):
+        def fit(self, X, y=None):
+            seen.append(len(X))
+            return super().fit(X, y)
+
+    found = compare(X[["a", "b", "day"]], Y, ["RCA"], scaler=make_pipeline(Spy(), StandardScaler()), n_splits=3)
+    assert seen == [40] * 9 + [60] and found["RCA"].score is not None and not found["RCA"].failures
+
+
+@pytest.mark.filterwarnings("ignore:Found unknown categories")
+def test_a_pipeline_of_ones_own_sees_the_frame(tmp_path):
+    X = read(messy())[0].X
+    found = compare(X, Y, ["RCA", "GMML"], scaler=preparation(X, StandardScaler()), n_splits=3)
+    assert found.best == "RCA" or found["RCA"].score.mean > 0.6
+    assert found.data["feature_names"] == ["a", "b", "town", "day"] and found.data["n_features"] == 4
+    model = found.best_estimator
+    save(model, tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert_array_equal(again.transform(X), model.transform(X))
+    assert category_columns(again) == ["town"] and needs_cells(again)
+    unseen = X.assign(town="Lima")
+    assert_array_equal(again.transform(unseen), model.transform(unseen))
+    save(again, tmp_path / "n")
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "n").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        SimpleImputer(strategy="most_frequent"),
+        SimpleImputer(add_indicator=True),
+        make_pipeline(SimpleImputer(strategy="constant", fill_value="none"), OrdinalEncoder()),
+        OneHotEncoder(sparse_output=False, handle_unknown="ignore", dtype=np.float32),
+    ],
+    ids=["most_frequent", "indicator", "ordinal", "one_hot"],
+)
+def test_usual_transformers_can_be_stored(part, tmp_path):
+    X = pd.DataFrame({"a": ["u", "v", np.nan, "u"] * 3, "b": RNG.normal(size=12)})
+    columns = ["b"] if isinstance(part, SimpleImputer) and part.add_indicator else ["a"]
+    X.loc[0, "b"] = np.nan if columns == ["b"] else 0.0
+    model = make_pipeline(ColumnTransformer([("part", part, columns)], remainder="drop"), OneHotEncoder())
+    model = make_pipeline(model[0], RCA()) if columns == ["b"] else model[:1]
+    model.fit(X, np.arange(12) % 2)
+    save(model, tmp_path / "m")
+    assert_array_equal(load(tmp_path / "m").transform(X), model.transform(X))
+
+
+def test_functions_in_a_column_transformer_are_not_stored(tmp_path):
+    X = pd.DataFrame(RNG.normal(size=(9, 2)), columns=["a", "b"])
+    chosen = ColumnTransformer([("part", StandardScaler(), lambda frame: ["a"])]).fit(X)
+    with pytest.raises(StoreError, match="function"):
+        save(chosen, tmp_path / "m")
+
+
+def test_known_categories_stay_categories_and_other_columns_numbers():
+    frame = pd.DataFrame({"town": [1, 2], "day": ["2020-01-01", "2020-01-02"], "a": [1.0, np.nan]})
+    X = read_table(frame, prepare=STEPS, categories=["town"]).X
+    assert list(X["town"]) == ["1", "2"] and X["day"][1] - X["day"][0] == 1
+    with pytest.raises(TableError, match=r"a \(text, such as 'x'"):
+        read_table(frame.assign(a=["x", "y"]), prepare=STEPS, categories=["town"])
