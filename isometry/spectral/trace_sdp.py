@@ -19,6 +19,8 @@ def TraceSDP(n_components="auto", *, reg="auto", solver="eigen", target_distance
     ----------
     n_components : int, None or "auto"
         Dimension p, as in `FisherML`.
+    reg : float or "auto"
+        As in `FisherML`.
     solver : {"eigen", "sdp"}
         As in `FisherML`.
     target_distances : bool

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from isometry.cli import app
-from isometry.io import load, read_table
+from isometry.io import read_table
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ LABELS = np.repeat(["ant", "bee", "cow", "dog"], 12)
 X = RNG.normal(size=(48, 4)) + 2.5 * (np.arange(4) == np.repeat(np.arange(4), 12)[:, None])
 CLEAN = pd.DataFrame(X.round(6), columns=list("pqrs")).assign(kind=LABELS)
 TEXT = CLEAN.to_csv(index=False)
-GOOD, REFUSED, EITHER = "as the clean table", "refused", "refused, or finite numbers"
+GOOD, REFUSED, EITHER = "as the clean table", "refused", "refused, or finite numbers"  # gaps and text are prepared
 
 
 def changed(**columns):
@@ -63,16 +63,16 @@ TABLES = {  # name → (ending, contents, what must come of it where labels are 
     "the target twice": ("csv", TEXT.replace("p,q,r,s,kind", "p,q,kind,s,kind", 1), REFUSED),
     "rows longer than the header": ("csv", TEXT.replace("p,q,r,s,kind", "p,q,r,kind", 1), REFUSED),
     "one longer row": ("csv", "\n".join([*LINES[:5], LINES[5] + ",7", *LINES[6:]]), REFUSED),
-    "one shorter row": ("csv", "\n".join([*LINES[:5], "1.0,2.0", *LINES[6:]]), REFUSED),
-    "a missing cell": ("csv", with_cell(None), REFUSED),
+    "one shorter row": ("csv", "\n".join([*LINES[:5], "1.0,2.0", *LINES[6:]]), EITHER),
+    "a missing cell": ("csv", with_cell(None), EITHER),
     "a missing label": ("csv", with_cell(None, "kind"), REFUSED),
-    "a missing column": ("csv", changed(q=np.nan), REFUSED),
-    "text in a column": ("csv", changed(q=np.where(np.arange(48) % 2, "red", "blue")), REFUSED),
-    "one text": ("csv", with_cell("unknown"), REFUSED),
-    "dates": ("csv", changed(q=pd.date_range("2020-01-01", periods=48)), REFUSED),
-    "complex numbers": ("csv", with_cell("1+2j"), REFUSED),
+    "a missing column": ("csv", changed(q=np.nan), EITHER),
+    "text in a column": ("csv", changed(q=np.where(np.arange(48) % 2, "red", "blue")), EITHER),
+    "one text": ("csv", with_cell("unknown"), EITHER),
+    "dates": ("csv", changed(q=pd.date_range("2020-01-01", periods=48)), EITHER),
+    "complex numbers": ("csv", with_cell("1+2j"), EITHER),
     "infinity": ("csv", with_cell("inf"), REFUSED),
-    "NaN": ("csv", with_cell("nan"), REFUSED),
+    "NaN": ("csv", with_cell("nan"), EITHER),
     "a number beyond floats": ("csv", with_cell("1e999"), REFUSED),
     "one class": ("csv", changed(kind="ant"), EITHER),
     "classes of one": ("csv", changed(kind=[f"c{k}" for k in range(48)]), REFUSED),
@@ -154,12 +154,11 @@ def call(command, table, target, out, model):
 
 
 def numbers(command, table, target, out):
-    """What came of it: the table through the model that was written, or as it was written."""
-    if command == "transform":
-        return read_table(out / "z.csv", target).X
-    metric = load(out / "run" / "model.safetensors" if command == "train" else out / "m")
-    read = read_table(table, target)
-    return metric.transform(pd.DataFrame(read.X, columns=read.feature_names))
+    """What came of it: the table as it was mapped, or mapped by the model that was written."""
+    if command != "transform":
+        metric = out / "run" / "model.safetensors" if command == "train" else out / "m"
+        assert call("transform", table, target, out, metric).exit_code == 0
+    return read_table(out / "z.csv", target).X
 
 
 @pytest.mark.parametrize("command", COMMANDS)
