@@ -16,6 +16,7 @@ COLUMNS_PER_NEIGHBOR = 4  # with 4k folded columns about 1.1 k candidates pass t
 CANDIDATE_BYTES = 64  # index, distance and order of a candidate
 # a block takes 1/16 of working_memory, and all of it in the worst case: equal points, none of which is filtered out
 RESERVE = 16
+CROWDED = 16  # candidates for each neighbour, from which on it is asked whether points are copies of one another
 
 
 def nearest(
@@ -93,6 +94,7 @@ class NeighborSearch:
         bounds = _Bounds.of(self.points[self.offset :], fold=max(1, min(MAX_FOLD, n // (COLUMNS_PER_NEIGHBOR * k))))
         buffer = np.empty((0, bounds.rows.shape[0]), dtype=self.points.dtype)
         row_bytes = n * self.points.itemsize + 2 * k * CANDIDATE_BYTES
+        copies: _Copies | None = None
         for block in row_blocks(len(queries), row_bytes, buffers=RESERVE, limit_mib=np.inf):
             rows = queries[block]
             buffer = buffer if len(rows) <= len(buffer) else np.empty_like(buffer, shape=(len(rows), buffer.shape[1]))
@@ -100,8 +102,63 @@ class NeighborSearch:
             if self.within:
                 lower[np.arange(len(rows)), rows] = _far(lower.dtype)
             i, j = _candidates(lower.reshape(len(rows), -1, len(bounds.spread)), bounds.spread, slack, k)
+            if copies is None and len(i) > CROWDED * k * len(rows):
+                copies = _Copies.of(self.points[self.offset :])
+                if copies.largest > max(1, CROWDED * k):  # a search among different points has few candidates
+                    yield from self._blocks_of_copies(copies, k, queries[block.start :])
+                    return
             d = pair_sqdist(self.points, rows[i], self.offset + j)
             yield rows, *_first_k(i, j, d, len(rows), k)
+
+    def _blocks_of_copies(
+        self, copies: _Copies, k: int, queries: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The blocks of `blocks`, by a search among the different points of the gallery.
+
+        In the order of distance and then of index, the first item of each of the k nearest points comes before every
+        item of a point farther away, so that their items are enough; a query that is left out itself needs one more.
+        """
+        points = np.concatenate([self.points[: self.n_queries], self.points[self.offset + copies.first]])
+        search = NeighborSearch(points, self.n_queries, self.n_queries)
+        for rows, group, d in search.blocks(min(k + self.within, len(copies.first)), queries):
+            size = np.minimum(copies.size[group], k + self.within)  # (b, g)
+            nearer = np.cumsum(size, axis=1) - size
+            tie = np.maximum.accumulate(np.where(np.diff(d, axis=1, prepend=-1.0) > 0, nearer, 0), axis=1)
+            size[tie >= k + self.within] = 0  # nearer points have enough items
+            i = np.repeat(np.arange(len(rows)), size.sum(axis=1))
+            start = np.repeat(copies.start[group].ravel(), size.ravel())
+            turn = np.arange(len(start)) - np.repeat(np.cumsum(size.ravel()) - size.ravel(), size.ravel())
+            j, distance = copies.items[start + turn], np.repeat(d.ravel(), size.ravel())
+            if self.within:
+                other = j != rows[i]
+                i, j, distance = i[other], j[other], distance[other]
+            yield rows, *_first_k(i, j, distance, len(rows), k)
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """The different points of a gallery, in the order of the first item of each, and which items are each of them."""
+
+    first: np.ndarray  # (m,) first item
+    start: np.ndarray  # (m,) where its items begin
+    size: np.ndarray  # (m,)
+    items: np.ndarray  # (n,) in ascending order for each point
+
+    @classmethod
+    def of(cls, gallery: np.ndarray) -> _Copies:
+        rows = np.ascontiguousarray(gallery + 0.0)  # −0 is 0
+        whole = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+        _, first, code = np.unique(whole, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        point = rank[code.ravel()]  # (n,)
+        size = np.bincount(point)
+        return cls(first[order], np.cumsum(size) - size, size, np.argsort(point, kind="stable"))
+
+    @property
+    def largest(self) -> int:
+        return int(self.size.max())
 
 
 @dataclass(frozen=True)

@@ -581,9 +581,10 @@ def test_D42c_D42d_no_anchor_is_lost_and_no_positive_taken_for_a_negative():
     assert len(a) == pos.sum()
 
 
-def test_D42_needs_unit_vectors_and_the_plain_distance():
-    with pytest.raises(ValueError, match="build Triplet with distance='euclidean', normalize=True"):
-        Triplet(miner=DistanceWeighted(4))
+def test_D42_needs_unit_vectors_and_euclidean_distances():
+    for params in ({"normalize": False}, {"distance": "cosine"}):
+        with pytest.raises(ValueError, match=r"build it as Triplet\(distance='euclidean', normalize=True\)"):
+            Triplet(miner=DistanceWeighted(4), **params)
     z, y = batch(0)
     loss = MarginLoss(miner=DistanceWeighted(4, random_state=0))
     assert loss(z, y) > 0

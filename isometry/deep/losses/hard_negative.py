@@ -32,7 +32,7 @@ class HardNegativeContrastive(Loss):
     """
 
     def __init__(
-        self, temperature: float = 0.5, tau_plus: float = 0.1, beta: float = 1.0, *, miner: Miner | None = None
+        self, temperature: float = 0.5, tau_plus: float = 0.1, beta: float = 1.0, *, miner: Miner | str | None = None
     ):
         super().__init__("inner", miner, normalize=True)
         if not 0 <= tau_plus < 1:

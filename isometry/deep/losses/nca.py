@@ -74,7 +74,7 @@ class NCALoss(Loss):
         denominator: str = "all",
         *,
         distance: Distance = "sqeuclidean",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = False,
     ):
         super().__init__(distance, miner, normalize)

@@ -21,7 +21,7 @@ Term = Callable[..., Tensor]  # (d_ap, d_an) or (d_ap, d_an, d_pn) to one term a
 class SumOfTriplets(TripletForm):
     """A sum, or a mean, of one term for each triplet."""
 
-    def __init__(self, distance: Distance, miner: Miner | None, normalize: bool, reduction: str):
+    def __init__(self, distance: Distance, miner: Miner | str | None, normalize: bool, reduction: str):
         super().__init__(distance, miner, normalize)
         self.reduction = one_of("reduction", reduction, REDUCTIONS)
 
@@ -71,7 +71,7 @@ class Triplet(SumOfTriplets):
         *,
         swap: bool = False,
         distance: Distance = "sqeuclidean",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
         reduction: str = "mean_nonzero",
     ):
@@ -112,7 +112,7 @@ class Tuplet(Triplet):
         margin: float = 0.2,
         *,
         distance: Distance = "sqeuclidean",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
         reduction: str = "mean",
     ):
@@ -145,7 +145,7 @@ class RatioTriplet(SumOfTriplets):
     E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
     """
 
-    def __init__(self, *, distance: Distance = "euclidean", miner: Miner | None = None, normalize: bool = False):
+    def __init__(self, *, distance: Distance = "euclidean", miner: Miner | str | None = None, normalize: bool = False):
         super().__init__(distance, miner, normalize, reduction="mean")
 
     def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
