@@ -29,7 +29,15 @@ _PACKAGES = (  # not in ``__all__``: an import of everything should not hide Pyt
 _OTHERS = {  # by module: what is exported beside the methods of the table
     "io": ("load", "save"),
     "kernelized": ("Kernelized",),
-    "sampling": ("AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"),
+    "sampling": (
+        "AllPairs",
+        "NeighborPairs",
+        "NeighborTriplets",
+        "OrdinalTriplets",
+        "RandomChunklets",
+        "RandomComparisons",
+        "RandomPairs",
+    ),
     "select": ("PairVerifier", "compare"),
     "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Triplets"),
 }

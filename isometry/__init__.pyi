@@ -51,7 +51,9 @@ from isometry.probabilistic.rca import ProbabilisticRCA as ProbabilisticRCA
 from isometry.sampling import AllPairs as AllPairs
 from isometry.sampling import NeighborPairs as NeighborPairs
 from isometry.sampling import NeighborTriplets as NeighborTriplets
+from isometry.sampling import OrdinalTriplets as OrdinalTriplets
 from isometry.sampling import RandomChunklets as RandomChunklets
+from isometry.sampling import RandomComparisons as RandomComparisons
 from isometry.sampling import RandomPairs as RandomPairs
 from isometry.select import PairVerifier as PairVerifier
 from isometry.select import compare as compare
@@ -71,6 +73,7 @@ from isometry.spectral.parametric_mds import ParametricMDS as ParametricMDS
 from isometry.spectral.rank_one_mmc import RankOneMMC as RankOneMMC
 from isometry.spectral.rbf_parametric_mds import RBFParametricMDS as RBFParametricMDS
 from isometry.spectral.rca import RCA as RCA
+from isometry.spectral.relative import RelativeML as RelativeML
 from isometry.spectral.trace_ratio import TraceRatioML as TraceRatioML
 from isometry.spectral.trace_sdp import TraceSDP as TraceSDP
 from isometry.supervision import Candidates as Candidates

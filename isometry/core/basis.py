@@ -1,6 +1,6 @@
-"""Metrics with fixed eigenvectors: W = V diag(λ) Vᵀ, V the principal directions of the data.
+"""Metrics on fixed directions: W = Σ_k w_k b_k b_kᵀ with w ≥ 0, and those of fixed eigenvectors, W = V diag(λ) Vᵀ.
 
-A squared distance is then linear in λ: d² = λᵀw with w_ij = (Vᵀ(x_i − x_j))² entry by entry. Coordinates are scaled so
+With V the principal directions of the data, a squared distance is then linear in λ: d² = λᵀw with w_ij = (Vᵀ(x_i − x_j))² entry by entry. Coordinates are scaled so
 that the mean of Σ_l w^l over all pairs is 1: λ = 1 is the Euclidean metric with mean squared distance 1.
 """
 
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isometry.core.linalg import RANK_TOL, fix_signs, top_eigenvectors
+from isometry.core.linalg import RANK_TOL, factor, fix_signs, top_eigenvectors
+from isometry.core.objective import DistanceObjective
+from isometry.core.solve import Solution, lbfgs
 from isometry.core.start import mean_sqdist
 
 
@@ -46,3 +48,28 @@ def eigenbasis(X: np.ndarray, n_components: int) -> EigenBasis:
 def pair_features(Y: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """w (m, K) of listed pairs, from coordinates Y (n, K)."""
     return (Y[i] - Y[j]) ** 2
+
+
+@dataclass(frozen=True)
+class BasisProblem:
+    """An objective over metrics, as one over the weights w ≥ 0 of W = Σ_k w_k b_k b_kᵀ; convex in w where it is in W.
+
+    ∂f/∂w_k = b_kᵀ (∂f/∂W) b_k: no table of all comparisons and all directions is ever made.
+    """
+
+    objective: DistanceObjective
+    basis: np.ndarray  # (K, d), rows b_k
+
+    def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        value, G = self.objective.in_metric(self.components(w))
+        return value, np.einsum("ki,ki->k", self.basis @ G, self.basis)
+
+    def components(self, w: np.ndarray) -> np.ndarray:
+        """L with LᵀL = W: a row for each direction, or for each feature if those are fewer."""
+        B = np.sqrt(np.maximum(w, 0))[:, None] * self.basis
+        return B if len(B) <= B.shape[1] else factor(B.T @ B, tol=0)
+
+    def minimize(self, w: np.ndarray, max_iter: int, tol: float, least: float = 0.0) -> Solution:
+        """The weights, none below ``least``, by L-BFGS with bounds."""
+        bounds: list[tuple[float | None, float | None]] = [(least, None)] * len(w)
+        return lbfgs(self, w, bounds=bounds, max_iter=max_iter, tol=tol, memory=20)

@@ -149,4 +149,35 @@ ROWS: tuple[Method, ...] = (
         traits=("iterative",),
         deviates="The non-linear map of the paper, which the survey leaves out; targets as in ParametricMDS. The "
         "small ridge is ours."),
+    # beyond the survey
+    Method("B17", "isometry.spectral.relative:RelativeML", "beyond the survey",
+        traits=("rotation", "iterative", "objective"),
+        deviates="Not in the survey. One class for several articles: hinge and trace are SML, since the least "
+        "(2,1)-norm over rotations of W is tr W; the other rows name theirs. Ours are the batch solvers, with a "
+        "certificate of the minimum, and the units: samples of mean squared distance 1, and a margin of one median "
+        "gap."),
+    Method("B17d", "isometry.spectral.relative:RelativeML", "beyond the survey", variant="diagonal",
+        params={"structure": "diagonal", "penalty": "frobenius"}, traits=("iterative", "objective"),
+        own_title="Relative comparisons with one weight for each feature",
+        own_equation="min_{w ≥ 0} mean [1 + Σ_k w_k (z_near,k² − z_far,k²)]₊ + reg |w|²/(2 d w₀²)",
+        deviates="Not in the survey. The article's soft margins are the mean hinge, in the units of B17; its kernel "
+        "is a fixed map A before the weights."),
+    Method("B17p", "isometry.spectral.relative:RelativeML", "beyond the survey", variant="logistic",
+        params={"loss": "logistic"}, traits=("rotation", "iterative", "objective"), reference=2,
+        own_title="Probabilistic relative distance comparison",
+        own_equation="min_{W ⪰ 0} mean log(1 + exp(d²(near) − d²(far))) + reg tr W/(d w₀)",
+        deviates="Not in the survey. The trace penalty and the units are ours; the global minimum takes the place of "
+        "the article's greedy directions."),
+    Method("B17t", "isometry.spectral.relative:RelativeML", "beyond the survey", variant="logdet",
+        params={"penalty": "logdet"}, traits=("rotation", "iterative", "objective"), reference=3,
+        own_title="LogDet metric learning with triplets",
+        own_equation="min_{W ≻ 0} mean [1 + d²(near) − d²(far)]₊ + reg ((tr W/w₀ − log det(W/w₀))/d − 1)",
+        deviates="Not in the survey. The minimum over all triplets takes the place of one pass over them, which "
+        "depends on their order."),
+    Method("B17o", "isometry.spectral.relative:RelativeML", "beyond the survey", variant="ordinal",
+        params={"comparisons": "ordinal"}, traits=("rotation", "iterative", "objective"), reference=4,
+        own_title="Metric for ordinal classes",
+        own_equation="RelativeML over triplets (i, j, l): y_i = y_j ≠ y_l, or y_i < y_j < y_l, or y_i > y_j > y_l",
+        deviates="Not in the survey. Loss, penalty and units are those of B17.",
+        xfails={"test_sample_order_and_label_names_do_not_matter": "the order of the labels is what it learns from"}),
 )

@@ -16,5 +16,6 @@ from isometry.spectral.parametric_mds import ParametricMDS as ParametricMDS
 from isometry.spectral.rank_one_mmc import RankOneMMC as RankOneMMC
 from isometry.spectral.rbf_parametric_mds import RBFParametricMDS as RBFParametricMDS
 from isometry.spectral.rca import RCA as RCA
+from isometry.spectral.relative import RelativeML as RelativeML
 from isometry.spectral.trace_ratio import TraceRatioML as TraceRatioML
 from isometry.spectral.trace_sdp import TraceSDP as TraceSDP
