@@ -67,6 +67,7 @@ from isometry.spectral.iml import IML as IML
 from isometry.spectral.lle import LLERegularizedML as LLERegularizedML
 from isometry.spectral.llma import LLMA as LLMA
 from isometry.spectral.lmnn import LMNN as LMNN
+from isometry.spectral.lsml import LSML as LSML
 from isometry.spectral.margin_svm import MarginSVM as MarginSVM
 from isometry.spectral.mmc import MMC as MMC
 from isometry.spectral.parametric_mds import ParametricMDS as ParametricMDS
@@ -74,6 +75,7 @@ from isometry.spectral.rank_one_mmc import RankOneMMC as RankOneMMC
 from isometry.spectral.rbf_parametric_mds import RBFParametricMDS as RBFParametricMDS
 from isometry.spectral.rca import RCA as RCA
 from isometry.spectral.relative import RelativeML as RelativeML
+from isometry.spectral.scml import SCML as SCML
 from isometry.spectral.trace_ratio import TraceRatioML as TraceRatioML
 from isometry.spectral.trace_sdp import TraceSDP as TraceSDP
 from isometry.supervision import Candidates as Candidates

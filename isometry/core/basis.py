@@ -1,7 +1,8 @@
 """Metrics on fixed directions: W = Σ_k w_k b_k b_kᵀ with w ≥ 0, and those of fixed eigenvectors, W = V diag(λ) Vᵀ.
 
-With V the principal directions of the data, a squared distance is then linear in λ: d² = λᵀw with w_ij = (Vᵀ(x_i − x_j))² entry by entry. Coordinates are scaled so
-that the mean of Σ_l w^l over all pairs is 1: λ = 1 is the Euclidean metric with mean squared distance 1.
+With V the principal directions of the data, a squared distance is linear in λ: d² = λᵀw with w_ij = (Vᵀ(x_i − x_j))²
+entry by entry. Coordinates are scaled so that the mean of Σ_l w^l over all pairs is 1: λ = 1 is the Euclidean metric
+with mean squared distance 1.
 """
 
 from __future__ import annotations
@@ -70,6 +71,17 @@ class BasisProblem:
         return B if len(B) <= B.shape[1] else factor(B.T @ B, tol=0)
 
     def minimize(self, w: np.ndarray, max_iter: int, tol: float, least: float = 0.0) -> Solution:
-        """The weights, none below ``least``, by L-BFGS with bounds."""
+        """The weights, none below ``least``, by L-BFGS with bounds.
+
+        It begins anew where it ends, without memory of its steps, until that lowers the value by less than tol: with
+        many weights at their bound a search can end early.
+        """
         bounds: list[tuple[float | None, float | None]] = [(least, None)] * len(w)
-        return lbfgs(self, w, bounds=bounds, max_iter=max_iter, tol=tol, memory=20)
+        n_iter, history, value = 0, list[float](), np.inf
+        while True:
+            solution = lbfgs(self, w, bounds=bounds, max_iter=max(max_iter - n_iter, 1), tol=tol, memory=20)
+            solution = solution.following(n_iter, max_iter, history)
+            w, n_iter, history = solution.x, solution.n_iter, solution.history
+            if n_iter >= max_iter or value - solution.value <= tol * abs(solution.value):
+                return solution
+            value = solution.value

@@ -47,6 +47,6 @@ class Frame:
         return (L if self.basis is None else L @ self.basis.T) / self.unit
 
     def extend(self, L: np.ndarray) -> np.ndarray:
-        """A square map of the coordinates (r, r) as one of the features (d, d), the identity in other directions, in the same unit."""
+        """A square map of the coordinates (r, r) as one of the features (d, d): the identity in other directions."""
         Q = self.basis
         return (L if Q is None else Q @ L @ Q.T + np.eye(len(Q)) - Q @ Q.T) / self.unit

@@ -150,6 +150,14 @@ ROWS: tuple[Method, ...] = (
         deviates="The non-linear map of the paper, which the survey leaves out; targets as in ParametricMDS. The "
         "small ridge is ours."),
     # beyond the survey
+    Method("B05", "isometry.spectral.lsml:LSML", "beyond the survey", traits=("rotation", "iterative", "objective"),
+        deviates="Not in the survey. The price γ of the residuals is ours: with the article's, 1, the metric hardly "
+        "leaves the prior. The identity prior is that of samples of mean squared distance 1."),
+    Method("B06", "isometry.spectral.scml:SCML", "beyond the survey", traits=("rotation", "iterative"),
+        test_params={"tol": 1e-6},
+        deviates="Not in the survey. Weights are found by L-BFGS with bounds on all triplets instead of dual "
+        "averaging, which needs a table of triplets × directions; units and the strength of the penalty are ours. "
+        "From triplets, all eigenvectors of a non-zero eigenvalue are directions."),
     Method("B17", "isometry.spectral.relative:RelativeML", "beyond the survey",
         traits=("rotation", "iterative", "objective"),
         deviates="Not in the survey. One class for several articles: hinge and trace are SML, since the least "

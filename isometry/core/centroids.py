@@ -1,0 +1,26 @@
+"""Centroids of k-means that depend neither on the order of the rows nor on a rotation of the features."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+
+def centroids(X: np.ndarray, k: int, seed: int, n_init: int = 3) -> np.ndarray:
+    """(k', d) centroids of the rows of X (n, d); k' < k where there are fewer distinct rows.
+
+    Rows are sorted by their distance from the mean before k-means draws its starts.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    Xc = X - X.mean(axis=0)
+    points = X[np.argsort(np.einsum("ij,ij->i", Xc, Xc), kind="stable")]
+    if k == 1:
+        return points.mean(axis=0, keepdims=True)
+    distinct = np.unique(points, axis=0)
+    return distinct if len(distinct) <= k else KMeans(k, n_init=n_init, random_state=seed).fit(points).cluster_centers_
+
+
+def class_centroids(X: np.ndarray, codes: np.ndarray, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(K, d) at most k centroids of each class, and the class (K,) of each."""
+    found = [centroids(X[codes == c], k, seed) for c in range(codes.max() + 1)]
+    return np.concatenate(found), np.repeat(np.arange(len(found)), [len(f) for f in found])
