@@ -45,6 +45,7 @@ from isometry.probabilistic.ldm import LDM as LDM
 from isometry.probabilistic.ldml import LDML as LDML
 from isometry.probabilistic.mcml import MCML as MCML
 from isometry.probabilistic.nca import NCA as NCA
+from isometry.probabilistic.ncm import NCM as NCM
 from isometry.probabilistic.pcca import PCCA as PCCA
 from isometry.probabilistic.privileged import PrivilegedML as PrivilegedML
 from isometry.probabilistic.rca import ProbabilisticRCA as ProbabilisticRCA
@@ -62,6 +63,7 @@ from isometry.spectral.dca import DCA as DCA
 from isometry.spectral.euclidean import Euclidean as Euclidean
 from isometry.spectral.fisher import FisherML as FisherML
 from isometry.spectral.fishmml import FishMML as FishMML
+from isometry.spectral.gmlvq import GMLVQ as GMLVQ
 from isometry.spectral.hierarchical_lmnn import HierarchicalLMNN as HierarchicalLMNN
 from isometry.spectral.iml import IML as IML
 from isometry.spectral.lle import LLERegularizedML as LLERegularizedML

@@ -20,7 +20,10 @@ def centroids(X: np.ndarray, k: int, seed: int, n_init: int = 3) -> np.ndarray:
     return distinct if len(distinct) <= k else KMeans(k, n_init=n_init, random_state=seed).fit(points).cluster_centers_
 
 
-def class_centroids(X: np.ndarray, codes: np.ndarray, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(K, d) at most k centroids of each class, and the class (K,) of each."""
-    found = [centroids(X[codes == c], k, seed) for c in range(codes.max() + 1)]
+def class_centroids(
+    X: np.ndarray, codes: np.ndarray, k: int, seed: int, *, share: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """(K, d) at most k centroids of each class, and no more than a share of its rows; and the class (K,) of each."""
+    counts = np.bincount(codes)
+    found = [centroids(X[codes == c], max(1, min(k, int(share * n))), seed) for c, n in enumerate(counts)]
     return np.concatenate(found), np.repeat(np.arange(len(found)), [len(f) for f in found])

@@ -10,6 +10,7 @@ from isometry.probabilistic.ldm import LDM as LDM
 from isometry.probabilistic.ldml import LDML as LDML
 from isometry.probabilistic.mcml import MCML as MCML
 from isometry.probabilistic.nca import NCA as NCA
+from isometry.probabilistic.ncm import NCM as NCM
 from isometry.probabilistic.pcca import PCCA as PCCA
 from isometry.probabilistic.privileged import PrivilegedML as PrivilegedML
 from isometry.probabilistic.rca import ProbabilisticRCA as ProbabilisticRCA

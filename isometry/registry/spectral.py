@@ -158,6 +158,10 @@ ROWS: tuple[Method, ...] = (
         deviates="Not in the survey. Weights are found by L-BFGS with bounds on all triplets instead of dual "
         "averaging, which needs a table of triplets × directions; units and the strength of the penalty are ours. "
         "From triplets, all eigenvectors of a non-zero eigenvalue are directions."),
+    Method("B11", "isometry.spectral.gmlvq:GMLVQ", "beyond the survey", traits=("rotation", "iterative"),
+        deviates="Not in the survey. Prototypes and map are found together by L-BFGS. The penalty of the second "
+        "article, log det alone, would let the scale of L run away without its trace constraint; ours does not see "
+        "the scale."),
     Method("B17", "isometry.spectral.relative:RelativeML", "beyond the survey",
         traits=("rotation", "iterative", "objective"),
         deviates="Not in the survey. One class for several articles: hinge and trace are SML, since the least "

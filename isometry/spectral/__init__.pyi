@@ -5,6 +5,7 @@ from isometry.spectral.dca import DCA as DCA
 from isometry.spectral.euclidean import Euclidean as Euclidean
 from isometry.spectral.fisher import FisherML as FisherML
 from isometry.spectral.fishmml import FishMML as FishMML
+from isometry.spectral.gmlvq import GMLVQ as GMLVQ
 from isometry.spectral.hierarchical_lmnn import HierarchicalLMNN as HierarchicalLMNN
 from isometry.spectral.iml import IML as IML
 from isometry.spectral.lle import LLERegularizedML as LLERegularizedML

@@ -36,8 +36,8 @@ class SCML(LinearMetric):
 
     min_{w ≥ 0} mean over triplets of [1 + d²(a, p) − d²(a, n)]₊ + (reg/K) Σ_k w_k,  d² that of W = Σ_k w_k b_k b_kᵀ
 
-    The directions b_k are fixed: of labels, those of discriminant analyses of the 10 and of the 20 nearest rows of every
-    class around each centre of k-means; of triplets, eigenvectors of Σ z_ap z_apᵀ − Σ z_an z_anᵀ over d triplets at a
+    The directions b_k are fixed: of labels, those of discriminant analyses of the 10 and of the 20 nearest rows of each
+    class around every centre of k-means; of triplets, eigenvectors of Σ z_ap z_apᵀ − Σ z_an z_anᵀ over d triplets at a
     time. Samples are scaled to mean squared distance 1, so that ``reg`` has no unit.
 
     Parameters
