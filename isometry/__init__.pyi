@@ -49,6 +49,7 @@ from isometry.probabilistic.ncm import NCM as NCM
 from isometry.probabilistic.pcca import PCCA as PCCA
 from isometry.probabilistic.privileged import PrivilegedML as PrivilegedML
 from isometry.probabilistic.rca import ProbabilisticRCA as ProbabilisticRCA
+from isometry.probabilistic.sdml import SDML as SDML
 from isometry.sampling import AllPairs as AllPairs
 from isometry.sampling import NeighborPairs as NeighborPairs
 from isometry.sampling import NeighborTriplets as NeighborTriplets
@@ -60,6 +61,7 @@ from isometry.select import PairVerifier as PairVerifier
 from isometry.select import compare as compare
 from isometry.spectral.covariance import Covariance as Covariance
 from isometry.spectral.dca import DCA as DCA
+from isometry.spectral.dml_eig import DMLeig as DMLeig
 from isometry.spectral.euclidean import Euclidean as Euclidean
 from isometry.spectral.fisher import FisherML as FisherML
 from isometry.spectral.fishmml import FishMML as FishMML

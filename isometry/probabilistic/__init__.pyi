@@ -14,3 +14,4 @@ from isometry.probabilistic.ncm import NCM as NCM
 from isometry.probabilistic.pcca import PCCA as PCCA
 from isometry.probabilistic.privileged import PrivilegedML as PrivilegedML
 from isometry.probabilistic.rca import ProbabilisticRCA as ProbabilisticRCA
+from isometry.probabilistic.sdml import SDML as SDML

@@ -117,6 +117,9 @@ ROWS: tuple[Method, ...] = (
         "best: 2 of 6 on bupa, 4 of 9 on glass with most of the variance in one, 25 of 50 on musk1. reg=0.1 wins back "
         "most on glass and all on bupa."),
     # beyond the survey
+    Method("B04", "isometry.probabilistic.sdml:SDML", "beyond the survey", traits=("iterative",),
+        deviates="Not in the survey. Means over pairs instead of sums, and both prices relative to their limits: "
+        "beyond η* there is no minimum, which is where fixed prices fail."),
     Method("B10", "isometry.probabilistic.ncm:NCM", "beyond the survey", traits=("rotation", "iterative", "objective"),
         deviates="Not in the survey. L-BFGS on all samples instead of stochastic steps, and a penalty on |L|² in "
         "units of the variance. n_centroids=1 is the article's NCMML, several are its NCMC."),

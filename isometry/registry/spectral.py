@@ -162,6 +162,11 @@ ROWS: tuple[Method, ...] = (
         deviates="Not in the survey. Prototypes and map are found together by L-BFGS. The penalty of the second "
         "article, log det alone, would let the scale of L run away without its trace constraint; ours does not see "
         "the scale."),
+    Method("B12", "isometry.spectral.dml_eig:DMLeig", "beyond the survey",
+        traits=("rotation", "affine", "iterative"),
+        deviates="Not in the survey. L-BFGS on a factor takes the place of Frank–Wolfe, which needs thousands of "
+        "steps, with the same duality gap; the width of the soft minimum is relative to the mean distance.",
+        below_euclidean="The minimum looks at the hardest pairs alone, which on small sets of many classes are noise."),
     Method("B17", "isometry.spectral.relative:RelativeML", "beyond the survey",
         traits=("rotation", "iterative", "objective"),
         deviates="Not in the survey. One class for several articles: hinge and trace are SML, since the least "

@@ -2,6 +2,7 @@
 
 from isometry.spectral.covariance import Covariance as Covariance
 from isometry.spectral.dca import DCA as DCA
+from isometry.spectral.dml_eig import DMLeig as DMLeig
 from isometry.spectral.euclidean import Euclidean as Euclidean
 from isometry.spectral.fisher import FisherML as FisherML
 from isometry.spectral.fishmml import FishMML as FishMML

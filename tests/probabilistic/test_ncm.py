@@ -37,7 +37,7 @@ def test_B10a_value_and_finite_differences(overlapping, numeric_gradient, k, reg
 
 def test_B10b_every_point_a_centroid_is_NCA(overlapping):
     """Its own centroid excluded by hand, and distances halved."""
-    X, y = overlapping(sizes=(6, 5, 4))
+    y = overlapping(sizes=(6, 5, 4))[1]
     Z = np.random.default_rng(0).standard_normal((15, 3))
     reference, _ = DenseEdges(15).evaluate(Z, log_loss(same_class(Labels(y)), np.zeros(15, dtype=bool)))
     D = 2 * np.sum((Z[:, None] - Z[None]) ** 2, axis=2)  # the likelihood takes half of it

@@ -62,7 +62,7 @@ def test_B11c_the_scale_of_the_map_does_not_matter(rng):
 
 
 def test_B11d_no_higher_than_gradient_descent_from_the_same_start():
-    """Steps along the gradient with halving, as the peer's steepest descent: it must not end below by more than 1e-3."""
+    """Steps along the gradient with halving, as the peer's steepest descent, do not end below by more than 1e-3."""
     f, mu = problem(beta=1.0)
     x = [np.eye(4) / 2, mu]
     ours = lbfgs(f, [part.copy() for part in x], max_iter=300, tol=1e-6).value
