@@ -27,7 +27,7 @@ def cell(text: str) -> str:
 def method_table() -> str:
     lines = [
         *(f"<!-- {NOTE} -->", "", "# Methods", ""),
-        "Every method of the survey, by family. `isometry info NAME` shows more.",
+        "Every method of the survey, by family, and methods beyond it (B…). `isometry info NAME` shows more.",
     ]
     for family in FAMILIES:
         lines += [
@@ -47,7 +47,8 @@ def errata() -> str:
     lines = [
         *(f"<!-- {NOTE} -->", "", "# Where the code departs from the survey's print, and why", ""),
         "The survey *Spectral, Probabilistic, and Deep Metric Learning* has misprints, as every long text has.",
-        "Each entry says what we compute instead. Methods without an entry follow the print.",
+        "Each entry says what we compute instead. Methods without an entry follow the print. Entries of methods beyond",
+        "the survey (B…) say what is ours in them.",
     ]
     for m in METHODS:
         if m.deviates:

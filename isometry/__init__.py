@@ -39,7 +39,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
         "RandomPairs",
     ),
     "select": ("PairVerifier", "compare"),
-    "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Triplets"),
+    "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Targets", "Triplets"),
 }
 
 

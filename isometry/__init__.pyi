@@ -41,12 +41,15 @@ from isometry.probabilistic.dmbk import DMBK as DMBK
 from isometry.probabilistic.fast_nca import FastNCA as FastNCA
 from isometry.probabilistic.igml import IGML as IGML
 from isometry.probabilistic.itml import ITML as ITML
+from isometry.probabilistic.kissme import KISSME as KISSME
+from isometry.probabilistic.kissme import XQDA as XQDA
 from isometry.probabilistic.ldm import LDM as LDM
 from isometry.probabilistic.ldml import LDML as LDML
 from isometry.probabilistic.mcml import MCML as MCML
 from isometry.probabilistic.nca import NCA as NCA
 from isometry.probabilistic.ncm import NCM as NCM
 from isometry.probabilistic.pcca import PCCA as PCCA
+from isometry.probabilistic.plda import PLDA as PLDA
 from isometry.probabilistic.privileged import PrivilegedML as PrivilegedML
 from isometry.probabilistic.rca import ProbabilisticRCA as ProbabilisticRCA
 from isometry.probabilistic.sdml import SDML as SDML
@@ -82,11 +85,13 @@ from isometry.spectral.relative import RelativeML as RelativeML
 from isometry.spectral.scml import SCML as SCML
 from isometry.spectral.trace_ratio import TraceRatioML as TraceRatioML
 from isometry.spectral.trace_sdp import TraceSDP as TraceSDP
+from isometry.spectral.whitening import Whitening as Whitening
 from isometry.supervision import Candidates as Candidates
 from isometry.supervision import Chunklets as Chunklets
 from isometry.supervision import Labels as Labels
 from isometry.supervision import Pairs as Pairs
 from isometry.supervision import Quadruplets as Quadruplets
+from isometry.supervision import Targets as Targets
 from isometry.supervision import Triplets as Triplets
 
 __version__: str

@@ -37,7 +37,9 @@ PLAIN = {
     "isometry.Labels": "isometry.supervision",
     "isometry.Pairs": "isometry.supervision",
     "isometry.Quadruplets": "isometry.supervision",
+    "isometry.Slices": "isometry.supervision",
     "isometry.StreamMoments": "isometry.core.moments",
+    "isometry.Targets": "isometry.supervision",
     "isometry.Triplets": "isometry.supervision",
 }
 NAMED_TUPLES = {

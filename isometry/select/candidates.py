@@ -16,7 +16,7 @@ from isometry.supervision import Supervision
 Learners = str | Any | Iterable[Any] | Mapping[str, Any]
 Grid = dict[str, list[Any]]  # values to try for each parameter
 GROUPS = ("all", "fast", *(f for f in FAMILIES if f != "deep"))
-_KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates"}
+_KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates", "targets"}
 
 
 class Candidate(NamedTuple):

@@ -23,3 +23,4 @@ from isometry.spectral.relative import RelativeML as RelativeML
 from isometry.spectral.scml import SCML as SCML
 from isometry.spectral.trace_ratio import TraceRatioML as TraceRatioML
 from isometry.spectral.trace_sdp import TraceSDP as TraceSDP
+from isometry.spectral.whitening import Whitening as Whitening
