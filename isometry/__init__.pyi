@@ -62,6 +62,7 @@ from isometry.sampling import RandomComparisons as RandomComparisons
 from isometry.sampling import RandomPairs as RandomPairs
 from isometry.select import PairVerifier as PairVerifier
 from isometry.select import compare as compare
+from isometry.spectral.boost_metric import BoostMetric as BoostMetric
 from isometry.spectral.covariance import Covariance as Covariance
 from isometry.spectral.dca import DCA as DCA
 from isometry.spectral.dml_eig import DMLeig as DMLeig
@@ -77,6 +78,7 @@ from isometry.spectral.lmnn import LMNN as LMNN
 from isometry.spectral.lsml import LSML as LSML
 from isometry.spectral.margin_svm import MarginSVM as MarginSVM
 from isometry.spectral.mmc import MMC as MMC
+from isometry.spectral.oasis import OASIS as OASIS
 from isometry.spectral.parametric_mds import ParametricMDS as ParametricMDS
 from isometry.spectral.rank_one_mmc import RankOneMMC as RankOneMMC
 from isometry.spectral.rbf_parametric_mds import RBFParametricMDS as RBFParametricMDS

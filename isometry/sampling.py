@@ -106,6 +106,7 @@ class NeighborTriplets(Sampler):
 class RandomComparisons(Sampler):
     """``n`` random triplets: a sample, one of its own label, one of another.
 
+    ``balanced=True`` draws the class of the first sample uniformly, so that small classes count as much as large.
     ``anchored=False`` draws quadruplets instead, a similar against a dissimilar pair; if there are fewer of either than
     n, as many as there are.
     """
@@ -113,10 +114,11 @@ class RandomComparisons(Sampler):
     n: int = 10_000
     _: KW_ONLY
     anchored: bool = True
+    balanced: bool = False
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets | Quadruplets:
         if not self.anchored:
-            S, D = _random_similar(labels, self.n, False, rng), _random_dissimilar(labels, self.n, rng)
+            S, D = _random_similar(labels, self.n, self.balanced, rng), _random_dissimilar(labels, self.n, rng)
             m = min(len(S.i), len(D.i))
             near, far = (rng.permutation(len(e.i))[:m] for e in (S, D))
             return Quadruplets(S.i[near], S.j[near], D.i[far], D.j[far], n_samples=len(labels))
@@ -129,7 +131,8 @@ class RandomComparisons(Sampler):
         anchors = rows[counts[codes[rows]] > 1]
         if len(anchors) == 0 or len(counts) < 2:
             return Triplets([], [], [], n_samples=len(labels))
-        a = rng.choice(anchors, self.n)
+        share = 1 / counts[codes[anchors]] if self.balanced else np.ones(len(anchors))
+        a = rng.choice(anchors, self.n, p=share / share.sum())
         c = codes[a]
         p = rng.randint(0, counts[c] - 1)
         p = order[starts[c] + p + (p >= rank[a])]

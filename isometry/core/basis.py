@@ -8,11 +8,11 @@ with mean squared distance 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from isometry.core.linalg import RANK_TOL, factor, fix_signs, top_eigenvectors
-from isometry.core.objective import DistanceObjective
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.start import mean_sqdist
 
@@ -51,6 +51,14 @@ def pair_features(Y: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     return (Y[i] - Y[j]) ** 2
 
 
+class MetricFunction(Protocol):
+    """A function of metrics W."""
+
+    def in_metric(self, L: np.ndarray, /) -> tuple[float, np.ndarray]:
+        """Value and ∂f/∂W (d, d) at W = LᵀL."""
+        ...
+
+
 @dataclass(frozen=True)
 class BasisProblem:
     """An objective over metrics, as one over the weights w ≥ 0 of W = Σ_k w_k b_k b_kᵀ; convex in w where it is in W.
@@ -58,7 +66,7 @@ class BasisProblem:
     ∂f/∂w_k = b_kᵀ (∂f/∂W) b_k: no table of all comparisons and all directions is ever made.
     """
 
-    objective: DistanceObjective
+    objective: MetricFunction
     basis: np.ndarray  # (K, d), rows b_k
 
     def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:

@@ -203,4 +203,14 @@ ROWS: tuple[Method, ...] = (
         own_equation="RelativeML over triplets (i, j, l): y_i = y_j ≠ y_l, or y_i < y_j < y_l, or y_i > y_j > y_l",
         deviates="Loss, penalty and units are those of B17.",
         xfails={"test_sample_order_and_label_names_do_not_matter": "the order of the labels is what it learns from"}),
+    Method("B18", "isometry.spectral.boost_metric:BoostMetric", "beyond the survey", traits=("rotation", "iterative"),
+        deviates="By default the whole matrix is searched, up to a certificate of the minimum; the article's rank-one "
+        "metrics one at a time are solver='boost', where the weights of all are adapted each time. Units and the scale "
+        "of the price are ours."),
+    Method("B20", "isometry.spectral.oasis:OASIS", "beyond the survey", traits=("iterative",),
+        deviates="The similarity need not be a metric; distances are those of its symmetric positive part. Samples "
+        "are centred and scaled first, so that the step has no unit.",
+        below_euclidean="Random triplets ask that all of a class be alike, and a similarity is not a metric: classes "
+        "of several clusters, and small sets of many classes, lose.",
+        xfails={"test_sample_order_and_label_names_do_not_matter": "triplets are drawn by row number"}),
 )

@@ -137,6 +137,8 @@ def test_S6_random_comparisons_are_uniform_over_their_kind():
     counts = {key: np.mean((t.a == key[0]) & (t.p == key[1])) for key in ((0, 1), (2, 3), (2, 4), (4, 3))}
     assert_allclose(list(counts.values()), [1 / 5, 1 / 10, 1 / 10, 1 / 10], atol=0.02)
     assert_allclose([np.mean(t.n[t.a == 2] == n) for n in (0, 1, 5)], 1 / 3, atol=0.05)
+    even = RandomComparisons(20_000, balanced=True).draw(None, Labels(y), np.random.RandomState(0))
+    assert_allclose(np.mean(y[even.a] == 0), 1 / 2, atol=0.02)
     q = RandomComparisons(3, anchored=False).draw(None, Labels(y), np.random.RandomState(0))
     assert np.all(y[q.a] == y[q.b]) and np.all(y[q.c] != y[q.d]) and len(q.a) == 3
     unlabelled = Labels(np.array([0, -1, 0, 1, 1, -1]), unlabelled=-1)

@@ -1,0 +1,108 @@
+"""Online learning of a bilinear similarity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from isometry.base import OnlineMetric, pair_rows
+from isometry.core.linalg import factor, sym_fn, symmetrize
+from isometry.core.solve import Solution
+from isometry.parameters import KW_ONLY, Count, Positive, Seed, parameters
+from isometry.sampling import RandomComparisons
+from isometry.supervision import Labels, Triplets
+
+PROJECT_EVERY = 1000  # steps
+
+
+@parameters
+class OASIS(OnlineMetric):
+    """Online algorithm for scalable image similarity: a similarity xᵀWx' learned from triplets, one at a time.
+
+    W ← argmin_W' ½|W' − W|² + C ξ  subject to  s(x, x⁺) − s(x, x⁻) ≥ 1 − ξ, ξ ≥ 0,  s(x, x') = xᵀW'x'
+
+    which is W + τ x(x⁺ − x⁻)ᵀ with τ = min(C, loss/(|x|²|x⁺ − x⁻|²)); W = I at first. Samples are taken about the mean
+    of those seen first, and in units in which their mean squared norm is 1.
+
+    W is a similarity, not a metric: ``score_pairs`` gives it. The map, and all distances, are those of the positive
+    semi-definite part of (W + Wᵀ)/2.
+
+    Parameters
+    ----------
+    C : the longest step
+    n_iter : how many random triplets are drawn from labels; given triplets are taken once each, in their order
+    balanced : draw the class of a triplet first, so that small classes count as much as large ones
+    project : keep W symmetric and positive semi-definite, by a projection every 1,000 steps
+    random_state, verbose : seed; progress bar
+
+    Attributes
+    ----------
+    bilinear_ : W (d, d), for samples (x − mean_)/unit_
+    mean_, unit_ : what is subtracted from samples, and what they are divided by
+
+    Notes
+    -----
+    ``partial_fit`` takes a stream: triplets one after another, however they are cut into chunks.
+
+    References
+    ----------
+    G. Chechik, V. Sharma, U. Shalit, S. Bengio, "Large scale online learning of image similarity through ranking", JMLR
+    2010.
+    """
+
+    _sees = (Labels, Triplets)
+
+    _: KW_ONLY
+    C: Positive = 0.1
+    n_iter: Count = 20_000
+    balanced: bool = False
+    project: bool = False
+    random_state: Seed = None
+    verbose: bool | int = False
+
+    def _fit(self, X: np.ndarray, side: Labels | Triplets, update: bool = False) -> Solution:
+        if not (update and hasattr(self, "bilinear_")):
+            self.mean_ = X.mean(axis=0, dtype=np.float64)
+            self.unit_ = float(np.sqrt(np.var(X, axis=0, dtype=np.float64).sum())) or 1.0
+            W, self.n_steps_ = np.eye(X.shape[1]), 0
+        else:
+            W = self.bilinear_.copy()
+        if isinstance(side, Labels):
+            rng = check_random_state(self.random_state)
+            side = RandomComparisons(self.n_iter, balanced=self.balanced).draw(X, side, rng)
+        if len(side.a) == 0 and not update:
+            raise ValueError("there is nothing to compare: y holds no triplet, or its classes yield none")
+        n_before = self.n_steps_
+        losses = self._pass(W, (X - self.mean_) / self.unit_, side)
+        self.bilinear_ = W
+        self._store(factor(W) / self.unit_, X.dtype)  # of the symmetric part; negative eigenvalues are left out
+        history = [
+            float(part.mean()) for part in np.array_split(losses, max(1, len(losses) // PROJECT_EVERY)) if len(part)
+        ]
+        return Solution(
+            W, history[-1] if history else 0.0, self.n_steps_ - n_before, "all triplets seen", True, history
+        )
+
+    def _pass(self, W: np.ndarray, X: np.ndarray, triplets: Triplets) -> np.ndarray:
+        """A step for every triplet, in order, in place; their losses (m,) before the step."""
+        losses = np.zeros(len(triplets.a))
+        sizes = np.einsum("ij,ij->i", X, X)
+        for t, (a, p, n) in enumerate(zip(triplets.a, triplets.p, triplets.n, strict=True)):
+            x, v = X[a], X[p] - X[n]
+            loss, size = 1 - x @ W @ v, sizes[a] * (v @ v)
+            if loss > 0 and size > 0:  # nothing can be done for x = 0 or x⁺ = x⁻
+                losses[t] = loss
+                W += np.outer(min(self.C, loss / size) * x, v)
+            self.n_steps_ += 1
+            if self.project and self.n_steps_ % PROJECT_EVERY == 0:
+                W[:] = sym_fn(symmetrize(W), lambda w: np.maximum(w, 0))
+        return losses
+
+    def score_pairs(self, X: Any, pairs: Any) -> np.ndarray:
+        """The learned similarity xᵀWx' of listed pairs: rows X (n, d), and (m, 2) indices or a `Pairs` object."""
+        self._check_fitted()
+        X = (np.asarray(self._validate_samples(X, reset=False), dtype=np.float64) - self.mean_) / self.unit_
+        i, j = pair_rows(pairs)
+        return np.einsum("ij,ij->i", X[i] @ self.bilinear_, X[j])
