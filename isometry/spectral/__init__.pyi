@@ -7,6 +7,7 @@ from isometry.spectral.dml_eig import DMLeig as DMLeig
 from isometry.spectral.euclidean import Euclidean as Euclidean
 from isometry.spectral.fisher import FisherML as FisherML
 from isometry.spectral.fishmml import FishMML as FishMML
+from isometry.spectral.gb_lmnn import GBLMNN as GBLMNN
 from isometry.spectral.gmlvq import GMLVQ as GMLVQ
 from isometry.spectral.hierarchical_lmnn import HierarchicalLMNN as HierarchicalLMNN
 from isometry.spectral.iml import IML as IML
@@ -18,6 +19,7 @@ from isometry.spectral.margin_svm import MarginSVM as MarginSVM
 from isometry.spectral.mmc import MMC as MMC
 from isometry.spectral.oasis import OASIS as OASIS
 from isometry.spectral.parametric_mds import ParametricMDS as ParametricMDS
+from isometry.spectral.pola import POLA as POLA
 from isometry.spectral.rank_one_mmc import RankOneMMC as RankOneMMC
 from isometry.spectral.rbf_parametric_mds import RBFParametricMDS as RBFParametricMDS
 from isometry.spectral.rca import RCA as RCA
