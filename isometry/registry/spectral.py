@@ -207,6 +207,10 @@ ROWS: tuple[Method, ...] = (
         deviates="By default the whole matrix is searched, up to a certificate of the minimum; the article's rank-one "
         "metrics one at a time are solver='boost', where the weights of all are adapted each time. Units and the scale "
         "of the price are ours."),
+    Method("B19", "isometry.spectral.mlr:MLR", "beyond the survey", traits=("rotation", "iterative", "objective"),
+        deviates="For the area under the curve the cutting planes are not needed: the worst ranking is a sum of "
+        "hinges over all pairs of a query, worked out by sorting, and the minimum is certified. Average precision "
+        "(loss='map') is minimised over batches of queries. Units are ours."),
     Method("B20", "isometry.spectral.oasis:OASIS", "beyond the survey", traits=("iterative",),
         deviates="The similarity need not be a metric; distances are those of its symmetric positive part. Samples "
         "are centred and scaled first, so that the step has no unit.",

@@ -16,6 +16,7 @@ from isometry.spectral.llma import LLMA as LLMA
 from isometry.spectral.lmnn import LMNN as LMNN
 from isometry.spectral.lsml import LSML as LSML
 from isometry.spectral.margin_svm import MarginSVM as MarginSVM
+from isometry.spectral.mlr import MLR as MLR
 from isometry.spectral.mmc import MMC as MMC
 from isometry.spectral.oasis import OASIS as OASIS
 from isometry.spectral.parametric_mds import ParametricMDS as ParametricMDS

@@ -58,7 +58,7 @@ def test_B21d_separable_pairs_end_without_updates():
     y = np.arange(30) % 2
     X = np.c_[4.0 * y, np.zeros(30)] + 0.1 * np.random.default_rng(0).standard_normal((30, 2))
     model = POLA(pairs=AllPairs(), n_epochs=60, average=False, random_state=0).fit(X, y)
-    assert model.history_[0] > 1e-3 and model.history_[-1] == 0
+    assert model.history_[0] > 1e-3 and model.history_[-1] < 1e-14  # but for rounding
     side = Labels(y)
     near, far = (model.pair_distance(X, np.c_[e.i, e.j]) for e in (side.similar, side.dissimilar))
     assert near.max() < model.threshold_ < far.min()
