@@ -53,6 +53,11 @@ def distances(learner, X):
     return np.sqrt(sqdist(np.asarray(learner.transform(X), dtype=np.float64)))
 
 
+def takes_numbers(method):
+    """Whether an array of integers is read as numbers, not as names of classes."""
+    return "targets" in method.sees
+
+
 def assert_same_metric(A, B, rtol=1e-5):
     """Equal distances, up to round-off relative to the largest."""
     assert_allclose(A, B, rtol=0, atol=rtol * max(A.max(), B.max()))
@@ -84,7 +89,7 @@ def test_deterministic_for_a_seed(method):
 def test_sample_order_and_label_names_do_not_matter(method):
     X, y = make_blobs()
     order = np.random.default_rng(1).permutation(len(X))
-    names = np.array(["zebra", "ant", "mole"])[y]
+    names = y if takes_numbers(method) else np.array(["zebra", "ant", "mole"])[y]
     base = distances(make(method).fit(X, y), X)
     moved = distances(make(method).fit(X[order], names[order]), X)
     assert_same_metric(base, moved, rtol=1e-3 if "iterative" in method.traits else 1e-6)
@@ -184,7 +189,7 @@ def test_minus_one_and_plus_one_are_two_classes(method):
         warnings.simplefilter("always")
         A = distances(learner.fit(X, 2 * y - 1), X)
     assert any("taken for two classes" in str(w.message) for w in caught) == semi
-    assert_allclose(A, distances(make(method).fit(X, y), X), rtol=0, atol=0)
+    assert_same_metric(A, distances(make(method).fit(X, y), X), rtol=1e-6 if takes_numbers(method) else 0)
     if semi:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*taken for two classes")
@@ -279,10 +284,11 @@ def test_bad_input_is_named(method):
     if learner.__sklearn_tags__().target_tags.required:
         with pytest.raises(ValueError, match="y has 44 entries but X has 45 rows"):
             learner.fit(X, y[:-1])
-        with pytest.raises(ValueError, match="missing label"):
+        with pytest.raises(ValueError, match="missing"):
             learner.fit(X, np.where(np.arange(len(y)) == 2, np.nan, y.astype(float)))
-        with pytest.raises(ValueError, match="continuous"):
-            learner.fit(X, X[:, 0])
+        if not takes_numbers(method):
+            with pytest.raises(ValueError, match="continuous"):
+                learner.fit(X, X[:, 0])
         with pytest.raises(ValueError, match="y to be passed"):
             learner.fit(X)
     learner.fit(X, y)
@@ -297,8 +303,10 @@ def test_one_class_or_useless_pairs_are_refused(method):
     learner = make(method)
     if not learner._sees or "dissimilar" not in learner._needs:
         return
-    with pytest.raises(ValueError, match=r"at least 2 classes|dissimilar"):
+    with pytest.raises(ValueError, match=r"at least 2 classes|dissimilar|constant"):
         learner.fit(X, np.zeros(len(y)))
+    if takes_numbers(method):
+        return
     with pytest.raises(ValueError, match=r"at least 2 samples|similar"):
         learner.fit(X, np.arange(len(y)))
     if "pairs" in method.sees:

@@ -133,6 +133,10 @@ ROWS: tuple[Method, ...] = (
         deviates="The expectations are exact, in a basis where B and E are diagonal, and the mean is learned, too. "
         "Ours: the relative ridge on E and the shrinkage of B."),
     # beyond the survey, searched for
+    Method("B02", "isometry.probabilistic.mlkr:MLKR", "beyond the survey",
+        traits=("rotation", "iterative", "objective"),
+        deviates="Ours: the penalty on |L|², without which kernel regression can do worse than without learning, and "
+        "targets of variance 1."),
     Method("B04", "isometry.probabilistic.sdml:SDML", "beyond the survey", traits=("iterative",),
         deviates="Means over pairs instead of sums, and both prices relative to their limits: "
         "beyond η* there is no minimum, which is where fixed prices fail."),
