@@ -73,13 +73,13 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _validate_more(self, name: str, value: Any, n: int) -> Any:
         """A further argument of ``fit`` that ``_fit`` takes: a table, one row for each sample.
 
-        "groups" and "tasks" name the group of each sample, and become codes 0, 1, …
+        "groups" and "tasks" name the group of each sample; groups become codes 0, 1, …
         """
         if name in ("groups", "tasks"):
             named = Labels(value)
             if len(named) != n:
                 raise ValueError(f"X has {n} samples but {name} has {len(named)}: give one name for each sample")
-            return named.codes
+            return named.codes if name == "groups" else named.classes[named.codes]
         Z = check_array(value, dtype=np.float64, input_name=name)
         if len(Z) != n:
             raise ValueError(f"X has {n} samples but {name} has {len(Z)}: give one row for each sample")

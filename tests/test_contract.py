@@ -22,7 +22,8 @@ from tests.conftest import make_blobs, make_planted
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 METHODS = [m for m in all_methods(kind="estimator") if m.family != "deep"]
-TABLE = [m for m in METHODS if "matrix-samples" not in m.traits]  # samples are rows of a table
+OTHER_SAMPLES = {"matrix-samples", "histograms"}  # these have suites of their own
+TABLE = [m for m in METHODS if not OTHER_SAMPLES & set(m.traits)]  # samples are rows of any table
 
 
 def every(methods=TABLE, *, trait=None, without=None):

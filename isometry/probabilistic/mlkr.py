@@ -27,8 +27,8 @@ class MLKR(LinearMetric):
 
     min_L (1/n) Σ_i |y_i − ŷ_i|² + reg s |L|²,  ŷ_i = Σ_{j≠i} p_ij y_j,  p_ij ∝ exp(−|L(x_i − x_j)|²),  s = tr Cov X/d
 
-    Targets are one number for each sample or several; each column is brought to mean 0 and variance 1, and constant ones
-    are left out. A `Labels` object becomes one column for each class.
+    Targets are one number for each sample or several; each column is brought to mean 0 and variance 1, and a constant
+    one is left out. A `Labels` object becomes one column for each class.
 
     Parameters
     ----------

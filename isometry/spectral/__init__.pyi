@@ -1,6 +1,7 @@
 # written by docs/build.py from isometry/registry; do not edit
 
 from isometry.spectral.boost_metric import BoostMetric as BoostMetric
+from isometry.spectral.chi_square import ChiSquareLMNN as ChiSquareLMNN
 from isometry.spectral.covariance import Covariance as Covariance
 from isometry.spectral.dca import DCA as DCA
 from isometry.spectral.dml_eig import DMLeig as DMLeig
@@ -18,6 +19,7 @@ from isometry.spectral.lsml import LSML as LSML
 from isometry.spectral.margin_svm import MarginSVM as MarginSVM
 from isometry.spectral.mlr import MLR as MLR
 from isometry.spectral.mmc import MMC as MMC
+from isometry.spectral.multi_task import MultiTaskLMNN as MultiTaskLMNN
 from isometry.spectral.oasis import OASIS as OASIS
 from isometry.spectral.parametric_mds import ParametricMDS as ParametricMDS
 from isometry.spectral.pola import POLA as POLA
