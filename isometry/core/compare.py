@@ -40,7 +40,8 @@ class ComparisonEdges:
     def part(self, rows: np.ndarray) -> tuple[np.ndarray, ComparisonEdges]:
         ends = np.concatenate([end[rows] for end in (self.i, self.j, self.k, self.l)])
         points, position = np.unique(ends, return_inverse=True)
-        return points, ComparisonEdges(*position.reshape(4, -1), len(points))
+        i, j, k, l = position.reshape(4, -1)
+        return points, ComparisonEdges(i, j, k, l, len(points))
 
     def evaluate(self, Z: np.ndarray, loss: EdgeLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         pairs, position = self._listed

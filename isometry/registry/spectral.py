@@ -210,7 +210,9 @@ ROWS: tuple[Method, ...] = (
     Method("B19", "isometry.spectral.mlr:MLR", "beyond the survey", traits=("rotation", "iterative", "objective"),
         deviates="For the area under the curve the cutting planes are not needed: the worst ranking is a sum of "
         "hinges over all pairs of a query, worked out by sorting, and the minimum is certified. Average precision "
-        "(loss='map') is minimised over batches of queries. Units are ours."),
+        "(loss='map') is minimised over batches of queries. Units are ours.",
+        below_euclidean="It asks that all of a class come before all others: classes of several clusters lose, such "
+        "as those of glass."),
     Method("B20", "isometry.spectral.oasis:OASIS", "beyond the survey", traits=("iterative",),
         deviates="The similarity need not be a metric; distances are those of its symmetric positive part. Samples "
         "are centred and scaled first, so that the step has no unit.",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.base import MetricLearner, pair_rows
 from isometry.core.distance import row_blocks
@@ -97,8 +98,8 @@ class ChiSquareLMNN(MetricLearner):
 
     def chi_square(self, X: Any, pairs: Any) -> np.ndarray:
         """χ²(Lx, Lx') of listed pairs, exactly: rows X (n, d), and (m, 2) indices or a `Pairs` object."""
-        self._check_fitted()
-        A = histograms(self._validate_samples(X, reset=False)) @ self.components_.T
+        check_is_fitted(self)
+        A = histograms(validate_data(self, X, dtype=np.float64, reset=False)) @ self.components_.T
         i, j = pair_rows(pairs)
         return pair_chi_square(A, i, j)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.base import LinearMetric
 from isometry.core.frame import Frame
@@ -86,11 +87,11 @@ class MultiTaskLMNN(LinearMetric):
 
     def task_transform(self, X: Any, task: Any) -> np.ndarray:
         """Map X by the metric of one task, given by name."""
-        self._check_fitted()
+        check_is_fitted(self)
         found = np.flatnonzero(self.tasks_ == task)
         if len(found) != 1:
             raise ValueError(f"task={task!r} is unknown; the tasks of the fit are {', '.join(map(str, self.tasks_))}")
-        X = self._validate_samples(X, reset=False)
+        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         return X @ self.task_components_[found[0]].T.astype(X.dtype, copy=False)
 
 

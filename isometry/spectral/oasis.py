@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.base import OnlineMetric, pair_rows
 from isometry.core.linalg import factor, sym_fn, symmetrize
@@ -63,27 +64,25 @@ class OASIS(OnlineMetric):
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Triplets, update: bool = False) -> Solution:
-        if not (update and hasattr(self, "bilinear_")):
+        W = vars(self).get("bilinear_") if update else None
+        if W is None:
             self.mean_ = X.mean(axis=0, dtype=np.float64)
             self.unit_ = float(np.sqrt(np.var(X, axis=0, dtype=np.float64).sum())) or 1.0
             W, self.n_steps_ = np.eye(X.shape[1]), 0
-        else:
-            W = self.bilinear_.copy()
-        if isinstance(side, Labels):
-            rng = check_random_state(self.random_state)
-            side = RandomComparisons(self.n_iter, balanced=self.balanced).draw(X, side, rng)
-        if len(side.a) == 0 and not update:
+        W = W.copy()
+        triplets = self._draw(X, side) if isinstance(side, Labels) else side
+        if len(triplets.a) == 0 and not update:
             raise ValueError("there is nothing to compare: y holds no triplet, or its classes yield none")
-        n_before = self.n_steps_
-        losses = self._pass(W, (X - self.mean_) / self.unit_, side)
+        losses = self._pass(W, (X - self.mean_) / self.unit_, triplets)
         self.bilinear_ = W
         self._store(factor(W) / self.unit_, X.dtype)  # of the symmetric part; negative eigenvalues are left out
-        history = [
-            float(part.mean()) for part in np.array_split(losses, max(1, len(losses) // PROJECT_EVERY)) if len(part)
-        ]
-        return Solution(
-            W, history[-1] if history else 0.0, self.n_steps_ - n_before, "all triplets seen", True, history
-        )
+        parts = np.array_split(losses, max(1, len(losses) // PROJECT_EVERY))
+        history = [float(part.mean()) for part in parts if len(part)] or [0.0]
+        return Solution(W, history[-1], len(losses), "all triplets seen", True, history)
+
+    def _draw(self, X: np.ndarray, labels: Labels) -> Triplets:
+        sampler = RandomComparisons(self.n_iter, balanced=self.balanced)
+        return cast(Triplets, sampler.draw(X, labels, check_random_state(self.random_state)))
 
     def _pass(self, W: np.ndarray, X: np.ndarray, triplets: Triplets) -> np.ndarray:
         """A step for every triplet, in order, in place; their losses (m,) before the step."""
@@ -102,7 +101,7 @@ class OASIS(OnlineMetric):
 
     def score_pairs(self, X: Any, pairs: Any) -> np.ndarray:
         """The learned similarity xᵀWx' of listed pairs: rows X (n, d), and (m, 2) indices or a `Pairs` object."""
-        self._check_fitted()
-        X = (np.asarray(self._validate_samples(X, reset=False), dtype=np.float64) - self.mean_) / self.unit_
+        check_is_fitted(self)
+        X = (validate_data(self, X, dtype=np.float64, reset=False) - self.mean_) / self.unit_
         i, j = pair_rows(pairs)
         return np.einsum("ij,ij->i", X[i] @ self.bilinear_, X[j])

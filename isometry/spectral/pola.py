@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
@@ -11,7 +13,7 @@ from isometry.core.linalg import factor
 from isometry.core.solve import Solution
 from isometry.parameters import KW_ONLY, Count, Seed, parameters
 from isometry.sampling import RandomPairs, Sampler
-from isometry.supervision import Labels, Pairs
+from isometry.supervision import Labels, Pairs, Supervision
 
 
 @parameters
@@ -104,8 +106,8 @@ def project(W: np.ndarray, b: float, v: np.ndarray, t: float, share: float = 1.0
     return W, b, float(loss)
 
 
-def shuffled(pairs: Pairs, rng: np.random.RandomState) -> Pairs:
-    """The same pairs in random order."""
-    edges: Pairs = pairs if isinstance(pairs, Pairs) else pairs.to(Pairs)
+def shuffled(side: Supervision, rng: np.random.RandomState) -> Pairs:
+    """The pairs that a sampler drew, or all pairs of labels, in random order."""
+    edges = cast(Pairs, side.to(Pairs))
     order = rng.permutation(len(edges.i))
     return Pairs(edges.i[order], edges.j[order], edges.similarity[order], n=len(edges), weight=edges.weight[order])
