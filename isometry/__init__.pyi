@@ -13,6 +13,7 @@ from isometry import select as select
 from isometry import spectral as spectral
 from isometry.geometric.aml import AML as AML
 from isometry.geometric.cdml import CDML as CDML
+from isometry.geometric.dmlmj import DMLMJ as DMLMJ
 from isometry.geometric.drml import DRML as DRML
 from isometry.geometric.gmml import GMML as GMML
 from isometry.geometric.grassmann import GrassmannGMML as GrassmannGMML
@@ -35,6 +36,7 @@ from isometry.kernel.nca import KernelNCA as KernelNCA
 from isometry.kernel.pcca import KernelPCCA as KernelPCCA
 from isometry.kernel.spectrum import KernelSpectrum as KernelSpectrum
 from isometry.kernelized import Kernelized as Kernelized
+from isometry.normalized import Normalized as Normalized
 from isometry.probabilistic.bayesian import BayesianML as BayesianML
 from isometry.probabilistic.bnca import BNCA as BNCA
 from isometry.probabilistic.dmbk import DMBK as DMBK
@@ -63,9 +65,12 @@ from isometry.sampling import RandomComparisons as RandomComparisons
 from isometry.sampling import RandomPairs as RandomPairs
 from isometry.select import PairVerifier as PairVerifier
 from isometry.select import compare as compare
+from isometry.spectral.anmm import ANMM as ANMM
 from isometry.spectral.boost_metric import BoostMetric as BoostMetric
 from isometry.spectral.chi_square import ChiSquareLMNN as ChiSquareLMNN
 from isometry.spectral.covariance import Covariance as Covariance
+from isometry.spectral.cross_view import CCA as CCA
+from isometry.spectral.cross_view import Procrustes as Procrustes
 from isometry.spectral.dca import DCA as DCA
 from isometry.spectral.dml_eig import DMLeig as DMLeig
 from isometry.spectral.euclidean import Euclidean as Euclidean
@@ -75,11 +80,13 @@ from isometry.spectral.gb_lmnn import GBLMNN as GBLMNN
 from isometry.spectral.gmlvq import GMLVQ as GMLVQ
 from isometry.spectral.hierarchical_lmnn import HierarchicalLMNN as HierarchicalLMNN
 from isometry.spectral.iml import IML as IML
+from isometry.spectral.lfda import LFDA as LFDA
 from isometry.spectral.lle import LLERegularizedML as LLERegularizedML
 from isometry.spectral.llma import LLMA as LLMA
 from isometry.spectral.lmnn import LMNN as LMNN
 from isometry.spectral.lsml import LSML as LSML
 from isometry.spectral.margin_svm import MarginSVM as MarginSVM
+from isometry.spectral.mfa import MFA as MFA
 from isometry.spectral.mlr import MLR as MLR
 from isometry.spectral.mmc import MMC as MMC
 from isometry.spectral.multi_task import MultiTaskLMNN as MultiTaskLMNN
@@ -90,7 +97,9 @@ from isometry.spectral.rank_one_mmc import RankOneMMC as RankOneMMC
 from isometry.spectral.rbf_parametric_mds import RBFParametricMDS as RBFParametricMDS
 from isometry.spectral.rca import RCA as RCA
 from isometry.spectral.relative import RelativeML as RelativeML
+from isometry.spectral.rvml import RVML as RVML
 from isometry.spectral.scml import SCML as SCML
+from isometry.spectral.sir import SIR as SIR
 from isometry.spectral.trace_ratio import TraceRatioML as TraceRatioML
 from isometry.spectral.trace_sdp import TraceSDP as TraceSDP
 from isometry.spectral.whitening import Whitening as Whitening

@@ -19,7 +19,16 @@ from isometry.parameters import check_parameters, one_of
 from isometry.registry import all_methods
 from isometry.supervision import Labels, Pairs, Supervision, Targets, as_supervision
 
-__all__ = ["LinearMetric", "Metric", "MetricLearner", "OnlineMetric", "check_components", "check_side", "pair_rows"]
+__all__ = [
+    "LinearMetric",
+    "MetaLearner",
+    "Metric",
+    "MetricLearner",
+    "OnlineMetric",
+    "check_components",
+    "check_side",
+    "pair_rows",
+]
 
 POSTERIOR_METHODS = (  # what only learners of a distribution over metrics can do
     "pair_distance_interval",
@@ -203,6 +212,44 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.target_tags.required = self._requires_y
         tags.target_tags.multi_output = Targets in self._sees
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class MetaLearner(MetricLearner):
+    """Abstract: a metric made of another learner, its parameter ``learner``, from the supervision that this one takes.
+
+    ``_fit`` leaves the fitted learner as ``learner_``.
+    """
+
+    learner: Any
+    learner_: Any
+
+    @property
+    def _sees(self) -> tuple[type[Supervision] | None, ...]:  # type: ignore[override]
+        return getattr(self.learner, "_sees", ())
+
+    @property
+    def _needs(self) -> tuple[str, ...]:
+        return self.learner._needs
+
+    @property
+    def _unlabelled(self) -> str:  # type: ignore[override]
+        return self.learner._unlabelled
+
+    def _supervise(self, y: Any, n: int, *, part: bool = False) -> Supervision | None:
+        if not isinstance(self.learner, MetricLearner):
+            raise TypeError(f"learner must be a metric learner such as GMML(), got {self.learner!r}")
+        return self.learner._supervise(y, n, part=part)
+
+    def _take_report(self, learner: MetricLearner) -> None:
+        """Say how the learner ended as if it had been this one."""
+        for name in ("n_iter_", "history_", "stop_reason_", "converged_"):
+            if hasattr(learner, name):
+                setattr(self, name, getattr(learner, name))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
         return tags
 
 

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 
 from isometry.core.compare import ComparisonEdges
 from isometry.core.edges import EdgeLoss, ListedEdges, MeasuredEdges, TriangleEdges
-from isometry.core.graph import nearest_allowed, target_neighbors
+from isometry.core.graph import nearest_allowed, target_neighbors, undirected, unique_pairs
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, parameters
 from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Quadruplets, Supervision, Triplets
@@ -84,8 +84,7 @@ class NeighborPairs(Sampler):
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
         edges = []
         for neighbors in _neighbors_by_label(X, labels.codes, self.k):
-            i, j = np.repeat(np.arange(len(X)), neighbors.shape[1]), neighbors.ravel()
-            edges.append(EdgeList.make(*_unique(i[j >= 0], j[j >= 0])))
+            edges.append(EdgeList.make(*undirected(neighbors)))
         same, other = edges
         return Pairs.from_edges(same, other, len(X))
 
@@ -405,13 +404,5 @@ def _distinct(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], n: int) -> E
         if len(i) >= n:
             break
         a, b = draw(max(64, int(1.1 * (n - len(i)))))
-        i, j = _unique(np.concatenate([i, a]), np.concatenate([j, b]))
+        i, j = unique_pairs(np.concatenate([i, a]), np.concatenate([j, b]))
     return EdgeList.make(i[:n], j[:n])
-
-
-def _unique(i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each unordered pair once, in the order of first appearance."""
-    low, high = np.minimum(i, j).astype(np.int64), np.maximum(i, j).astype(np.int64)
-    _, first = np.unique(low * (int(high.max(initial=0)) + 1) + high, return_index=True)
-    first.sort()
-    return low[first].astype(np.intp), high[first].astype(np.intp)

@@ -32,7 +32,7 @@ LAYERS = [
     {"registry"},
     {"base"},
     {"moments"},
-    {"kernelized"},
+    {"kernelized", "normalized"},
     {"spectral", "geometric", "probabilistic", "deep"},
     {"kernel"},  # kernel versions of linear methods
     {"select"},

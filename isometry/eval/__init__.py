@@ -2,6 +2,7 @@
 
 from isometry.eval.clustering import ari, cluster_scores, nmi
 from isometry.eval.episodes import FewShot, few_shot
+from isometry.eval.hubness import Hubness, HubnessCorrection, hubness
 from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval, paired_interval
 from isometry.eval.knn import (
     balanced_accuracy,
@@ -28,6 +29,8 @@ from isometry.eval.verification import Roc, pair_auc, roc
 __all__ = [
     "SCORERS",
     "FewShot",
+    "Hubness",
+    "HubnessCorrection",
     "Interval",
     "Retrieval",
     "Roc",
@@ -37,6 +40,7 @@ __all__ = [
     "cluster_scores",
     "few_shot",
     "get_scorer",
+    "hubness",
     "knn_hits",
     "knn_predict",
     "knn_r2_scorer",

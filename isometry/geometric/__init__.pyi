@@ -2,6 +2,7 @@
 
 from isometry.geometric.aml import AML as AML
 from isometry.geometric.cdml import CDML as CDML
+from isometry.geometric.dmlmj import DMLMJ as DMLMJ
 from isometry.geometric.drml import DRML as DRML
 from isometry.geometric.gmml import GMML as GMML
 from isometry.geometric.grassmann import GrassmannGMML as GrassmannGMML

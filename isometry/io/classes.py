@@ -19,6 +19,7 @@ PACKAGE = __name__.partition(".")[0]
 # learners, samplers and descriptors beside those of the method table
 ESTIMATORS = {
     "isometry.Kernelized": "isometry.kernelized",
+    "isometry.Normalized": "isometry.normalized",
     "isometry.AllPairs": "isometry.sampling",
     "isometry.NeighborPairs": "isometry.sampling",
     "isometry.NeighborTriplets": "isometry.sampling",
