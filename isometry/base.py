@@ -13,11 +13,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
 from isometry.core.progress import progress
+from isometry.core.scale import check_scale, check_units
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters, one_of
 from isometry.registry import all_methods
-from isometry.supervision import Labels, Pairs, Supervision, Targets, as_supervision
+from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Targets, Triplets, as_supervision
 
 __all__ = [
     "LinearMetric",
@@ -74,6 +75,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             rows = side.labelled
             more = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in more.items()}
             X, side = X[rows], side[rows]
+        check_scale(X, varied=bool(self._sees))
+        if self._sees and X.ndim == 2 and not getattr(self, "standardize", False):
+            check_units(X)
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._fit(X, side, **more)
         self._record(solution)
@@ -103,7 +107,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
         """X as a table of floats; methods whose samples are matrices take another shape here."""
-        return validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2 if reset else 1, reset=reset)
+        at_least, dtypes = 2 if reset else 1, (np.float64, np.float32)
+        try:
+            return validate_data(self, X, dtype=dtypes, ensure_min_samples=at_least, reset=reset)
+        except ValueError as error:
+            if "could not convert" in str(error) and hasattr(X, "columns") and hasattr(X, "dtypes"):
+                others = [str(name) for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
+                raise ValueError(
+                    f"{error}. Columns of X that do not hold numbers: {', '.join(others)}. Drop them, or encode them "
+                    "first, with OneHotEncoder in a ColumnTransformer"
+                ) from error
+            raise
 
     @property
     def _requires_y(self) -> bool:
@@ -128,6 +142,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             if converted is None:
                 wanted = " or ".join(kind.kind for kind in kinds)
                 raise TypeError(f"{name} learns from {wanted}; it cannot use {side.kind}")
+            if isinstance(side, Triplets | Quadruplets):
+                warn_user(_taken_apart(side, converted, name))
             side = converted
         check_side(side, () if part else self._needs, name)
         return side
@@ -249,8 +265,19 @@ class MetaLearner(MetricLearner):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
+        if isinstance(self.learner, MetricLearner):
+            tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
         return tags
+
+
+def _taken_apart(side: Triplets | Quadruplets, made: Supervision, name: str) -> str:
+    """What becomes of comparisons in a method that knows pairs or groups only, in words."""
+    near, far = ("a and p", "a and n") if isinstance(side, Triplets) else ("a and b", "c and d")
+    groups = ", and groups of similar samples are made of these" if made.kind == "chunklets" else ""
+    return (
+        f"{name} does not compare distances: of each of the {side.kind}, {near} become a similar pair and {far} a "
+        f"dissimilar one, whatever else is near{groups}. LMNN and RelativeML learn from comparisons as they are"
+    )
 
 
 def check_side(side: Supervision, needs: tuple[str, ...], name: str) -> None:
@@ -346,6 +373,7 @@ class OnlineMetric(LinearMetric):
         side = self._supervise(y, len(X), part=True)
         if isinstance(side, Labels) and not side.labelled.all():
             X, side = X[side.labelled], side[side.labelled]
+        check_scale(X, varied=False)
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._fit(X, side, update=True)
         self._record(solution)

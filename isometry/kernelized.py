@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
@@ -11,7 +12,7 @@ from sklearn.utils import Tags, check_random_state
 
 from isometry.base import LinearMetric, MetaLearner, MetricLearner
 from isometry.core.kernels import KernelMap, fit_kernel_map
-from isometry.parameters import KW_ONLY, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Positive, PositiveShare, Seed, parameters
 
 __all__ = ["KernelMetric", "Kernelized", "kernel_coordinates"]
 
@@ -19,6 +20,9 @@ __all__ = ["KernelMetric", "Kernelized", "kernel_coordinates"]
 class KernelMetric(MetricLearner):
     """Abstract: a metric in the feature space of a kernel, transform(x) = dual_coef_ (k(landmarks, x) − kernel_means_).
 
+    Kernels whose distances do not depend on the origin ("rbf", "laplacian", "linear") are taken about the mean of the
+    samples, ``origin_``, which changes rounding errors alone. For all others, such as "poly" and "cosine", another
+    origin would be another kernel: they see X as it is, and warn where it is so far from 0 that digits are lost.
     Subclasses store ``kernel``, ``gamma``, ``degree``, ``coef0``, ``landmarks`` and ``random_state``, and ``center`` if
     it can be chosen.
     """
@@ -26,17 +30,24 @@ class KernelMetric(MetricLearner):
     _unlabelled = "minus one"  # every row spans the feature space, labelled or not
     center: bool = True
     dual_coef_: Any
+    origin_: np.ndarray | None = None  # absent from model files of version 0.1, and from kernels that see X as it is
 
     def _store(self, phi: KernelMap, L: np.ndarray | None) -> None:
         """Store the coordinates, and a linear map L (p, r) of them folded into coefficients of the kernel."""
-        self.landmarks_, self.kernel_means_ = phi.landmarks, phi.means
+        self.landmarks_, self.origin_, self.kernel_means_ = phi.landmarks, phi.origin, phi.means
         self.basis_, self.spectrum_, self.kernel_params_ = phi.basis, phi.spectrum, phi.params
         self.dual_coef_ = None if L is None else L.astype(np.float64) @ phi.basis.T  # (p, m)
 
     @property
     def _phi(self) -> KernelMap:
         return KernelMap(
-            self.kernel, self.kernel_params_, self.landmarks_, self.basis_, self.spectrum_, self.kernel_means_
+            self.kernel,
+            self.kernel_params_,
+            self.landmarks_,
+            self.basis_,
+            self.spectrum_,
+            self.kernel_means_,
+            origin=self.origin_,
         )
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
@@ -82,7 +93,8 @@ class Kernelized(MetaLearner, KernelMetric):
         samples, or "precomputed": X is then k(samples, training samples)
     gamma, degree, coef0 : kernel parameters; gamma=None is 1/(d · mean feature variance)
     landmarks : number of samples, drawn at random, that span the feature space; None: all
-    center : centre the kernel in feature space: its coordinates then span the differences of images and nothing else
+    center : centre the kernel in feature space: its coordinates then span the differences of images and nothing else,
+        as they always do if it is "linear"
     variance : keep the leading components with this share of the kernel's trace; centre the kernel for this
     max_rank : keep at most this many components, or this share of the landmarks if below 1
 
@@ -92,18 +104,21 @@ class Kernelized(MetaLearner, KernelMetric):
     dual_coef_ : (p, m) Tᵀ with transform(x) = Tᵀ(k(landmarks, x) − kernel_means_); None if the learner is not linear
     basis_, spectrum_ : (m, r), (r,) V diag(l)^{-1/2} and l: eigenvectors and eigenvalues of the landmarks' kernel
     landmarks_, kernel_means_ : (m, d), (m,); None for a precomputed kernel, or one that is not centred
+    origin_ : (d,) the mean of the samples, which is subtracted first if the kernel is "rbf", "laplacian" or "linear":
+        their distances do not depend on it, and fewer digits are lost. None for all other kernels, such as "poly" or
+        "cosine", to which another origin would be another kernel: subtract the mean yourself if X lies far from 0
     """
 
     learner: Any
-    kernel: Any = "rbf"
+    kernel: str | Callable[..., Any] = "rbf"
     _: KW_ONLY
-    gamma: float | None = None
-    degree: int = 3
+    gamma: Positive | None = None
+    degree: Count = 3
     coef0: float = 1.0
-    landmarks: Any = None
+    landmarks: Count | None = None
     center: bool = False
-    variance: float = 1.0
-    max_rank: int | None = None
+    variance: PositiveShare = 1.0
+    max_rank: Positive | None = None
     random_state: Seed = None
 
     _unlabelled = "minus one"  # every row spans the feature space, labelled or not

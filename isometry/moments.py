@@ -17,6 +17,7 @@ from sklearn.utils.validation import validate_data
 from isometry.base import LinearMetric, check_side
 from isometry.core.frame import Frame
 from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
+from isometry.core.scale import check_scale
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters
@@ -167,6 +168,7 @@ class MomentsMetric(LinearMetric):
             )
         if side is not None and Labels in self._sees and not side.labelled.all():
             X, side = X[side.labelled], side[side.labelled]
+        check_scale(X, varied=False)
         codes, classes = groups(side, len(X))
         return StreamMoments(X.shape[1], pooled=bool(self._pooled)).update(X, codes, classes)
 
@@ -191,6 +193,8 @@ class MomentsMetric(LinearMetric):
                 what = "needs a class or chunklet with at least 2 samples, or similar pairs; y holds none"
                 return f"no chunklet has 2 samples: {name} {what}"
             return f"{name} needs a class with at least 2 samples; every class in y has one"
+        if isinstance(moments, StreamMoments) and not moments.covariance().any():
+            return f"{name} needs samples that differ; all rows so far are equal"
         return ""
 
     def _check_fitted(self) -> None:

@@ -17,7 +17,7 @@ from isometry.core.compare import ComparisonEdges
 from isometry.core.edges import EdgeLoss, ListedEdges, MeasuredEdges, TriangleEdges
 from isometry.core.graph import nearest_allowed, target_neighbors, undirected, unique_pairs
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, Count, parameters
 from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Quadruplets, Supervision, Triplets
 
 __all__ = [
@@ -57,7 +57,7 @@ class RandomPairs(Sampler):
     ``balanced=True`` draws the class of a similar pair uniformly instead, so that small classes count as much as large.
     """
 
-    n: int = 100_000
+    n: Count = 100_000
     _: KW_ONLY
     balanced: bool = False
 
@@ -79,7 +79,7 @@ class RandomPairs(Sampler):
 class NeighborPairs(Sampler):
     """Each sample with its k nearest samples of the same label and its k nearest of other labels."""
 
-    k: int = 3
+    k: Count = 3
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
         edges = []
@@ -93,8 +93,8 @@ class NeighborPairs(Sampler):
 class NeighborTriplets(Sampler):
     """Each sample with its k nearest of the same label, against its nearest ``misses`` of other labels (None: k)."""
 
-    k: int = 3
-    misses: int | None = None
+    k: Count = 3
+    misses: Count | None = None
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
         same, other = _neighbors_by_label(X, labels.codes, self.k, self.misses)  # (n, k), (n, m)
@@ -110,7 +110,7 @@ class RandomComparisons(Sampler):
     n, as many as there are.
     """
 
-    n: int = 10_000
+    n: Count = 10_000
     _: KW_ONLY
     anchored: bool = True
     balanced: bool = False
@@ -148,8 +148,8 @@ class OrdinalTriplets(Sampler):
     j against l, where y_i < y_j < y_l or y_i > y_j > y_l.
     """
 
-    k: int = 5
-    misses: int = 15
+    k: Count = 5
+    misses: Count = 15
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
         codes = labels.codes
@@ -189,9 +189,9 @@ def _neighbors_by_label(
 class RandomChunklets(Sampler):
     """Random groups of ``size`` samples within each class; ``n`` groups in all (None: as many as there are)."""
 
-    n: int | None = None
+    n: Count | None = None
     _: KW_ONLY
-    size: int = 2
+    size: Count = 2
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Chunklets:
         codes = labels.codes

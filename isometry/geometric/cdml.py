@@ -14,7 +14,7 @@ from isometry.core.curves import Curves
 from isometry.core.linalg import factor
 from isometry.core.solve import Solution, adam, lbfgs
 from isometry.geometric.gmml import GMML
-from isometry.parameters import KW_ONLY, NotNegative, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import AllPairs, Sampler, SignedEdges, choose_pairs, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -72,16 +72,16 @@ class CDML(MetricLearner):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
-    degree: int = 3
-    reg: float = 1e-3
+    degree: Count = 3
+    reg: NotNegative = 1e-3
     margins: tuple[float, float] | None = None
     pairs: str | Sampler = "auto"
-    n_quad: int = 32
-    n_epochs: int = 400
-    batch_size: int = 512
-    learning_rate: float = 3e-2
+    n_quad: Count = 32
+    n_epochs: Iterations = 400
+    batch_size: Count = 512
+    learning_rate: Positive = 3e-2
     tol: NotNegative = 1e-3
     random_state: Seed = None
     verbose: bool | int = False
@@ -150,13 +150,8 @@ class CDML(MetricLearner):
     def _check_params(self, d: int) -> None:
         if self.n_components is not None and not 1 <= self.n_components <= d:
             raise ValueError(f"n_components={self.n_components} must be between 1 and the number of features, {d}")
-        if self.degree < 1 or self.reg < 0:
-            raise ValueError(f"degree={self.degree} must be at least 1 and reg={self.reg} not negative")
-        if self.n_epochs < 0 or self.batch_size < 2 or not self.tol > 0:
-            raise ValueError(
-                f"n_epochs={self.n_epochs} must not be negative, batch_size={self.batch_size} at least 2 and "
-                f"tol={self.tol} positive"
-            )
+        if self.batch_size < 2 or not self.tol > 0:
+            raise ValueError(f"batch_size={self.batch_size} must be at least 2 and tol={self.tol} positive")
         if self.margins is not None and not 0 <= self.margins[0] < self.margins[1]:
             raise ValueError(f"margins={self.margins} must satisfy 0 ≤ u < v")
 

@@ -17,7 +17,7 @@ from isometry.core.progress import report
 from isometry.core.scatter import laplacian
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import RandomPairs, Sampler, choose_pairs
 from isometry.supervision import EdgeList, Labels, Pairs
 
@@ -73,11 +73,11 @@ class LaplacianKernelML(MetricLearner):
     _sees = (Labels, Pairs)
     _unlabelled = "minus one"
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_neighbors: Count = 10
-    reg: float = 1.0
-    margin: float = 1.0
+    reg: Positive = 1.0
+    margin: Positive = 1.0
     pairs: str | Sampler = "auto"
     max_iter: Iterations = 50
     tol: NotNegative = 1e-4
@@ -85,10 +85,6 @@ class LaplacianKernelML(MetricLearner):
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        if self.n_neighbors < 1 or not (self.reg > 0 and self.margin > 0):
-            raise ValueError("n_neighbors must be at least 1, reg and margin positive")
-        if self.n_components is not None and self.n_components < 1:
-            raise ValueError(f"n_components={self.n_components} must be None or at least 1")
         rng, n, origin = check_random_state(self.random_state), len(X), X.mean(axis=0)
         graph = neighbor_graph(X - origin, self.n_neighbors)
         E_S, dissimilar = self._pairs(X, side, rng)

@@ -8,7 +8,7 @@ from isometry.base import check_components
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, Positive, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Positive, parameters
 from isometry.supervision import Chunklets
 
 
@@ -45,15 +45,16 @@ class ProbabilisticRCA(MomentsMetric):
     _needs = ("similar",)
     _pooled = True
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     margin: Positive | None = None
-    reg: float = 1e-6
+    reg: NotNegative = 1e-6
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         within = moments.pooled()
         p = check_components(self.n_components, self.n_features_in_)
         C = within / moments.counts.sum()
-        _, A = top_eigenvectors(moments.covariance(within), C, p, reg=self.reg)  # AᵀCA = I
+        T, features = moments.covariance(within), moments.frame is None
+        _, A = top_eigenvectors(T, C, p, reg=self.reg, of_features=features)  # AᵀCA = I
         m = A.shape[1] if self.margin is None else self.margin
         self._store(moments.lift(np.sqrt(m / A.shape[1]) * fix_signs(A.T)), moments.dtype)

@@ -112,7 +112,9 @@ def _ordering_values(Z: np.ndarray, side: Triplets | Quadruplets, grouped: bool)
     d, e = pair_sqdist(Z, near.i, near.j), pair_sqdist(Z, far.i, far.j)
     right = (d < e) + 0.5 * (d == e)  # (m,)
     members = [near.i, near.j, far.j] if isinstance(side, Triplets) else [near.i, near.j, far.i, far.j]
-    return _per_sample(right.mean(), (right - right.mean()) / len(right), np.stack(members), len(Z), grouped)
+    share = side.weight / side.weight.sum()
+    mean = float(share @ right)
+    return _per_sample(mean, share * (right - mean), np.stack(members), len(Z), grouped)
 
 
 def _per_sample(mean: float, residual: np.ndarray, members: np.ndarray, n: int, grouped: bool) -> np.ndarray:

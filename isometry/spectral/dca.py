@@ -13,7 +13,7 @@ from isometry.core.linalg import RANK_TOL, fix_signs, symmetrize, top_eigenvecto
 from isometry.core.moments import ClassMoments
 from isometry.core.scatter import scatter
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, parameters
 from isometry.supervision import Chunklets
 
 
@@ -41,11 +41,11 @@ class DCA(MomentsMetric):
 
     _sees = (Chunklets,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     algorithm: Literal["gevp", "hoi"] = "gevp"
     within: Literal["chunklet_mean", "pooled"] = "chunklet_mean"
-    reg: float = 1e-8
+    reg: NotNegative = 1e-8
 
     @property
     def _pooled(self) -> bool:

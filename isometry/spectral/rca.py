@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from isometry.base import check_components
-from isometry.core.linalg import factor, top_eigenvectors
+from isometry.core.linalg import canonical, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, check_choices, parameters
 from isometry.supervision import Chunklets
 
 REDUCTIONS = ("pca", "fisher")
@@ -38,10 +38,10 @@ class RCA(MomentsMetric):
     _needs = ("similar",)
     _pooled = True
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     reduction: str = "pca"
-    reg: float = 0.0
+    reg: NotNegative = 0.0
 
     def _fit_moments(self, moments: ClassMoments) -> None:
         check_choices(self, reduction=REDUCTIONS)
@@ -52,5 +52,6 @@ class RCA(MomentsMetric):
             Q = top_eigenvectors(T, p=p)[1]  # (d, p)
             V = Q @ top_eigenvectors(Q.T @ T @ Q, Q.T @ C @ Q, reg=self.reg)[1]
         else:
-            V = top_eigenvectors(T, C, p, reg=self.reg)[1]  # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
-        self._store(moments.lift(factor(V @ V.T, V.shape[1])), moments.dtype)
+            V = top_eigenvectors(T, C, p, reg=self.reg, of_features=moments.frame is None)[1]
+        # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
+        self._store(moments.lift(canonical(V.T)), moments.dtype)

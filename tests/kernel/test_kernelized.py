@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 import isometry
 from isometry import DCA, GMML, LLMA, NCA, Euclidean, FisherML, Kernelized, Labels, LLERegularizedML, Pairs
+from isometry.registry import all_methods
 
 KERNELS = {
     "linear": (lambda x, y: x @ y, {}),
@@ -253,7 +254,50 @@ def test_what_is_no_kernel_or_no_learner_is_refused(data, gram):
         Kernelized(DCA(), "precomputed").fit(np.triu(K), y)
     with pytest.raises(ValueError, match="do not go with a precomputed kernel"):
         Kernelized(DCA(), "precomputed", landmarks=5).fit(K, y)
-    with pytest.raises(ValueError, match="the kernel is zero"):
-        Kernelized(DCA(), "linear").fit(np.zeros((25, 2)), y)
+    with pytest.raises(ValueError, match=r"one point of the kernel's feature space: nothing can be learned$"):
+        Kernelized(DCA(), "rbf", gamma=1e-20).fit(X, y)
+    with pytest.raises(ValueError, match="kernel='chi2' is for counts and shares, but X holds negative numbers"):
+        Kernelized(DCA(), "chi2").fit(X, y)
     with pytest.raises(TypeError, match="learner must be a metric learner such as GMML"):
         Kernelized(LinearDiscriminantAnalysis()).fit(X, y)
+
+
+@pytest.mark.parametrize("method", all_methods(kind="estimator", family="kernel"), ids=lambda m: m.key)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_large_offset_changes_nothing(data, distances, method):
+    """Also of one column alone. Without an origin amid the samples, the kernel has negative eigenvalues there."""
+    X, y, new = data
+    offset = np.array([0.0, 2.0**30, -(2.0**20)])
+    X, new = X + offset - offset, new + offset - offset  # now the offset can be added without rounding
+    learner = method.example()
+    if "random_state" in learner.get_params():
+        learner.set_params(random_state=0)
+    near, tol = distances(learner.fit(X, y), new), 1e-3 if "iterative" in method.traits else 1e-7
+    assert_allclose(distances(learner.fit(X + offset, y), new + offset), near, atol=tol * near.max())
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("kernel", ["linear", "laplacian", "rbf"])
+def test_a_kernel_of_differences_is_taken_about_the_mean(data, distances, kernel, center):
+    X, y, new = data
+    offset = np.array([2.0**30, 0.0, 2.0**30])
+    X, new = X + offset - offset, new + offset - offset
+    learner = Kernelized(GMML(reg=0.1), kernel, gamma=0.3, center=center)
+    near = distances(learner.fit(X, y), new)
+    assert_allclose(learner.origin_, X.mean(axis=0))
+    assert_allclose(distances(learner.fit(X + offset, y), new + offset), near, atol=1e-7 * near.max())
+    again = clone(learner).fit(X.astype(np.float32) + np.float32(2**10), y)
+    assert again.origin_.dtype == np.float64 and again.origin_[0] > 2**10 - 5
+
+
+@pytest.mark.parametrize("kernel", ["poly", "cosine"])
+def test_a_kernel_that_knows_the_origin_sees_the_samples_as_they_are(data, kernel):
+    """Far from 0 it loses digits, and says so; farther away it sees one point."""
+    X, y, _ = data
+    assert Kernelized(GMML(reg=0.1), kernel).fit(X + 10, y).origin_ is None
+    with pytest.warns(UserWarning, match=f"digits are lost to rounding. kernel='{kernel}' depends on where 0 is"):
+        Kernelized(GMML(reg=0.1), kernel).fit(X + 1e6, y)
+    with pytest.raises(
+        ValueError, match=f"one point of the .* kernel='{kernel}' depends on where 0 is: subtract the mean"
+    ):
+        Kernelized(GMML(reg=0.1), kernel).fit(X + 1e9, y)
