@@ -303,8 +303,12 @@ class Comparisons:
         return loss
 
     def gap(self, Z: np.ndarray) -> float:
-        """The median of |d_near − d_far|: what a margin is measured in. 1 if more than half of them are 0."""
-        return float(np.median(np.abs(self.edges.gaps(Z)))) or 1.0
+        """The median of |d_near − d_far|, by weight: what a margin is measured in. 1 if more than half of it is 0."""
+        gaps = np.abs(self.edges.gaps(Z)).astype(np.float64)
+        order = np.argsort(gaps)
+        total = np.cumsum(self.weight[order])
+        low, high = np.searchsorted(total, [0.5 * total[-1] * (1 - 1e-9), 0.5 * total[-1] * (1 + 1e-9)])
+        return float(gaps[order[[low, high]]].mean()) or 1.0
 
 
 def comparisons(side: Supervision, sampler: str | Sampler, X: np.ndarray, rng: np.random.RandomState) -> Comparisons:
@@ -323,16 +327,17 @@ def comparisons(side: Supervision, sampler: str | Sampler, X: np.ndarray, rng: n
         side = drawn.draw(X, side, rng)
     if not isinstance(side, Triplets | Quadruplets):
         raise TypeError(f"{sampler!r} draws {side.kind}; comparisons are triplets or quadruplets")
-    near, far = side.similar, side.dissimilar
-    if len(near.i) == 0:
+    there = side.weight > 0
+    if not there.any():
         raise ValueError("there is nothing to compare: y holds no triplet or quadruplet, or its classes yield none")
-    edges = ComparisonEdges(near.i, near.j, far.i, far.j, len(side))
+    near, far = side.similar, side.dissimilar
+    edges = ComparisonEdges(near.i[there], near.j[there], far.i[there], far.j[there], len(side))
     if given and edges.n_contradictions:
         warn_user(
             f"{edges.n_contradictions} of {edges.size} comparisons contradict one another: no distance can satisfy "
             "them all. They are kept, and the loss weighs them against each other"
         )
-    return Comparisons(edges, near.weight / near.weight.sum())
+    return Comparisons(edges, side.weight[there] / side.weight.sum())
 
 
 def choose_pairs(

@@ -48,7 +48,7 @@ class MLKR(LinearMetric):
 
     _sees = (Targets, Labels)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     reg: NotNegative = 1e-2
     init: str | np.ndarray = "pca"

@@ -53,7 +53,7 @@ class NCM(LinearMetric):
 
     _sees = (Labels,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_centroids: Count = 5
     reg: NotNegative = 1e-2

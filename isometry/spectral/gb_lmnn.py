@@ -57,7 +57,7 @@ class GBLMNN(MetricLearner):
 
     _sees = (Labels,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_estimators: Iterations = 100
     max_depth: Count = 4

@@ -54,7 +54,7 @@ class GMLVQ(LinearMetric):
 
     _sees = (Labels,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_prototypes: Count = 3
     beta: Positive = 1.0

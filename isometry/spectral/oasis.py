@@ -33,7 +33,8 @@ class OASIS(OnlineMetric):
     Parameters
     ----------
     C : the longest step
-    n_iter : how many random triplets are drawn from labels; given triplets are taken once each, in their order
+    n_iter : how many random triplets are drawn from labels; given triplets are taken once each, in their order, or as
+        often as their weight says, the last time in part
     balanced : draw the class of a triplet first, so that small classes count as much as large ones
     project : keep W symmetric and positive semi-definite, by a projection every 1,000 steps
     random_state, verbose : seed; progress bar
@@ -85,15 +86,18 @@ class OASIS(OnlineMetric):
         return cast(Triplets, sampler.draw(X, labels, check_random_state(self.random_state)))
 
     def _pass(self, W: np.ndarray, X: np.ndarray, triplets: Triplets) -> np.ndarray:
-        """A step for every triplet, in order, in place; their losses (m,) before the step."""
+        """Steps for every triplet, in order, in place; their losses (m,) before them."""
         losses = np.zeros(len(triplets.a))
         sizes = np.einsum("ij,ij->i", X, X)
-        for t, (a, p, n) in enumerate(zip(triplets.a, triplets.p, triplets.n, strict=True)):
+        for t, (a, p, n, weight) in enumerate(zip(triplets.a, triplets.p, triplets.n, triplets.weight, strict=True)):
             x, v = X[a], X[p] - X[n]
-            loss, size = 1 - x @ W @ v, sizes[a] * (v @ v)
-            if loss > 0 and size > 0:  # nothing can be done for x = 0 or x⁺ = x⁻
-                losses[t] = loss
-                W += np.outer(min(self.C, loss / size) * x, v)
+            size = sizes[a] * (v @ v)
+            while weight > 1e-12 and size > 0:  # nothing can be done for x = 0 or x⁺ = x⁻
+                loss, share = 1 - x @ W @ v, min(weight, 1.0)
+                if loss > 0:
+                    losses[t] += share * loss
+                    W += np.outer(share * min(self.C, loss / size) * x, v)
+                weight -= 1
             self.n_steps_ += 1
             if self.project and self.n_steps_ % PROJECT_EVERY == 0:
                 W[:] = sym_fn(symmetrize(W), lambda w: np.maximum(w, 0))

@@ -72,11 +72,11 @@ class SCML(LinearMetric):
     def _fit(self, X: np.ndarray, side: Labels | Triplets) -> Solution:
         frame, rng = Frame.of(X, scaled=True), check_random_state(self.random_state)
         K = self.n_basis or min(20 * frame.X.shape[1], 400)
+        compared = comparisons(side, self.comparisons, frame.X, rng)
         if isinstance(side, Labels):
             basis = local_discriminants(frame.X, side.codes, K, rng.randint(2**31))
         else:
             basis = triplet_directions(frame.X, side, K, rng)
-        compared = comparisons(side, self.comparisons, frame.X, rng)
         solution = self._weights(frame.X, compared, basis)
         self.objective_ = solution.value
         self.basis_ = frame.lift(basis) * frame.unit
@@ -136,9 +136,9 @@ def discriminants(X: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 def triplet_directions(X: np.ndarray, triplets: Triplets, n_basis: int, rng: Any) -> np.ndarray:
     """(K, d) unit vectors: eigenvectors of Σ z_ap z_apᵀ − Σ z_an z_anᵀ over d random triplets at a time."""
-    d, found = X.shape[1], list[np.ndarray]()
+    d, found, there = X.shape[1], list[np.ndarray](), np.flatnonzero(triplets.weight > 0)
     while sum(map(len, found)) < n_basis:
-        some = rng.choice(len(triplets.a), min(d, len(triplets.a)), replace=False)
+        some = rng.choice(there, min(d, len(there)), replace=False)
         a, p, n = triplets.a[some], triplets.p[some], triplets.n[some]
         values, V = sla.eigh(pair_scatter(X, a, p) - pair_scatter(X, a, n))
         keep = np.abs(values) > RANK_TOL * np.abs(values).max()

@@ -83,12 +83,14 @@ def test_B05d_one_feature_is_a_problem_in_one_number():
 
 
 def test_B05e_a_weight_is_a_repetition():
-    d = np.random.default_rng(0).random((2, 30))
-    rows = np.repeat(np.arange(30), np.where(np.arange(30) % 4, 1, 2))
-    value, slopes = residual_loss(np.bincount(rows) / len(rows))(d.copy(), slice(None))
-    listed, each = residual_loss(np.full(len(rows), 1 / len(rows)))(d[:, rows], slice(None))
-    assert_allclose(value, listed, rtol=1e-12)
-    assert_allclose(slopes, np.stack([np.bincount(rows, e) for e in each]), atol=1e-15)
+    X, q = given(5)
+    often = np.where(np.arange(40) % 4, 1, 2)
+    rows = np.repeat(np.arange(40), often)
+    model = LSML(tol=1e-9, max_iter=1000)
+    listed = model.fit(X, Quadruplets(q.a[rows], q.b[rows], q.c[rows], q.d[rows], n_samples=len(X))).mahalanobis_
+    weighed = model.fit(X, Quadruplets(q.a, q.b, q.c, q.d, n_samples=len(X), weight=3.0 * often)).mahalanobis_
+    assert_allclose(weighed, listed, atol=1e-6 * np.abs(listed).max())
+    assert np.abs(model.fit(X, q).mahalanobis_ - listed).max() > 1e-4 * np.abs(listed).max()
 
 
 def test_equal_points_have_no_slope():

@@ -93,6 +93,15 @@ def test_what_cannot_be_learned_from_is_skipped():
         OASIS().fit(X, Triplets([], [], [], n_samples=5))
 
 
+def test_a_weight_is_a_repetition():
+    X, t = given(20)
+    rows = np.repeat(np.arange(20), 2)
+    twice = Triplets(t.a, t.p, t.n, n_samples=len(X), weight=np.full(20, 2.0))
+    assert_allclose(OASIS().fit(X, twice).bilinear_, OASIS().fit(X, cut(t, rows, len(X))).bilinear_, atol=1e-12)
+    none = Triplets(t.a, t.p, t.n, n_samples=len(X), weight=np.zeros(20))
+    assert_allclose(OASIS().fit(X, none).bilinear_, np.eye(4))
+
+
 def test_units_do_not_matter():
     X, t = given()
     A, B = OASIS().fit(X, t), OASIS().fit(1e5 * X + 7, t)

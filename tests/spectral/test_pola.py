@@ -81,5 +81,5 @@ def test_units_do_not_matter_and_samplers_are_checked():
     A, B = POLA().fit(X, pairs), POLA().fit(1e4 * X, pairs)
     assert_allclose(A.mahalanobis_, 1e8 * B.mahalanobis_, rtol=1e-6, atol=1e-9)
     with pytest.raises(TypeError, match="must be 'auto' or a sampler"):
-        POLA(pairs=3).fit(*make_blobs())
+        POLA(pairs="all").fit(*make_blobs())
     assert POLA(pairs=RandomPairs(50), random_state=0).fit(*make_blobs()).n_steps_ == 100
