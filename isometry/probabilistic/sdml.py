@@ -15,7 +15,7 @@ from isometry.core.priors import prior_matrix
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, PositiveShare, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, PositiveShare, parameters
 from isometry.supervision import Labels, Pairs
 
 MANY_FEATURES = 300  # a sweep of the graphical lasso takes O(d³), and there are many
@@ -49,7 +49,7 @@ class SDML(LinearMetric):
     balance: PositiveShare = 0.9
     sparsity: NotNegative = 0.1
     prior: str | np.ndarray = "identity"
-    max_iter: Iterations = 200
+    max_iter: Count = 200
     tol: NotNegative = 1e-4
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
