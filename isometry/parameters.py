@@ -81,7 +81,8 @@ def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
         number, rule = rules[0]
         wrong = "must be a whole number" if number is int and not isinstance(value, Integral) else rule.words
         raise ValueError(f"{name}={value!r} {wrong}")
-    expected = list(dict.fromkeys(words for kind in kinds for words in _words(kind)))
+    names_first = sorted(kinds, key=lambda kind: (kind is type(None), typing.get_origin(kind) is not Literal))
+    expected = list(dict.fromkeys(words for kind in names_first for words in _words(kind)))
     raise ValueError(f"{name}={value!r:.80} is unknown; expected {' or '.join(expected)}")
 
 

@@ -110,8 +110,7 @@ ROWS: tuple[Method, ...] = (
         "is added to M so that no direction collapses. Ours: each step is scaled so that the total variance stays, "
         "and radii are in units of the root of the total variance. With theirs, the mean deviation of a feature, "
         "fewer than one of the 44 balls of ten rounds holds a point, on average, in standardised data of eight to "
-        "fifty features. A ball that is empty all the same is moved to the sample nearest to its centre.",
-        xfails={"test_sample_order_and_label_names_do_not_matter": "samples of the balls are drawn by row number"}),
+        "fifty features. A ball that is empty all the same is moved to the sample nearest to its centre."),
     Method("M13", "isometry.spectral.iml:IML", "Imbalanced Metric Learning (IML)", traits=("rotation", "iterative"),
         deviates="Pairs are not random: similar ones are nearest neighbours in the input space, dissimilar ones "
         "nearest neighbours under W itself, as in the authors' code. Those are the pairs of largest hinge, so the "
