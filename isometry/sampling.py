@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from isometry.core.compare import ComparisonEdges
 from isometry.core.edges import EdgeLoss, ListedEdges, MeasuredEdges, TriangleEdges
 from isometry.core.graph import nearest_allowed, target_neighbors, undirected, unique_pairs
+from isometry.core.order import row_order
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, parameters
 from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Quadruplets, Supervision, Triplets
@@ -41,6 +42,13 @@ class Sampler(BaseEstimator):
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Supervision:
         raise NotImplementedError
+
+
+def in_own_order(X: np.ndarray, labels: Labels) -> tuple[np.ndarray, Labels]:
+    """The samples in an order of their own, and classes numbered as they come: for draws that depend on neither."""
+    order = row_order(X)
+    _, first, codes = np.unique(labels.codes[order], return_index=True, return_inverse=True)
+    return X[order], Labels.from_codes(np.argsort(np.argsort(first))[codes])
 
 
 class AllPairs(Sampler):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from sklearn.cluster import KMeans
 
+from isometry.core.order import row_order
+
 
 def centroids(X: np.ndarray, k: int, seed: int, n_init: int = 3) -> np.ndarray:
     """(k', d) centroids of the rows of X (n, d); k' < k where there are fewer distinct rows.
 
-    Rows are sorted by their distance from the mean before k-means draws its starts.
+    Rows are brought to an order of their own before k-means draws its starts.
     """
-    X = np.asarray(X, dtype=np.float64)
-    Xc = X - X.mean(axis=0)
-    points = X[np.argsort(np.einsum("ij,ij->i", Xc, Xc), kind="stable")]
+    points = np.asarray(X, dtype=np.float64)[row_order(X)]
     if k == 1:
         return points.mean(axis=0, keepdims=True)
     distinct = np.unique(points, axis=0)

@@ -260,22 +260,19 @@ ROWS: tuple[Method, ...] = (
         deviates="The similarity need not be a metric; distances are those of its symmetric positive part. Samples "
         "are centred and scaled first, so that the step has no unit.",
         below_euclidean="Random triplets ask that all of a class be alike, and a similarity is not a metric: classes "
-        "of several clusters, and small sets of many classes, lose.",
-        xfails={"test_sample_order_and_label_names_do_not_matter": "triplets are drawn by row number"}),
+        "of several clusters, and small sets of many classes, lose."),
     Method("B21", "isometry.spectral.pola:POLA", "beyond the survey", traits=("iterative",),
         deviates="The result is the average over the steps, and samples are in units of their mean squared distance, "
         "so that the article's constants have no unit. Weights of pairs are parts of steps.",
         below_euclidean="One pass over random pairs, each asking that all of a class be alike: classes of several "
         "clusters, and small sets of many classes, lose.",
-        xfails={"test_sample_order_and_label_names_do_not_matter": "pairs are drawn by row number",
-            "test_labels_and_all_their_pairs_agree": "of labels it takes random pairs in random order",
+        xfails={"test_labels_and_all_their_pairs_agree": "of labels it takes random pairs in random order",
             "test_weights_and_soft_similarities_count_or_are_refused":
             "a soft pair is a similar and a dissimilar one in turn; listed apart they come in another order"}),
     Method("B22", "isometry.spectral.gb_lmnn:GBLMNN", "beyond the survey", traits=("iterative",),
         test_params={"n_estimators": 8},
         deviates="Each step is found by a line search that lowers the objective, and only the 50 nearest samples of "
-        "other classes can be impostors, searched anew every ten rounds.",
-        xfails={"test_sample_order_and_label_names_do_not_matter": "held-out samples are drawn by row number"}),
+        "other classes can be impostors, searched anew every ten rounds."),
     Method("B23", "isometry.spectral.chi_square:ChiSquareLMNN", "beyond the survey", traits=("histograms", "iterative"),
         deviates="transform maps histograms to coordinates in which χ² is the squared Euclidean distance, spanned by "
         "500 of them at most. Only the 50 nearest samples of other classes can be impostors, and the margin is "

@@ -16,6 +16,7 @@ from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.progress import report
 from isometry.core.solve import Solution
 from isometry.parameters import KW_ONLY, Count, Iterations, PositiveShare, Seed, Share, parameters
+from isometry.sampling import in_own_order
 from isometry.spectral.lmnn import LMNN
 from isometry.supervision import Labels
 
@@ -72,6 +73,7 @@ class GBLMNN(MetricLearner):
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         p, rng = check_components(self.n_components, X.shape[1]), check_random_state(self.random_state)
+        X, side = in_own_order(X, side)  # what is held out shall not depend on how the samples are listed
         held = held_out(side.codes, self.validation, rng) if self.n_estimators else np.zeros(len(X), dtype=bool)
         labels = side[~held]
         first = LMNN(p, n_neighbors=self.n_neighbors, mu=self.mu).fit(X[~held], labels)

@@ -12,7 +12,7 @@ from isometry.base import OnlineMetric, pair_rows
 from isometry.core.linalg import factor, sym_fn, symmetrize
 from isometry.core.solve import Solution
 from isometry.parameters import KW_ONLY, Count, Positive, Seed, parameters
-from isometry.sampling import RandomComparisons
+from isometry.sampling import RandomComparisons, in_own_order
 from isometry.supervision import Labels, Triplets
 
 PROJECT_EVERY = 1000  # steps
@@ -71,10 +71,12 @@ class OASIS(OnlineMetric):
             self.unit_ = float(np.sqrt(np.var(X, axis=0, dtype=np.float64).sum())) or 1.0
             W, self.n_steps_ = np.eye(X.shape[1]), 0
         W = W.copy()
-        triplets = self._draw(X, side) if isinstance(side, Labels) else side
-        if len(triplets.a) == 0 and not update:
+        if isinstance(side, Labels):
+            X, side = in_own_order(X, side)
+            side = self._draw(X, side)
+        if len(side.a) == 0 and not update:
             raise ValueError("there is nothing to compare: y holds no triplet, or its classes yield none")
-        losses = self._pass(W, (X - self.mean_) / self.unit_, triplets)
+        losses = self._pass(W, (X - self.mean_) / self.unit_, side)
         self.bilinear_ = W
         self._store(factor(W) / self.unit_, X.dtype)  # of the symmetric part; negative eigenvalues are left out
         parts = np.array_split(losses, max(1, len(losses) // PROJECT_EVERY))

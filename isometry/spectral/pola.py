@@ -12,7 +12,7 @@ from isometry.base import OnlineMetric
 from isometry.core.linalg import factor
 from isometry.core.solve import Solution
 from isometry.parameters import KW_ONLY, Count, Seed, parameters
-from isometry.sampling import RandomPairs, Sampler
+from isometry.sampling import RandomPairs, Sampler, in_own_order
 from isometry.supervision import Labels, Pairs, Supervision
 
 
@@ -65,6 +65,7 @@ class POLA(OnlineMetric):
             sampler = RandomPairs(2000) if isinstance(self.pairs, str) and self.pairs == "auto" else self.pairs
             if not isinstance(sampler, Sampler):
                 raise TypeError(f"pairs must be 'auto' or a sampler such as RandomPairs(500), got {self.pairs!r}")
+            X, side = in_own_order(X, side)
             side = shuffled(sampler.draw(X, side, rng), rng)
         history = [self._pass(X, side) for _ in range(1 if update else self.n_epochs)]
         state = self.total_ / self.n_steps_ if self.average and self.n_steps_ else self.last_
