@@ -7,6 +7,7 @@ with mean squared distance 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,17 +80,24 @@ class BasisProblem:
         return B if len(B) <= B.shape[1] else factor(B.T @ B, tol=0)
 
     def minimize(self, w: np.ndarray, max_iter: int, tol: float, least: float = 0.0) -> Solution:
-        """The weights, none below ``least``, by L-BFGS with bounds.
+        """The weights, none below ``least``."""
+        return bounded_below(self, w, max_iter, tol, least)
 
-        It begins anew where it ends, without memory of its steps, until that lowers the value by less than tol: with
-        many weights at their bound a search can end early.
-        """
-        bounds: list[tuple[float | None, float | None]] = [(least, None)] * len(w)
-        n_iter, history, value = 0, list[float](), np.inf
-        while True:
-            solution = lbfgs(self, w, bounds=bounds, max_iter=max(max_iter - n_iter, 1), tol=tol, memory=20)
-            solution = solution.following(n_iter, max_iter, history)
-            w, n_iter, history = solution.x, solution.n_iter, solution.history
-            if n_iter >= max_iter or value - solution.value <= tol * abs(solution.value):
-                return solution
-            value = solution.value
+
+def bounded_below(
+    fun: Callable[[np.ndarray], tuple[float, np.ndarray]], x: np.ndarray, max_iter: int, tol: float, least: float = 0.0
+) -> Solution:
+    """L-BFGS over x ≥ ``least``.
+
+    It begins anew where it ends, without memory of its steps, until that lowers the value by less than tol: with many
+    variables at their bound a search can end early.
+    """
+    bounds: list[tuple[float | None, float | None]] = [(least, None)] * x.size
+    n_iter, history, value = 0, list[float](), np.inf
+    while True:
+        solution = lbfgs(fun, x, bounds=bounds, max_iter=max(max_iter - n_iter, 1), tol=tol, memory=20)
+        solution = solution.following(n_iter, max_iter, history)
+        x, n_iter, history = solution.x, solution.n_iter, solution.history
+        if n_iter >= max_iter or value - solution.value <= tol * abs(solution.value):
+            return solution
+        value = solution.value

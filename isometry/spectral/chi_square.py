@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from isometry.base import MetricLearner, pair_rows
 from isometry.core.distance import row_blocks
 from isometry.core.graph import k_smallest
-from isometry.core.hinge import rounded_hinge
+from isometry.core.hinge import WIDTHS, rounded_hinge
 from isometry.core.kernels import fit_kernel_map
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.solvers import in_rounds
@@ -21,7 +21,6 @@ from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positiv
 from isometry.supervision import Labels
 
 STRANGERS = 50  # nearest samples of other classes that may be impostors of an anchor
-WIDTHS = (0.1, 0.01)  # over which the hinge is rounded in units of the margin; impostors are searched anew for each
 LANDMARKS = 500  # samples that span the map
 
 
@@ -82,7 +81,7 @@ class ChiSquareLMNN(MetricLearner):
             problem = HistogramProblem(H, lists, self.mu, margin, width * margin)
             return lbfgs(problem, theta, max_iter=budget, tol=self.tol)
 
-        solution = in_rounds(minimize, WIDTHS, theta, self.max_iter)
+        solution = in_rounds(minimize, WIDTHS, theta, self.max_iter)  # impostors are searched anew for each
         self.components_ = column_softmax(solution.x)
         mapped = H @ self.components_.T
         rng = check_random_state(self.random_state)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isometry.base import LinearMetric
 from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors
+from isometry.core.hinge import WIDTHS
 from isometry.core.linalg import canonical
 from isometry.core.solve import Solution
 from isometry.core.solvers import Certified, in_rounds
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Share, parameters
 from isometry.spectral.impostors import Impostors
+from isometry.spectral.task_metric import TaskMetric
 from isometry.supervision import Labels
-
-WIDTHS = (0.1, 0.01)  # over which the hinge is rounded, one for each round of the search; the margin is 1
 
 
 @parameters
-class MultiTaskLMNN(LinearMetric):
+class MultiTaskLMNN(TaskMetric):
     """Multi-task large margin nearest neighbours: a metric that all tasks share, and one more for each.
 
     min_{W₀, W_t ⪰ 0} (γ₀/2)|W₀ − I|² + Σ_t [(γ/2)|W_t|² + LMNN_t(W₀ + W_t)]
@@ -84,15 +81,6 @@ class MultiTaskLMNN(LinearMetric):
         """The objective of one task."""
         codes = np.unique(codes, return_inverse=True)[1]
         return Impostors(X - X.mean(axis=0), codes, target_neighbors(X, codes, self.n_neighbors), 1.0, None)
-
-    def task_transform(self, X: Any, task: Any) -> np.ndarray:
-        """Map X by the metric of one task, given by name."""
-        check_is_fitted(self)
-        found = np.flatnonzero(self.tasks_ == task)
-        if len(found) != 1:
-            raise ValueError(f"task={task!r} is unknown; the tasks of the fit are {', '.join(map(str, self.tasks_))}")
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        return X @ self.task_components_[found[0]].T.astype(X.dtype, copy=False)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from isometry.base import LinearMetric
 from isometry.core.basis import BasisProblem
 from isometry.core.frame import Frame
-from isometry.core.hinge import rounded_hinge
+from isometry.core.hinge import WIDTHS, rounded_hinge
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective, Penalty, logdet_penalty
 from isometry.core.probability import softplus
@@ -20,7 +20,6 @@ from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, paramete
 from isometry.sampling import Comparisons, Sampler, comparisons
 from isometry.supervision import Labels, Quadruplets, Triplets
 
-WIDTHS = (0.1, 0.01)  # over which the hinge is rounded, one for each round of the search; the margin is 1
 LEAST_WEIGHT = 1e-10  # of a feature, in units of the start, where log det keeps all weights above 0
 
 
