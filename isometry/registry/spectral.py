@@ -249,7 +249,7 @@ ROWS: tuple[Method, ...] = (
     Method("B18", "isometry.spectral.boost_metric:BoostMetric", "beyond the survey", traits=("rotation", "iterative"),
         deviates="By default the whole matrix is searched, up to a certificate of the minimum; the article's rank-one "
         "metrics one at a time are solver='boost', where the weights of all are adapted each time. Units and the scale "
-        "of the price are ours."),
+        "of the price are ours, and its rise for a large trace, without which separable triplets have no minimum."),
     Method("B19", "isometry.spectral.mlr:MLR", "beyond the survey", traits=("rotation", "iterative", "objective"),
         deviates="For the area under the curve the cutting planes are not needed: the worst ranking is a sum of "
         "hinges over all pairs of a query, worked out by sorting, and the minimum is certified. Average precision "

@@ -23,6 +23,8 @@ from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, paramete
 from isometry.sampling import Comparisons, Sampler, comparisons
 from isometry.supervision import Labels, Triplets
 
+LARGE = 100  # trace above which it costs more and more, in units of that of w₀ I
+
 
 @parameters
 class BoostMetric(LinearMetric):
@@ -31,6 +33,8 @@ class BoostMetric(LinearMetric):
     min_{W ⪰ 0} log mean over triplets of exp(d²(a, p) − d²(a, n)) + ν tr W,  ν = reg/(d w₀)
 
     where w₀ I is the metric with median gap |d²(a, p) − d²(a, n)| = 1. Samples are scaled to mean squared distance 1.
+    Triplets that can all be met with a margin above ν for each unit of the trace leave no minimum; a trace above a
+    hundred times that of w₀ I therefore costs more and more.
 
     Parameters
     ----------
@@ -69,7 +73,7 @@ class BoostMetric(LinearMetric):
         frame = Frame.of(X, scaled=True)
         compared = comparisons(side, self.comparisons, frame.X, check_random_state(self.random_state))
         d, gap = frame.X.shape[1], compared.gap(frame.X)
-        problem = ExponentialLoss(frame.X, compared, self.reg * gap / d)
+        problem = ExponentialLoss(frame.X, compared, self.reg * gap / d, LARGE * d / gap)
         if self.solver == "psd":
             solution = Certified(self.max_iter, self.tol).minimize(problem, np.eye(d) / np.sqrt(gap))
             L = canonical(solution.x, tol=1e-7)
@@ -84,11 +88,17 @@ class BoostMetric(LinearMetric):
 
 @dataclass(frozen=True)
 class ExponentialLoss:
-    """log Σ_r w_r exp(h_r) + ν tr W over W = LᵀL, h = d²(near) − d²(far)."""
+    """log Σ_r w_r exp(h_r) + price(tr W) over W = LᵀL, h = d²(near) − d²(far)."""
 
     X: np.ndarray  # (n, d)
     compared: Comparisons
     nu: float
+    large: float = np.inf
+
+    def price(self, trace: float) -> tuple[float, float]:
+        """ν t and its slope; above ``large`` it rises by the square of what is above, so that there is a minimum."""
+        above = max(trace - self.large, 0.0)
+        return self.nu * trace + above**2 / (2 * self.large), self.nu + above / self.large
 
     def _at(self, h: np.ndarray) -> tuple[float, DistanceObjective]:
         """log Σ w exp(h), and the objective whose slopes are those of the loss where the gaps are h."""
@@ -98,7 +108,14 @@ class ExponentialLoss:
             u = w[where] * np.exp(d[0] - d[1] - total)
             return 0.0, np.stack([u, -u])
 
-        return total, DistanceObjective(self.X, self.compared.edges, loss, linear=self.nu * np.eye(self.X.shape[1]))
+        def penalty(L: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = self.price(float(np.vdot(L, L)))
+            return value, 2 * slope * L
+
+        def penalty_slope(W: np.ndarray) -> np.ndarray:
+            return self.price(float(np.trace(W)))[1] * np.eye(len(W))
+
+        return total, DistanceObjective(self.X, self.compared.edges, loss, penalty, penalty_slope)
 
     def gaps(self, L: np.ndarray) -> np.ndarray:
         return self.compared.edges.gaps(self.X @ L.T.astype(self.X.dtype)).astype(np.float64)
@@ -120,16 +137,16 @@ class ExponentialLoss:
         """Rows √w v, one metric w v vᵀ at a time: v the direction of steepest descent, w by a line search.
 
         Then the weights of all are adapted, without which the sum would end above the minimum. Ends where no
-        direction lowers the value: the largest eigenvalue of Σ u_r A_r is at most ν(1 + tol).
+        direction lowers the value: the largest eigenvalue of Σ u_r A_r is at most the slope of the price, but for tol.
         """
         d, h = self.X.shape[1], np.zeros(self.compared.edges.size)
         V, w, history, value = np.zeros((0, d)), np.zeros(0), list[float](), 0.0
         for it in range(1, max_iter + 1):
             weights = self.compared.weight * np.exp(h - logsumexp(h, b=self.compared.weight))
             slope, v = self._steepest(weights)
-            if slope <= self.nu * (1 + tol) + 1e-15:
+            if slope <= self.price(float(w.sum()))[1] * (1 + tol) + 1e-15:
                 return Solution(_path(V, w), value, it, "no direction lowers the value", True, history or [value])
-            V, w = np.vstack([V, v]), np.append(w, self._step(h, self.gaps(v[None])))
+            V, w = np.vstack([V, v]), np.append(w, self._step(h, self.gaps(v[None]), float(w.sum())))
             if len(V) > 1:
                 w = BasisProblem(self, V).minimize(w, 50, tol).x
             before, (value, _) = value, self.in_metric(_path(V, w))
@@ -151,19 +168,17 @@ class ExponentialLoss:
         values, V = sla.eigh(symmetrize(X.T @ pull), subset_by_index=[X.shape[1] - 1, X.shape[1] - 1])
         return float(values[0]), fix_signs(V.T)[0]
 
-    def _step(self, h: np.ndarray, g: np.ndarray) -> float:
-        """w > 0 where the slope of log Σ exp(h + w g) + ν w is 0; the slope rises with w."""
+    def _step(self, h: np.ndarray, g: np.ndarray, trace: float) -> float:
+        """w > 0 where the slope of log Σ exp(h + w g) + price(trace + w) is 0; the slope rises with w."""
 
         def slope(w: float) -> float:
             u = self.compared.weight * np.exp(h + w * g - logsumexp(h + w * g, b=self.compared.weight))
-            return float(u @ g) + self.nu
+            return float(u @ g) + self.price(trace + w)[1]
 
         high = 1.0 / max(float(np.abs(g).max()), 1e-300)
-        for _ in range(60):
-            if slope(high) >= 0:
-                return float(brentq(slope, 0.0, high))
+        while slope(high) < 0:
             high *= 2
-        return high  # every triplet is met along v, and nothing bounds the metric: ν = 0
+        return float(brentq(slope, 0.0, high))
 
 
 def _path(V: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -17,10 +17,12 @@ from isometry.core.hinge import WIDTHS, rounded_hinge
 from isometry.core.kernels import fit_kernel_map
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.solvers import in_rounds
+from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, Share, parameters
 from isometry.supervision import Labels
 
 STRANGERS = 50  # nearest samples of other classes that may be impostors of an anchor
+COLLAPSED = 1e-4  # of the spread at the start: what is left where the map has become constant
 LANDMARKS = 500  # samples that span the map
 
 
@@ -35,7 +37,7 @@ class ChiSquareLMNN(MetricLearner):
 
     Parameters
     ----------
-    n_components : p (default: all features)
+    n_bins : p ≥ 2, of the histograms that samples are mapped to (default: as many as features)
     n_neighbors, mu : k target neighbours, and the weight μ of the hinges
     margin : in units of the median gap
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed of the landmarks
@@ -57,7 +59,7 @@ class ChiSquareLMNN(MetricLearner):
 
     _sees = (Labels,)
 
-    n_components: Count | None = None
+    n_bins: Count | None = None
     _: KW_ONLY
     n_neighbors: Count = 3
     mu: Share = 0.5
@@ -69,7 +71,9 @@ class ChiSquareLMNN(MetricLearner):
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         H, d = histograms(X), X.shape[1]
-        p = self.n_components or d
+        p = self.n_bins or d
+        if p == 1:
+            raise ValueError("n_bins=1 must be at least 2: all histograms of a single bin are equal")
         theta = np.log(0.9 * start(p, d) + 0.1 / p)
         A = H @ column_softmax(theta).T
         targets = nearest(A, side.codes, self.n_neighbors, same=True)
@@ -84,6 +88,9 @@ class ChiSquareLMNN(MetricLearner):
         solution = in_rounds(minimize, WIDTHS, theta, self.max_iter)  # impostors are searched anew for each
         self.components_ = column_softmax(solution.x)
         mapped = H @ self.components_.T
+        if np.ptp(mapped, axis=0).max() <= COLLAPSED * np.ptp(A, axis=0).max():
+            warn_user("all histograms are mapped to one, as if the labels said nothing: the start is kept instead")
+            self.components_, mapped = column_softmax(theta), A
         rng = check_random_state(self.random_state)
         rows = np.sort(rng.permutation(len(H))[:LANDMARKS])
         self.landmarks_ = mapped[rows]

@@ -94,6 +94,22 @@ def test_B18d_huge_gaps_stay_finite(rng):
     assert_allclose(2 * L @ g.metric_gradient(L), g(L)[1], rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("solver", ["psd", "boost"])
+def test_triplets_that_can_all_be_met_leave_a_finite_metric(solver, rng):
+    """Without a bound on the trace the value would have no minimum."""
+    y = np.repeat([0, 1], 15)
+    X = np.c_[10.0 * y, np.zeros(30)] + 0.1 * rng.standard_normal((30, 2))
+    model = BoostMetric(solver=solver, reg=1e-3).fit(X, y)
+    assert model.converged_ and np.isfinite(model.mahalanobis_).all() and np.isfinite(model.objective_)
+    t = comparisons(Labels(y), "auto", X, None)
+    assert t.edges.gaps(model.transform(X)).max() < 0
+    f = ExponentialLoss(X, t, 0.1, 2.0)
+    L = rng.standard_normal((2, 2)) * 2
+    assert np.vdot(L, L) > 2
+    assert_allclose(f(L)[1], central_differences(lambda L: f(L)[0], L), rtol=1e-5, atol=1e-6)
+    assert_allclose(2 * L @ f.metric_gradient(L), f(L)[1], rtol=1e-9)
+
+
 def test_contradicting_triplets_are_counted():
     X = given()[0]
     with pytest.warns(UserWarning, match="2 of 2 comparisons contradict"):

@@ -106,8 +106,17 @@ def test_what_is_no_histogram_is_refused(tmp_path):
         ChiSquareLMNN().fit(X - 1, y)
     with pytest.raises(ValueError, match="row 3 of X is 0 everywhere"):
         ChiSquareLMNN().fit(np.where(np.arange(60)[:, None] == 3, 0, X), y)
+    with pytest.raises(ValueError, match="n_bins=1 must be at least 2"):
+        ChiSquareLMNN(1).fit(X, y)
     model = ChiSquareLMNN(random_state=0).fit(X, y)
     assert_allclose(model.transform(X), ChiSquareLMNN(random_state=0).fit(7 * X, y).transform(7 * X), atol=1e-7)
     isometry.save(model, tmp_path / "chi")
     assert_allclose(isometry.load(tmp_path / "chi").transform(X), model.transform(X), rtol=0, atol=0)
     assert model.fit(X.astype(np.float32), y).transform(X.astype(np.float32)).dtype == np.float32
+
+
+def test_a_map_that_collapses_is_not_kept():
+    X = np.random.default_rng(0).gamma(4.0, size=(40, 5))
+    with pytest.warns(UserWarning, match="the start is kept instead"):
+        model = ChiSquareLMNN(mu=0.0, max_iter=3000, tol=1e-9, random_state=0).fit(X, np.arange(40) % 2)  # no hinge
+    assert_allclose(model.components_, 0.9 * np.eye(5) + 0.02, atol=1e-12)
