@@ -24,7 +24,7 @@ from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Comparisons, Sampler, comparisons
 from isometry.spectral.task_metric import TaskMetric
-from isometry.supervision import Labels, Triplets
+from isometry.supervision import Labels, Supervision, Triplets
 
 NEIGHBORS = (10, 20)  # rows of each class, around a centre, that a local discriminant analysis sees
 RIDGE = 1e-2  # relative, of a local discriminant analysis
@@ -139,10 +139,11 @@ class SharedBasis:
         return value, np.stack([slope for _, slope in found]) + self.beta * slopes
 
 
-def directions(X: np.ndarray, side: Labels | Triplets, n_basis: int, rng: np.random.RandomState) -> np.ndarray:
+def directions(X: np.ndarray, side: Supervision, n_basis: int, rng: np.random.RandomState) -> np.ndarray:
     """(K, d) unit vectors from the samples of one task."""
     if isinstance(side, Labels):
         return local_discriminants(X, side.codes, n_basis, rng.randint(2**31))
+    assert isinstance(side, Triplets)
     return triplet_directions(X, side, n_basis, rng)
 
 
