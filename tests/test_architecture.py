@@ -32,7 +32,7 @@ LAYERS = [
     {"registry"},
     {"base"},
     {"moments"},
-    {"kernelized", "normalized"},
+    {"fixed", "kernelized", "normalized"},
     {"spectral", "geometric", "probabilistic", "deep"},
     {"kernel"},  # kernel versions of linear methods
     {"select"},

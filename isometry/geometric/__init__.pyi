@@ -9,4 +9,5 @@ from isometry.geometric.grassmann import GrassmannGMML as GrassmannGMML
 from isometry.geometric.layered import LayeredGMML as LayeredGMML
 from isometry.geometric.low_rank import LowRankGMML as LowRankGMML
 from isometry.geometric.partial_label import PartialLabelGMML as PartialLabelGMML
+from isometry.geometric.rgml import RGML as RGML
 from isometry.geometric.spd import SPDGMML as SPDGMML

@@ -18,6 +18,7 @@ PACKAGE = __name__.partition(".")[0]
 
 # learners, samplers and descriptors beside those of the method table
 ESTIMATORS = {
+    "isometry.FixedMetric": "isometry.fixed",
     "isometry.Kernelized": "isometry.kernelized",
     "isometry.Normalized": "isometry.normalized",
     "isometry.AllPairs": "isometry.sampling",
