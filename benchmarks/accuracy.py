@@ -60,7 +60,11 @@ class Protocol:
 
 def contestants() -> list[Method]:
     """Classical methods on vectors, one row for each distinct estimator."""
-    rows = [m for m in all_methods(kind="estimator") if m.family != "deep" and "matrix-samples" not in m.traits]
+    rows = [
+        m
+        for m in all_methods(kind="estimator")
+        if m.family != "deep" and not {"matrix-samples", "histograms"} & set(m.traits)
+    ]
     distinct: dict[tuple[str, str], Method] = {}
     for m in rows:
         distinct.setdefault((m.target, repr(sorted(m.make().get_params().items()))), m)

@@ -90,13 +90,13 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _validate_more(self, name: str, value: Any, n: int) -> Any:
         """A further argument of ``fit`` that ``_fit`` takes: a table, one row for each sample.
 
-        "groups" and "tasks" name the group of each sample, and become codes 0, 1, …
+        "groups" and "tasks" name the group of each sample; groups become codes 0, 1, …
         """
         if name in ("groups", "tasks"):
             named = Labels(value)
             if len(named) != n:
                 raise ValueError(f"X has {n} samples but {name} has {len(named)}: give one name for each sample")
-            return named.codes
+            return named.codes if name == "groups" else named.classes[named.codes]
         Z = check_array(value, dtype=np.float64, input_name=name)
         if len(Z) != n:
             raise ValueError(f"X has {n} samples but {name} has {len(Z)}: give one row for each sample")
@@ -236,16 +236,6 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return tags
 
 
-def _taken_apart(side: Triplets | Quadruplets, made: Supervision, name: str) -> str:
-    """What becomes of comparisons in a method that knows pairs or groups only, in words."""
-    near, far = ("a and p", "a and n") if isinstance(side, Triplets) else ("a and b", "c and d")
-    groups = ", and groups of similar samples are made of these" if made.kind == "chunklets" else ""
-    return (
-        f"{name} does not compare distances: of each of the {side.kind}, {near} become a similar pair and {far} a "
-        f"dissimilar one, whatever else is near{groups}. LMNN learns from triplets as they are"
-    )
-
-
 class MetaLearner(MetricLearner):
     """Abstract: a metric made of another learner, its parameter ``learner``, from the supervision that this one takes.
 
@@ -283,6 +273,16 @@ class MetaLearner(MetricLearner):
         if isinstance(self.learner, MetricLearner):
             tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
         return tags
+
+
+def _taken_apart(side: Triplets | Quadruplets, made: Supervision, name: str) -> str:
+    """What becomes of comparisons in a method that knows pairs or groups only, in words."""
+    near, far = ("a and p", "a and n") if isinstance(side, Triplets) else ("a and b", "c and d")
+    groups = ", and groups of similar samples are made of these" if made.kind == "chunklets" else ""
+    return (
+        f"{name} does not compare distances: of each of the {side.kind}, {near} become a similar pair and {far} a "
+        f"dissimilar one, whatever else is near{groups}. LMNN and RelativeML learn from comparisons as they are"
+    )
 
 
 def check_side(side: Supervision, needs: tuple[str, ...], name: str) -> None:

@@ -22,7 +22,8 @@ from tests.conftest import make_blobs, make_planted
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 METHODS = [m for m in all_methods(kind="estimator") if m.family != "deep"]
-TABLE = [m for m in METHODS if "matrix-samples" not in m.traits]  # samples are rows of a table
+OTHER_SAMPLES = {"matrix-samples", "histograms"}  # these have suites of their own
+TABLE = [m for m in METHODS if not OTHER_SAMPLES & set(m.traits)]  # samples are rows of any table
 
 
 def every(methods=TABLE, *, trait=None, without=None):
@@ -198,7 +199,7 @@ def test_minus_one_and_plus_one_are_two_classes(method):
         warnings.simplefilter("always")
         A = distances(learner.fit(X, 2 * y - 1), X)
     assert any("taken for two classes" in str(w.message) for w in caught) == semi
-    assert_allclose(A, distances(make(method).fit(X, y), X), rtol=0, atol=0)
+    assert_same_metric(A, distances(make(method).fit(X, y), X), rtol=1e-6 if "targets" in sees(method) else 0)
     if semi:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*taken for two classes")
@@ -212,15 +213,8 @@ def test_minus_one_and_plus_one_are_two_classes(method):
 
 
 FROM_PAIRS = [m for m in TABLE if {"pairs", "chunklets"} & sees(m)]
-CANNOT_WEIGH = {
-    "B16",
-    "M06",
-    "M07",
-    "M19",
-    "M20",
-    "P16",
-    "P17",
-}  # groups made of pairs, and pairs kept apart: all or nothing
+# groups made of pairs, lists of partners, and pairs kept apart: all or nothing
+CANNOT_WEIGH = {"B16", "B19", "M06", "M07", "M19", "M20", "P16", "P17"}
 
 
 def some_pairs(seed=0):
@@ -277,7 +271,7 @@ def test_weights_and_soft_similarities_count_or_are_refused(method):
     both = from_pairs(method, X, np.r_[i, i], np.r_[j, j], np.repeat([1.0, 0.0], 120), weight=np.r_[soft, 1 - soft])
     assert_same_metric(softly, both, pair_tolerance(method))
     for other in (softly, from_pairs(method, X, i, j, s, weight=weight)):
-        assert np.abs(other - plain).max() > 10 * pair_tolerance(method) * plain.max()
+        assert np.abs(other - plain).max() > 5 * pair_tolerance(method) * plain.max()
 
 
 @every()
@@ -315,8 +309,10 @@ def test_one_class_or_useless_pairs_are_refused(method):
     learner = make(method)
     if not learner._sees or "dissimilar" not in learner._needs:
         return
-    with pytest.raises(ValueError, match=r"at least 2 classes|dissimilar"):
+    with pytest.raises(ValueError, match=r"at least 2 classes|dissimilar|y is constant"):
         learner.fit(X, np.zeros(len(y)))
+    if "targets" in sees(method):
+        return
     with pytest.raises(ValueError, match=r"at least 2 samples|similar"):
         learner.fit(X, np.arange(len(y)))
     if "pairs" in method.sees:

@@ -135,4 +135,15 @@ ROWS: tuple[Method, ...] = (
         own_equation="max_{m, B, E} Σ_c log N(x_c; 1 ⊗ m, 11ᵀ ⊗ B + I ⊗ E),  x_c the samples of a class",
         deviates="The expectations are exact, in a basis where B and E are diagonal, and the mean is learned, too. "
         "Ours: the relative ridge on E and the shrinkage of B."),
+    # beyond the survey, searched for
+    Method("B02", "isometry.probabilistic.mlkr:MLKR", "beyond the survey",
+        traits=("rotation", "iterative", "objective"),
+        deviates="Ours: the penalty on |L|², without which kernel regression can do worse than without learning, and "
+        "targets of variance 1."),
+    Method("B04", "isometry.probabilistic.sdml:SDML", "beyond the survey", traits=("iterative",),
+        deviates="Means over pairs instead of sums, and both prices relative to their limits: "
+        "beyond η* there is no minimum, which is where fixed prices fail."),
+    Method("B10", "isometry.probabilistic.ncm:NCM", "beyond the survey", traits=("rotation", "iterative", "objective"),
+        deviates="L-BFGS on all samples instead of stochastic steps, and a penalty on |L|² in "
+        "units of the variance. n_centroids=1 is the article's NCMML, several are its NCMC."),
 )
