@@ -129,7 +129,7 @@ def compare(
     _measure(results, V, plan.groups, level)
     names = [r.name for r in results]
     best = _rank(results)
-    automatic = automatic_choice(names, V, plan, level, best)
+    automatic = automatic_choice(names, V, plan, level)
     ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != best)
     if refit == "automatic" and automatic is not None:
         ranked.sort(key=lambda name: name != automatic.picked)

@@ -52,7 +52,7 @@ class MethodResult:
 class AutomaticChoice:
     """What choosing the best metric is worth: in each fold the one that did best in the others."""
 
-    picked: str  # the best of the metrics that are reliably better, "Euclidean" if there is none or nothing is gained
+    picked: str  # the leader if it is above Euclidean and choosing gains, else "Euclidean"
     leader: str  # the metric that did best in all folds
     difference: Interval  # paired difference of the choices to Euclidean
     by_fold: list[str]  # what was chosen in each fold
