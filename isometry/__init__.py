@@ -31,7 +31,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "kernelized": ("Kernelized",),
     "shrunk": ("Shrunk",),
     "sampling": ("AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"),
-    "select": ("PairVerifier", "compare"),
+    "select": ("AutoMetric", "PairVerifier", "compare"),
     "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Triplets"),
 }
 

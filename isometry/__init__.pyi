@@ -53,6 +53,7 @@ from isometry.sampling import NeighborPairs as NeighborPairs
 from isometry.sampling import NeighborTriplets as NeighborTriplets
 from isometry.sampling import RandomChunklets as RandomChunklets
 from isometry.sampling import RandomPairs as RandomPairs
+from isometry.select import AutoMetric as AutoMetric
 from isometry.select import PairVerifier as PairVerifier
 from isometry.select import compare as compare
 from isometry.shrunk import Shrunk as Shrunk

@@ -87,6 +87,8 @@ class Shrunk(MetricLearner):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
                 return choose(trial, X, self._maps(X, side, trial), regs=(0.0,))
+            except np.linalg.LinAlgError:
+                raise  # not a matter of too few rows
             except ValueError as error:
                 reason = f"Euclidean distance: a part of the data is not enough to learn from ({error})"
                 return Choice(0.0, 0.0, {}, reason)

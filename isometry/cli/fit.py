@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,7 +27,9 @@ from isometry.cli.outputs import UsageError, plain, print_to_stderr, printer, us
 
 @app.command()
 def fit(
-    method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M11", show_default=False)],
+    method: Annotated[
+        str, typer.Argument(help="name or key, e.g. LMNN or M11; auto: the best of several", show_default=False)
+    ],
     file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
     target: options.Target = None,
@@ -47,29 +49,44 @@ def fit(
     from sklearn.pipeline import make_pipeline
 
     from isometry.io import save
+    from isometry.select import AutoMetric
     from isometry.select.inputs import make_scaler
 
     check_distinct({"--out": out}, {"the table": file})
-    row = find_method(method)
-    if row.kind != "estimator":
-        raise UsageError(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
-    learner = configure(row, set_ or [], seed)
+    learner = configure(make_learner(method), set_ or [], seed)
     table = read_table_or_embedded(
         file, target, drop, key, delimiter, decimal, float32=float32, prepare=parse_prepare(prepare, impute, one_hot)
     )
     check_writable(out)
     X = as_frame(table)
     scaler = prepared_scaler(X, "none" if no_scale else "standard")
-    model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
+    if isinstance(learner, AutoMetric):  # fits the scaler inside its folds
+        model = learner.set_params(scaler=None if no_scale else scaler, verbose=True)
+    else:
+        model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
     model.fit(X, table.y)
     save(model, out)
     console = printer()
     console.print(
         f"{plain(learner)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
     )
+    for words in (getattr(learner, name, "") for name in ("verdict_", "reg_reason_")):
+        console.print(plain(words), style="dim") if words else None
     if hasattr(learner, "stop_reason_"):
         console.print(f"{learner.n_iter_} iterations: {plain(learner.stop_reason_)}", style="dim")
     console.print(f"saved: {plain(out)}")
+
+
+def make_learner(method: str) -> Any:
+    """The estimator of this name, or the one that chooses for itself."""
+    from isometry.select import AutoMetric
+
+    if method.strip().lower() in ("auto", "autometric"):
+        return AutoMetric()
+    row = find_method(method)
+    if row.kind != "estimator":
+        raise UsageError(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
+    return row.make()
 
 
 @app.command()

@@ -157,15 +157,15 @@ def as_frame(table: Table) -> pd.DataFrame:
     return table.X if hasattr(table.X, "iloc") else pandas.DataFrame(table.X, columns=table.feature_names)
 
 
-def configure(row: Method, settings: list[str], seed: int) -> Any:
+def configure(learner: Any, settings: list[str], seed: int) -> Any:
     """The learner with ``name=value`` settings; values are Python literals, anything else is text."""
-    learner = row.make()
     known = learner.get_params()
     params = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or name not in known:
-            raise UsageError(f"--set {setting}: expected name=value with a parameter of {row.name}: {', '.join(known)}")
+            kind = type(learner).__name__
+            raise UsageError(f"--set {setting}: expected name=value with a parameter of {kind}: {', '.join(known)}")
         params[name] = parse_value(text)
         check_setting(learner, setting, name, params[name])
     if "random_state" in known and known["random_state"] is None:

@@ -99,6 +99,20 @@ def is_zero(C: np.ndarray, beside: np.ndarray) -> bool:
     return bool(np.trace(C) <= ZERO_TOL * np.trace(beside))
 
 
+def extreme_eigenpairs(A: np.ndarray, p: int, *, smallest: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The p largest (or smallest) eigenpairs of symmetric A, in ascending order.
+
+    LAPACK's routine for a part of the spectrum gives up on some matrices with clustered eigenvalues; the one for all of
+    it does not.
+    """
+    first = 0 if smallest else len(A) - p
+    try:
+        return sla.eigh(A, subset_by_index=[first, first + p - 1])
+    except np.linalg.LinAlgError:
+        w, V = sla.eigh(A, driver="evd")
+        return w[first : first + p], V[:, first : first + p]
+
+
 def is_singular(C: np.ndarray, tol: float = RANK_TOL) -> bool:
     """Whether the symmetric matrix C has an eigenvalue ≤ tol · the largest."""
     w = sla.eigvalsh(C)

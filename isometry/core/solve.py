@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg as sla
 import scipy.optimize as so
 
-from isometry.core.linalg import RANK_TOL, symmetrize
+from isometry.core.linalg import RANK_TOL, extreme_eigenpairs, symmetrize
 from isometry.core.progress import report
 
 MAX_STORED_NUMBERS = 1 << 22  # in the steps, and in the changes of the gradient, that L-BFGS stores
@@ -194,7 +194,7 @@ def trace_ratio(
     lam, history = np.trace(B) / np.trace(C), []
     scale = max(np.abs(B).max(), 1e-300)
     for it in range(1, max(max_iter, 1) + 1):
-        w, V = sla.eigh(B - lam * C, subset_by_index=[r - p, r - 1])
+        w, V = extreme_eigenpairs(B - lam * C, p)
         U = V[:, ::-1]
         history.append(float(lam))
         if abs(w.sum()) <= tol * scale * r:  # g(λ) = max tr(Uᵀ(B − λC)U) = 0 at the optimum

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.linalg as sla
 
-from isometry.core.linalg import symmetrize
+from isometry.core.linalg import extreme_eigenpairs, symmetrize
 from isometry.core.objective import DistanceObjective
 from isometry.core.progress import report
 from isometry.core.solve import Adam, Solution, lbfgs
@@ -80,7 +79,7 @@ class Certified:
             L = _listed(x)[k]
             if not square[k]:
                 continue
-            w, V = sla.eigh(symmetrize(G), subset_by_index=[0, 0])
+            w, V = extreme_eigenpairs(symmetrize(G), 1, smallest=True)
             if w[0] >= -max(self.tol, 1e-8) * max(1.0, np.abs(G).max(), slope):
                 continue
             step = float(np.vdot(L, L)) / len(L) + 1e-12

@@ -20,6 +20,7 @@ PACKAGE = __name__.partition(".")[0]
 ESTIMATORS = {
     "isometry.Kernelized": "isometry.kernelized",
     "isometry.Shrunk": "isometry.shrunk",
+    "isometry.AutoMetric": "isometry.select.auto",
     "isometry.AllPairs": "isometry.sampling",
     "isometry.NeighborPairs": "isometry.sampling",
     "isometry.NeighborTriplets": "isometry.sampling",

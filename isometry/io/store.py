@@ -30,7 +30,8 @@ from isometry.io.tensors import ContainerError, read_tensors, write_tensors
 __all__ = ["StoreError", "load", "save"]
 
 FORMAT = 2  # 1: classes by their modules, text arrays as JSON
-NOT_KEPT = ("_metadata_request",)  # routing of fit arguments: of no use to a fitted estimator
+# routing of fit arguments, of no use to a fitted estimator; values of all samples in a comparison
+NOT_KEPT = ("_metadata_request", "comparison_")
 TENSOR_KINDS = "biuf"
 MAX_EXPANSION = 4  # arrays may take this many times the size of the file in memory
 NUMBER_TYPES = ("float64", "float32", "int64", "int32", "bool", "object")  # that transformers keep

@@ -46,7 +46,7 @@ def resolve(learners: Learners, side: Supervision, seed: int) -> list[Candidate]
     chosen: dict[str, Any] = {}
     for (name, _), estimator in distinct.items():
         chosen[_free_name(name, chosen)] = _seeded(estimator, seed)
-    return [Candidate(name, e, _can_use(e, side) or _requires_y(e)) for name, e in chosen.items()]
+    return [Candidate(name, e, can_use(e, side) or _requires_y(e)) for name, e in chosen.items()]
 
 
 def left_out_note(learners: Learners, side: Supervision) -> list[str]:
@@ -78,7 +78,7 @@ def _by_name(name: str, side: Supervision) -> Iterator[tuple[str, Any]]:
         if group == "default":
             rows.sort(key=lambda row: DEFAULT.index(row.name))
         made = {repr(e): (row.name, e) for row in reversed(rows) for e in [row.make()]}  # the first of equal ones
-        yield from ((n, e) for n, e in reversed(made.values()) if _can_use(e, side) or not _requires_y(e))
+        yield from ((n, e) for n, e in reversed(made.values()) if can_use(e, side) or not _requires_y(e))
         return
     try:
         row = get(name)
@@ -113,7 +113,7 @@ def _checked(estimator: Any) -> Any:
     return estimator
 
 
-def _can_use(estimator: Any, side: Supervision) -> bool:
+def can_use(estimator: Any, side: Supervision) -> bool:
     """Whether the learner can use this kind of supervision: tried on two samples, since only the kind matters."""
     if not isinstance(estimator, MetricLearner):
         return True

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from platform import python_version
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from isometry.eval import Interval, mean_interval, paired_interval
 from isometry.select.budget import Budget
 from isometry.select.candidates import Candidate, Learners, left_out_note, resolve, tuning_grids
+from isometry.select.crossfit import automatic_choice
 from isometry.select.fits import UNSCORED, Fits, Study, fit_best, run_fits
 from isometry.select.folds import Plan, Protocol, make_plan
 from isometry.select.inputs import (
@@ -50,6 +51,7 @@ def compare(
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = 0,
     budget: float | Budget | None = None,
+    refit: Literal["reliable", "automatic"] = "reliable",
     verbose: bool = False,
     name: str | None = None,
 ) -> Comparison:
@@ -88,6 +90,8 @@ def compare(
     random_state : seed of the folds, and of learners whose own ``random_state`` is None
     budget : seconds that fits and scores may take; None: as long as they need. The cost of each candidate is estimated
         from fits on a few rows; those there is no time for are left out and named, as is what was stopped
+    refit : what ``best_estimator`` is: the metric that is "reliable"-ly best or else of the highest score, or the
+        "automatic" choice of `AutoMetric`, which may be Euclidean
     verbose : show a progress bar on a terminal, elsewhere a line for each fold
     name : of the data, for reports
 
@@ -122,8 +126,12 @@ def compare(
         raise KeyboardInterrupt("interrupted before the first fit had finished")
     results, V = _collect(candidates, plan, fits, shared, len(samples))
     _measure(results, V, plan.groups, level)
+    names = [r.name for r in results]
     best = _rank(results)
+    automatic = automatic_choice(names, V, plan, level, best)
     ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != best)
+    if refit == "automatic" and automatic is not None:
+        ranked.sort(key=lambda name: name != automatic.picked)
     best_estimator, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
     interrupted |= stopped
     return Comparison(
@@ -147,6 +155,7 @@ def compare(
         interrupted=interrupted,
         best=best,
         best_estimator=best_estimator,
+        automatic=automatic,
         notes=[
             *([COSINE] if embeddings else []),
             *plan.notes,

@@ -49,6 +49,22 @@ class MethodResult:
 
 
 @dataclass
+class AutomaticChoice:
+    """What choosing the best metric is worth: in each fold the one that did best in the others."""
+
+    picked: str  # the best of the metrics that are reliably better, "Euclidean" if there is none or nothing is gained
+    leader: str  # the metric that did best in all folds
+    difference: Interval  # paired difference of the choices to Euclidean
+    by_fold: list[str]  # what was chosen in each fold
+
+    def __str__(self) -> str:
+        d = self.difference
+        gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"
+        outcome = f"take {self.picked}" if self.picked != BASELINE else "keep Euclidean"
+        return f"AutoMetric, the best by the other folds: {gap} against Euclidean, {outcome}"
+
+
+@dataclass
 class Comparison:
     """The outcome of `compare`. Printing it shows the table and the verdict."""
 
@@ -64,6 +80,7 @@ class Comparison:
     interrupted: bool = False
     best: str | None = None  # name of the reliably best metric, None if none is
     best_estimator: Any = None  # pipeline (scaler, learner) of `best`, or of the top score, fitted on all data
+    automatic: AutomaticChoice | None = None  # what choosing the best is worth; None if nothing was scored
     notes: list[str] = field(default_factory=list)  # what the reader should know about folds, failures and data
 
     def __getitem__(self, name: str) -> MethodResult:
@@ -102,6 +119,7 @@ class Comparison:
             score = f"{s.mean:{wide}.4f}  [{s.low:.4f}, {s.high:.4f}]"
             lines.append(f"{r.name:<{width}}  {score}  {gap:>26}  {r.fit_seconds:7.3f} s{mark}")
         lines.append("* reliably better than Euclidean, † reliably worse (corrected for the number of candidates)")
+        lines += [str(self.automatic)] * (self.automatic is not None)
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join([*lines, "", self.verdict])
 

@@ -201,7 +201,7 @@ def test_fit_then_transform(folder, tmp_path):
 
 
 def test_fit_without_scaling_and_labels(folder, tmp_path):
-    run("fit", "Covariance", folder / "t.csv", "--drop", "kind", "-o", tmp_path / "m", "--no-scale")
+    run("fit", "Covariance", folder / "t.csv", "--drop", "kind", "-o", tmp_path / "m", "--no-scale", "--set", "reg=0.0")
     X = read_table(folder / "t.csv", drop="kind").X
     expected = np.linalg.inv(np.cov(X.T))
     ratio = load(tmp_path / "m").mahalanobis_ / expected
@@ -617,3 +617,12 @@ main()
     args = ["fit", "RCA", str(folder / "t.csv"), "-y", "kind", "-o", str(tmp_path / "m")]
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_fit_auto_says_its_verdict_and_is_read_again(folder, tmp_path):
+    model, mapped = tmp_path / "auto.safetensors", tmp_path / "mapped.csv"
+    settings = ["--set", "learners=['RCA', 'GMML']", "--set", "budget=None"]
+    said = run("fit", "auto", folder / "t.csv", "-y", "kind", "-o", model, *settings)
+    assert " ".join(load(model).verdict_.split()) in " ".join(said.split())
+    run("transform", model, folder / "t.csv", "--drop", "kind", "-o", mapped)
+    assert len(mapped.read_text().splitlines()) == 61

@@ -1,0 +1,139 @@
+"""One estimator for those who do not want to choose a method."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from isometry.base import MetricLearner
+from isometry.parameters import KW_ONLY, Count, Positive, Seed, check_parameters, parameters
+from isometry.probabilistic import ITML, NCA, PCCA
+from isometry.registry import get
+from isometry.select.candidates import Learners, can_use
+from isometry.select.comparison import compare
+from isometry.select.inputs import check_samples, check_side
+from isometry.select.result import BASELINE, AutomaticChoice
+from isometry.shrunk import Shrunk
+from isometry.spectral import LMNN
+from isometry.supervision import Supervision
+
+__all__ = ["AutoMetric"]
+
+CLOSED_FORMS = ("GMML", "RCA", "FisherML", "DCA", "TraceRatioML")
+ITERATIVE = (Shrunk(LMNN(max_iter=200)), Shrunk(NCA(max_iter=50)), Shrunk(ITML()), Shrunk(PCCA()))
+
+
+@parameters
+class AutoMetric(MetricLearner):
+    """The best metric for these data, or Euclidean distance where none is reliably better.
+
+    Candidates that suit the supervision are compared with Euclidean distance on the same folds, each with the strength
+    that the data ask for. The best of those that are reliably better, after a correction for their number, is learned
+    from all samples; if there is none, distance stays Euclidean. What choosing is worth is measured apart: in each fold
+    the metric is taken that did best in the others, so that the interval is not that of the luckiest.
+
+    Parameters
+    ----------
+    learners : "auto": five closed forms, and LMNN, NCA, ITML and PCCA drawn back to Euclidean distance as far as the
+        data ask for (`Shrunk`), those of them that can learn from ``y``; or candidates as for `compare`
+    scoring : as for `compare`; None: "precision@3" for labels, "map@r" for labels in the open protocol, "pair_auc" or
+        "ordering" for others
+    protocol : "closed": new samples are of known classes; "open": of classes that were never seen
+    scaler : as for `compare`
+    n_splits : folds
+    level : of the interval of the verdict
+    budget : seconds that the comparison may take; candidates there is no time for are left out, and named in
+        ``comparison_``. None: as long as it takes
+    n_jobs : processes
+    random_state, verbose : seed; progress bar
+
+    Attributes
+    ----------
+    pipeline_ : scaler and metric, fitted to all samples
+    best_ : name of the metric, "Euclidean" if nothing was reliably better
+    verdict_ : the outcome in words
+    difference_ : what choosing gains over Euclidean distance on samples held out, and the ends of its interval
+    leaderboard_ : of each candidate its name, score, difference to Euclidean with its interval, and seconds of a fit
+    comparison_ : the whole comparison; not saved
+    """
+
+    learners: Any = "auto"
+    _: KW_ONLY
+    scoring: str | None = None
+    protocol: Literal["closed", "open"] = "closed"
+    scaler: Any = "auto"
+    n_splits: Count = 5
+    level: float = 0.95
+    budget: Positive | None = 60.0
+    n_jobs: int | None = None
+    random_state: Seed = 0
+    verbose: bool | int = False
+
+    def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
+        """Compare, choose, and learn from all samples; ``y`` are class labels or a supervision object."""
+        if more:
+            raise TypeError(f"AutoMetric.fit takes X and y, and no {next(iter(more))!r}")
+        check_parameters(self)
+        if y is None:
+            raise ValueError("AutoMetric requires y to be passed, but the target y is None")
+        samples, names = check_samples(X, self.scaler)
+        side = check_side(y, samples)
+        comparison = compare(
+            X,
+            y,
+            candidates(side) if isinstance(self.learners, str) and self.learners == "auto" else self.learners,
+            scoring=self.scoring or ("precision@3" if side.kind == "labels" and self.protocol == "closed" else None),
+            protocol=self.protocol,
+            scaler=self.scaler,
+            n_splits=self.n_splits,
+            level=self.level,
+            budget=self.budget,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
+            verbose=bool(self.verbose),
+            refit="automatic",
+        )
+        choice = comparison.automatic
+        if choice is None or comparison.best_estimator is None:
+            raise ValueError(f"nothing could be compared: {comparison.verdict}")
+        self.comparison_ = comparison
+        self.best_, self.pipeline_ = choice.picked, comparison.best_estimator
+        self.difference_ = tuple(choice.difference)
+        self.verdict_ = _in_words(choice, comparison.scoring, self.level)
+        self.leaderboard_ = {
+            "name": [r.name for r in comparison.results],
+            "score": [r.score.mean if r.score else np.nan for r in comparison.results],
+            "difference": [r.difference.mean if r.difference else np.nan for r in comparison.results],
+            "low": [r.difference.low if r.difference else np.nan for r in comparison.results],
+            "high": [r.difference.high if r.difference else np.nan for r in comparison.results],
+            "fit_seconds": [float(r.fit_seconds) for r in comparison.results],
+        }
+        self.n_features_in_ = samples.shape[1]
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Map X to the space where the chosen distance is Euclidean."""
+        self._check_fitted()
+        return np.asarray(self.pipeline_.transform(X))
+
+    def _transform(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(self.pipeline_.transform(X))
+
+
+def candidates(side: Supervision) -> Learners:
+    """Names and learners that can use this kind of supervision."""
+    iterative = [(f"Shrunk({type(e.learner).__name__})", e) for e in ITERATIVE if can_use(e, side)]
+    return [*(name for name in CLOSED_FORMS if can_use(get(name).make(), side)), *iterative]
+
+
+def _in_words(choice: AutomaticChoice, scoring: str, level: float) -> str:
+    mean, low, high = choice.difference
+    gap = f"{mean:+.4f} of {scoring} on samples held out ({100 * level:g} % interval {low:+.4f} to {high:+.4f})"
+    if choice.picked != BASELINE:
+        return f"Take {choice.picked}: choosing a metric by the other folds gains {gap} over Euclidean distance."
+    if choice.leader == BASELINE:
+        return "Keep Euclidean distance: no metric did better on samples held out by more than a standard error."
+    return f"Keep Euclidean distance: none is reliably better. Choosing one, mostly {choice.leader}, gains {gap}."

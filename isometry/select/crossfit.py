@@ -1,0 +1,68 @@
+"""What choosing the best of several metrics is worth: in each fold by what they did in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isometry.eval import mean_interval
+from isometry.select.folds import Plan
+from isometry.select.result import BASELINE, AutomaticChoice
+
+LEAST_ERRORS = 1.0  # standard errors by which the best must lead Euclidean to be chosen; the verdict asks for more
+
+
+def choose(gains: Sequence[np.ndarray], groups: np.ndarray | None) -> int:
+    """The metric with the highest mean of ``gains`` (n,) over Euclidean; 0, which is Euclidean, if it leads by little.
+
+    Gains that are not known are NaN. A metric that lacks some of them cannot be chosen: these may be the hard ones.
+    """
+    most = max(np.isfinite(g).sum() for g in gains)
+    means = [float(np.mean(g[np.isfinite(g)])) if np.isfinite(g).sum() == most > 0 else -np.inf for g in gains]
+    best = int(np.argmax(np.round(means, 12)))
+    if best == 0 or means[best] <= 0:
+        return 0
+    known = np.isfinite(gains[best])
+    interval = mean_interval(gains[best][known], 0.68, None if groups is None else groups[known])
+    return best if means[best] > LEAST_ERRORS * (interval.high - interval.mean) else 0
+
+
+def values_of_choice(V: Sequence[np.ndarray], plan: Plan) -> tuple[np.ndarray, list[int]]:
+    """Values (repeats, n) of the metric that would be chosen in each fold, and which one that is.
+
+    ``V`` are the values (repeats, n) of the metrics, Euclidean first. What a fold shows has no part in its choice, so
+    that the mean is not that of the luckiest.
+    """
+    values, chosen = np.full_like(V[0], np.nan), []
+    for split in plan.splits:
+        others = np.ones(V[0].shape[1], dtype=bool)
+        others[split.test] = False
+        gains = [np.where(others, v[split.repeat] - V[0][split.repeat], np.nan) for v in V]
+        k = choose(gains, plan.groups) if any(np.isfinite(g).any() for g in gains) else 0
+        chosen.append(k)
+        values[split.repeat, split.test] = V[k][split.repeat, split.test]
+    return values, chosen
+
+
+def automatic_choice(
+    names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, level: float, best: str | None
+) -> AutomaticChoice | None:
+    """The metric to take: the ``best`` of the reliably better, if choosing gains at all; None if nothing was scored.
+
+    ``V`` are the values (repeats, n) of the metrics, Euclidean first.
+    """
+    values, chosen = values_of_choice(V, plan)
+    gain = _over_repeats(values - V[0])
+    known = np.isfinite(gain)
+    if not known.any():
+        return None
+    difference = mean_interval(gain[known], level, None if plan.groups is None else plan.groups[known])
+    leader = choose([_over_repeats(v - V[0]) for v in V], plan.groups)
+    picked = best if best is not None and difference.mean > 0 else BASELINE
+    return AutomaticChoice(picked, names[leader], difference, [names[k] for k in chosen])
+
+
+def _over_repeats(V: np.ndarray) -> np.ndarray:
+    """Mean over the repeats (r, n) → (n,), NaN where one is missing."""
+    return np.asarray(V.mean(axis=0))
