@@ -27,7 +27,7 @@ def cell(text: str) -> str:
 def method_table() -> str:
     lines = [
         *(f"<!-- {NOTE} -->", "", "# Methods", ""),
-        "Every method of the survey, by family. `isometry info NAME` shows more.",
+        "Every method of the survey, by family, and methods beyond it (B…). `isometry info NAME` shows more.",
     ]
     for family in FAMILIES:
         lines += [
@@ -48,6 +48,9 @@ def errata() -> str:
         *(f"<!-- {NOTE} -->", "", "# Where the code departs from the survey's print, and why", ""),
         "The survey *Spectral, Probabilistic, and Deep Metric Learning* has misprints, as every long text has.",
         "Each entry says what we compute instead. Methods without an entry follow the print.",
+        "",
+        "Of what is beyond the survey, entries B… say what is ours in a method, and entries E… what we compute where a",
+        "paper and the code of its authors, or of others, differ.",
     ]
     for m in METHODS:
         if m.deviates:

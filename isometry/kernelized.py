@@ -10,14 +10,11 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import Tags, check_random_state
 
-from isometry.base import LinearMetric, MetricLearner
+from isometry.base import LinearMetric, MetaLearner, MetricLearner
 from isometry.core.kernels import KernelMap, fit_kernel_map
 from isometry.parameters import KW_ONLY, Count, Positive, PositiveShare, Seed, parameters
-from isometry.supervision import Supervision
 
 __all__ = ["KernelMetric", "Kernelized", "kernel_coordinates"]
-
-REPORT = ("n_iter_", "history_", "stop_reason_", "converged_")  # how an iterative learner ended
 
 
 class KernelMetric(MetricLearner):
@@ -82,7 +79,7 @@ def kernel_coordinates(learner: Any, X: np.ndarray, *, variance: float, max_rank
 
 
 @parameters
-class Kernelized(KernelMetric):
+class Kernelized(MetaLearner, KernelMetric):
     """Run a learner in the feature space of a kernel: φ(x) = K^{-1/2} k(X, x), then the linear method.
 
     Exact for every method whose solution lies in the span of the training images. With ``kernel="linear"`` it is the
@@ -124,14 +121,7 @@ class Kernelized(KernelMetric):
     max_rank: Positive | None = None
     random_state: Seed = None
 
-    @property
-    def _needs(self) -> tuple[str, ...]:
-        return self.learner._needs
-
-    def _supervise(self, y: Any, n: int, *, part: bool = False) -> Supervision | None:
-        if not isinstance(self.learner, MetricLearner):
-            raise TypeError(f"learner must be a metric learner such as GMML(), got {self.learner!r}")
-        return self.learner._supervise(y, n, part=part)
+    _unlabelled = "minus one"  # every row spans the feature space, labelled or not
 
     def _fit(self, X: np.ndarray, side: Any) -> None:
         phi, learner = kernel_coordinates(self, X, variance=self.variance, max_rank=self.max_rank), clone(self.learner)
@@ -142,9 +132,7 @@ class Kernelized(KernelMetric):
             learner.set_params(spectrum=phi.spectrum)
         self.learner_ = learner.fit(phi(X).astype(X.dtype, copy=False), side)
         self._store(phi, learner.components_ if isinstance(learner, LinearMetric) else None)
-        for name in REPORT:
-            if hasattr(learner, name):
-                setattr(self, name, getattr(learner, name))
+        self._take_report(learner)
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         if self.dual_coef_ is None:
@@ -154,9 +142,3 @@ class Kernelized(KernelMetric):
     @property
     def _n_features_out(self) -> int:
         return self.learner_._n_features_out
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        if isinstance(self.learner, MetricLearner):
-            tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
-        return tags

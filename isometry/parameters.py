@@ -22,15 +22,20 @@ __all__ = [
     "NotNegative",
     "Positive",
     "PositiveShare",
+    "Rule",
     "Seed",
     "Share",
     "check_choices",
     "check_parameters",
+    "checked",
+    "expected_type",
     "one_of",
     "parameter_types",
     "parameters",
+    "union_members",
 ]
 
+TYPE_WORDS = {int: "a whole number", float: "a number", bool: "True or False", type(None): "None"}
 Learner = TypeVar("Learner")
 Choice = TypeVar("Choice", str, str | None)
 
@@ -70,6 +75,12 @@ def check_parameters(learner: Any) -> None:
         _check(name, value, kinds)
         if is_dataclass(value) and not isinstance(value, type):
             check_parameters(value)
+
+
+def checked(name: str, value: Any, kind: Any) -> Any:
+    """The value, if an annotation such as `Positive` allows it."""
+    _check(name, value, (kind,))
+    return value
 
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
@@ -157,8 +168,19 @@ def _annotations(learner: Any) -> dict[str, tuple[Any, ...]]:
     """The parts of the annotation of every parameter: of a union its members."""
     hints = typing.get_type_hints(learner, include_extras=True)
     names = [field.name for field in fields(learner)] if hasattr(learner, "__dataclass_fields__") else []
-    unions = (typing.Union, types.UnionType)
-    return {n: typing.get_args(hints[n]) if typing.get_origin(hints[n]) in unions else (hints[n],) for n in names}
+    return {n: union_members(hints[n]) for n in names}
+
+
+def union_members(kind: Any) -> tuple[Any, ...]:
+    """The parts of an annotation: of a union its members."""
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def expected_type(value: Any, kinds: Collection[Any]) -> str:
+    """What a value must be if only numbers, truth values or None are allowed and it is none of these; "" if it may."""
+    if not set(kinds) <= TYPE_WORDS.keys() or type(value) in kinds or (type(value) is int and float in kinds):
+        return ""
+    return " or ".join(TYPE_WORDS[kind] for kind in kinds)
 
 
 def check_choices(learner: Any, **choices: Collection[str | None]) -> None:

@@ -19,7 +19,7 @@ from isometry.base import LinearMetric, MetricLearner
 from isometry.kernelized import KernelMetric
 from isometry.moments import MomentsMetric
 from isometry.registry import FAMILIES, METHODS, all_methods
-from isometry.supervision import Candidates, Chunklets, Labels, Pairs, Quadruplets, Triplets
+from isometry.supervision import Candidates, Chunklets, Labels, Pairs, Quadruplets, Targets, Triplets
 
 ROOT = Path(isometry.__file__).parent
 # each layer may import itself and the layers before it
@@ -34,7 +34,7 @@ LAYERS = [
     {"trial"},
     {"strength"},
     {"moments"},
-    {"kernelized", "shrunk"},
+    {"fixed", "kernelized", "normalized", "shrunk"},
     {"spectral", "geometric", "probabilistic", "deep"},
     {"kernel"},  # kernel versions of linear methods
     {"select"},
@@ -167,6 +167,7 @@ def small_sides():
         "triplets": Triplets([0], [1], [2], n_samples=4),
         "quadruplets": Quadruplets([0], [1], [2], [3], n_samples=4),
         "candidates": Candidates(np.eye(2, dtype=bool)[y]),
+        "targets": Targets([0.1, 0.5, 0.7, 2.0]),
     }
 
 
@@ -179,7 +180,8 @@ def test_the_table_says_what_supervision_the_learner_takes(row):
     learner, told = row.make(), set(row.sees.split(", "))
     taken = {kind for kind, side in small_sides().items() if told != {"none"} and can_use(learner, side)}
     assert told - {"none"} <= taken
-    assert taken - told <= {"chunklets", "triplets", "quadruplets"}  # those are cut into pairs, which says less
+    # those are cut into pairs, or slices that stand for classes, which says less
+    assert taken - told <= {"chunklets", "triplets", "quadruplets", "targets"}
     assert ("none" in told) == (not get_tags(learner).target_tags.required)
 
 

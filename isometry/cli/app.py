@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from isometry.cli.outputs import UsageError, explain, print_to_stderr
+from isometry.cli.outputs import UsageError, explain, print_to_stderr, process_number
 
 
 class Group(TyperGroup):
@@ -18,18 +18,25 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: print_to_stderr(f"warning: {message}")
+            if not process_number():
+                warnings.showwarning = lambda message, *_, **__: print_to_stderr(f"warning: {message}")
+            else:
+                warnings.simplefilter("ignore")  # the first process says the same
             try:
                 return super().invoke(ctx)
             except KeyboardInterrupt as stop:
-                print_to_stderr(str(stop) or "interrupted")
+                if not process_number():
+                    print_to_stderr(str(stop) or "interrupted")
                 raise typer.Exit(130) from None
             except Exception as error:
                 if hasattr(error, "exit_code") or isinstance(error, (typer.Abort, BrokenPipeError)):
                     raise  # typer handles it
                 if ctx.params.get("debug"):
                     raise
-                print_to_stderr(f"error: {explain(error)}")
+                if process_number() and not isinstance(error, UsageError):
+                    print_to_stderr(f"error in process {process_number()}: {explain(error)}")
+                elif not process_number():
+                    print_to_stderr(f"error: {explain(error)}")
                 raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
 
 

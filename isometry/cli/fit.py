@@ -10,6 +10,7 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
+from isometry.cli.code import is_code, load_factory
 from isometry.cli.inputs import (
     as_frame,
     check_distinct,
@@ -95,6 +96,7 @@ def transform(
     file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="csv, tsv, parquet, npy or npz file to write; - prints csv")],
     target: Annotated[str | None, typer.Option("--target", "-y", help="column to carry along unchanged")] = None,
+    backbone: options.Backbone = None,
     drop: options.Drop = None,
     key: options.Key = None,
     delimiter: options.Delimiter = None,
@@ -108,6 +110,10 @@ def transform(
     check_distinct({"--out": out}, {"the table": file, "the model": model})
     with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
         metric = load(model)
+    if backbone is not None:
+        if not is_code(getattr(metric, "model", None)):
+            raise UsageError(f"{model} holds all of its metric: leave out --backbone")
+        metric.set_params(model=load_factory(backbone))
     known = getattr(metric, "feature_names_in_", None)
     features = None if known is None else list(known)
     takes = {"prepare": STEPS, "categories": category_columns(metric)} if needs_cells(metric) else {}
@@ -117,6 +123,10 @@ def transform(
     if table.X.shape[1] != metric.n_features_in_:
         raise UsageError(
             f"{model} was fitted on {metric.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"
+        )
+    if is_code(getattr(metric, "model", None)):
+        raise UsageError(
+            f"the network of {model} was made by code, which a file does not hold: give --backbone {metric.model}"
         )
     Z = metric.transform(as_frame(table) if known is not None else table.X)
     write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")

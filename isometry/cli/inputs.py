@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 STDOUT = "-"
 # data sets of scikit-learn, and what their labels are
 EMBEDDED = {"wine": "cultivar", "iris": "species", "breast_cancer": "diagnosis", "digits": "digit"}
-PARAMETER_TYPES = {int: "a whole number", float: "a number", bool: "True or False", type(None): "None"}
 
 
 def find_method(name: str) -> Method:
@@ -177,14 +176,12 @@ def check_setting(learner: Any, setting: str, name: str, value: Any) -> None:
     """Refuse text or a fraction for a parameter that is declared as a number or a truth value."""
     import numpy as np
 
-    from isometry.parameters import parameter_types
+    from isometry.parameters import expected_type, parameter_types
 
     kinds = [kind for kind in parameter_types(learner).get(name, (object,)) if kind is not np.random.RandomState]
-    if not set(kinds) <= PARAMETER_TYPES.keys():
-        return
-    if type(value) not in kinds and not (type(value) is int and float in kinds):
+    expected = expected_type(value, kinds)
+    if expected:
         example = name + "=" + str(getattr(learner, name))
-        expected = " or ".join(PARAMETER_TYPES[kind] for kind in kinds)
         raise UsageError(f"--set {setting}: {name} of {type(learner).__name__} must be {expected}, such as {example}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,16 +67,26 @@ def parameter_table(row: Method) -> RichTable:
     import inspect
 
     target = row.load()
-    texts = parameter_docs(inspect.getdoc(target) or "")
+    texts = documented(target)
     table = make_table("name", "default", "meaning")
     for p in inspect.signature(target).parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             continue
         default = row.params.get(p.name, p.default)
         shown = "required" if default is p.empty else repr(default)
-        text = texts.get(p.name, EVERYWHERE.get(p.name, ""))
+        text = texts.get(p.name) or EVERYWHERE.get(p.name, "")
         table.add_row(plain(p.name), plain(shown), plain(text))
     return table
+
+
+def documented(target: Any) -> dict[str, str]:
+    """Parameter → text, from the docstring of a class and, for what it passes on, from those of its bases."""
+    import inspect
+
+    texts: dict[str, str] = {}
+    for base in reversed(inspect.getmro(target)) if inspect.isclass(target) else [target]:
+        texts |= parameter_docs(inspect.cleandoc(base.__doc__ or ""))
+    return texts
 
 
 def parameter_docs(doc: str) -> dict[str, str]:

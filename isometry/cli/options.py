@@ -13,7 +13,10 @@ Drop = Annotated[str | None, typer.Option(help="columns to leave out, separated 
 Key = Annotated[str | None, typer.Option(help="array of features in an npz file, `X` by default")]
 Delimiter = Annotated[str | None, typer.Option(help="sign between cells of a text table, e.g. ; or tab")]
 Decimal = Annotated[str | None, typer.Option(help="sign before the fraction of numbers in a text table: . or ,")]
-Seed = Annotated[int, typer.Option(help="seed of everything random")]
+Backbone = Annotated[
+    str | None, typer.Option(help="module:factory that made the network, if the model was trained with one")
+]
+Seed = Annotated[int, typer.Option(min=0, help="seed of everything random")]
 Float32 = Annotated[bool, typer.Option("--float32", help="work in 32 bits: half the memory, for large embeddings")]
 Prepare = Annotated[
     str,

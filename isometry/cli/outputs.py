@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -21,10 +22,15 @@ BIDIRECTIONAL_MARKS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "
 PIPE_WIDTH = 10_000  # columns: output to a file or another program is never wrapped
 
 
+def process_number() -> int:
+    """Which of the processes that ``torchrun`` has started this is; 0 for a single one. Only the first one prints."""
+    return int(os.environ.get("RANK", "0")) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
+
+
 def printer() -> Console:
     """Prints to stdout: in colour and wrapped to the width of a terminal, else plain and not wrapped."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(width=width, highlight=False, soft_wrap=False, emoji=False)
+    return Console(width=width, highlight=False, soft_wrap=False, emoji=False, quiet=process_number() > 0)
 
 
 def print_to_stderr(text: str) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isometry.cli.outputs import UsageError
+from isometry.cli.outputs import UsageError, usage_errors
+from isometry.core.files import InUseError, sole_use
 from isometry.io.atomic import atomic_write
 
 SETTINGS = "settings.json"
+LOCK = ".lock"
+MIN_STEPS = 300  # updates of a run at least, in epochs that are longer for it where samples are few
 
 
 class RunFolder:
@@ -36,25 +41,47 @@ class RunFolder:
     @property
     def begun(self) -> bool:
         """Whether there is something to continue from."""
-        return (self.checkpoints / "last.safetensors").exists()
+        return any((self.checkpoints / f"{name}.safetensors").exists() for name in ("last", "previous"))
 
-    def check(self, settings: dict[str, Any], fresh: bool) -> None:
-        """Refuse a folder that cannot be written, holds something else, or a run with other settings."""
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """A block in which no other command works in the folder, which is made if it is not there."""
+        with usage_errors(OSError):
+            self.path.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            with usage_errors(InUseError):
+                stack.enter_context(sole_use(self.path / LOCK))
+            yield
+
+    def check(self, settings: dict[str, Any], fresh: bool) -> dict[str, Any]:
+        """Refuse a folder that cannot be written, holds something else, or a run with other settings.
+
+        Gives the settings to train with: a run that goes on keeps the length of its epochs, and may have more of them.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"--out {self.path} is a file; give the name of a folder")
-        if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / SETTINGS).is_file():
+        there = [f.name for f in self.path.iterdir() if f.name != LOCK] if self.path.is_dir() else []
+        if there and SETTINGS not in there:
             raise UsageError(f"{self.path} is not empty and holds no training run: give another --out")
+        settings = {**settings, "min_steps": MIN_STEPS}
         if fresh or not self.begun:
-            return
+            return settings
         before = self._read_settings()
-        settings = json.loads(json.dumps(settings))  # tuples are lists in the file
-        changed = [k for k in sorted(before.keys() | settings.keys()) if before.get(k) != settings.get(k)]
+        here = json.loads(json.dumps(settings))  # tuples are lists in the file
+        free = {"min_steps", "epochs"} if self._longer(before, here) else {"min_steps"}
+        changed = [k for k in sorted((before.keys() | here.keys()) - free) if before.get(k) != here.get(k)]
         if changed:
-            changes = ", ".join(f"{k} was {before.get(k)}, here it is {settings.get(k)}" for k in changed)
+            changes = ", ".join(f"{k} was {before.get(k)}, here it is {here.get(k)}" for k in changed)
             raise UsageError(
                 f"{self.path} holds a run with other settings ({changes}): give another --out, or --fresh to train "
                 "anew and lose it"
             )
+        steps_per_epoch = -(-int(before.get("min_steps", MIN_STEPS)) // int(before["epochs"]))
+        return {**settings, "min_steps": steps_per_epoch * settings["epochs"]}
+
+    @staticmethod
+    def _longer(before: dict[str, Any], here: dict[str, Any]) -> bool:
+        return isinstance(before.get("epochs"), int) and 0 < before["epochs"] < here["epochs"]
 
     def _read_settings(self) -> dict[str, Any]:
         damaged = f"{self.path / SETTINGS} is damaged: give another --out, or --fresh to train anew"

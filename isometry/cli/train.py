@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +15,18 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
+from isometry.cli.code import is_code, load_factory
 from isometry.cli.inputs import as_frame, check_distinct, draw_sample, read_file
-from isometry.cli.outputs import UsageError, interval_text, make_table, plain, printer, usage_errors
+from isometry.cli.outputs import (
+    UsageError,
+    interval_text,
+    make_table,
+    plain,
+    print_to_stderr,
+    printer,
+    process_number,
+    usage_errors,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,9 +46,20 @@ def train(
     file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for checkpoints, model, history and report")],
     target: options.Target = None,
-    loss: Annotated[str, typer.Option(help="name of a loss; see `isometry list --family deep`")] = "Triplet",
-    miner: Annotated[str | None, typer.Option(help="name of a miner, e.g. BatchSemiHard; by default all pairs")] = None,
-    backbone: Annotated[str, typer.Option(help="auto (conv for images, else mlp), linear, mlp or conv")] = "auto",
+    loss: Annotated[
+        str,
+        typer.Option(help='a loss, with its parameters if wanted: "Triplet(margin=0.3)"; see `isometry info Triplet`'),
+    ] = "Triplet",
+    miner: Annotated[
+        str | None, typer.Option(help='a miner, e.g. BatchSemiHard or "Extreme(strategy=HPHN)"; by default all pairs')
+    ] = None,
+    backbone: Annotated[
+        str,
+        typer.Option(
+            help="auto (conv for images, else mlp), linear, mlp, conv, or module:factory, code of your own that makes "
+            "a torch module from the shape of a sample and the dimension of the embedding"
+        ),
+    ] = "auto",
     embedding: Annotated[int, typer.Option(min=1, help="dimension of the embeddings")] = 64,
     epochs: Annotated[int, typer.Option(min=1, help="passes over the samples, longer where these are few")] = 10,
     batch: Annotated[str, typer.Option(help="classes x samples of each in a batch")] = "8x8",
@@ -67,7 +91,8 @@ def train(
 ) -> None:
     """Train a network, compare it with classical metrics on held-out classes, and report.
 
-    The same command goes on where it was stopped, whatever stopped it, and ends as if it had not been.
+    The same command goes on where it was stopped, whatever stopped it, and ends as if it had not been; with more
+    --epochs it makes a finished run longer.
     """
     from isometry.cli.run_folder import RunFolder
 
@@ -75,8 +100,11 @@ def train(
     table = read_file(file, target, drop, key, delimiter, decimal, float32=True, labels_for="training")
     if sample is not None:
         table = draw_sample(table, sample, seed)
-    if backbone not in BACKBONES:
-        raise UsageError(f"--backbone {backbone} is unknown: expected {', '.join(BACKBONES)}")
+    if backbone not in BACKBONES and not is_code(backbone):
+        raise UsageError(f"--backbone {backbone} is unknown: expected {', '.join(BACKBONES)} or module:factory")
+    if not 0 < lr < math.inf:
+        raise UsageError(f"--lr {lr:g} is the learning rate: choose a positive number, e.g. 0.001")
+    check_loss(loss, miner, embedding)
     if not 0 <= validation < 1:
         raise UsageError(f"--validation {validation:g} is the share held out: choose it between 0 and 1, e.g. 0.2")
     if patience is not None and not validation:
@@ -108,33 +136,60 @@ def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> No
 
     from isometry.cli.run_folder import RunFolder, fingerprint
     from isometry.deep.batches import hold_out
-    from isometry.io import save
 
-    X, y = as_frame(table), numpy.asarray(table.y)
+    y = numpy.asarray(table.y)
     kept, held = numpy.arange(len(y)), numpy.arange(0)
     if settings["validation"]:
         with usage_errors(ValueError):
             kept, held = hold_out(y, settings["validation"], settings["protocol"], settings["seed"])
-    settings = {"data": table.name, "rows": len(X), "fingerprint": fingerprint(table.X, y), **settings}
-    console = printer()
+    settings = {"data": table.name, "rows": len(y), "fingerprint": fingerprint(table.X, y), **settings}
     folder = RunFolder(out)
-    folder.check(settings, fresh)
+    settings = folder.check(settings, fresh)
     learner = make_learner(settings)
+    with folder.locked() if not process_number() else nullcontext():
+        _run(table, settings, learner, kept, held, folder, fresh)
+
+
+def _run(
+    table: Table,
+    settings: dict[str, Any],
+    learner: DeepMetric,
+    kept: np.ndarray,
+    held: np.ndarray,
+    folder: RunFolder,
+    fresh: bool,
+) -> None:
+    """Train in a folder that is ours, and write what came of it."""
+    import numpy
+
+    from isometry.io import save
+
+    console, y = printer(), numpy.asarray(table.y)
     going_on = folder.begun and not fresh
-    with usage_errors(OSError):
-        folder.begin(settings, fresh)
+    wait_for_everyone(settings["precision"])  # all have looked at the folder before the first one changes it
+    if not process_number():
+        with usage_errors(OSError):
+            folder.begin(settings, fresh)
+    wait_for_everyone(settings["precision"])
     shown = f"{len(kept)} rows of {len(set(y[kept]))} classes, {len(held)} rows of {len(set(y[held]))} held out"
     doing = "going on" if going_on else "starting"
-    console.print(f"{plain(table.name)}: {shown}; {doing} in {plain(out)}", style="dim")
+    console.print(f"{plain(table.name)}: {shown}; {doing} in {plain(folder.path)}", style="dim")
     K = settings["batch"][1]
     small = sum(count < K for count in Counter(y[kept].tolist()).values())
     if small:
         note = f"{small} classes have fewer than {K} samples, the number of each class in a batch: theirs are repeated"
         console.print(f"note: {note}", style="dim")
-    _fit(learner, X, y, kept, held, folder)
+    _fit(learner, as_frame(table), y, kept, held, folder)
     if learner.n_iter_ == 0:
         raise RuntimeError("no epoch was finished, so there is no model to keep; see the warning for what to change")
-    save(learner.set_params(verbose=False), folder.model)
+    if process_number():
+        raise typer.Exit(0 if learner.converged_ else 1)
+    network = learner.model
+    learner.set_params(verbose=False)
+    if is_code(settings["backbone"]):
+        learner.set_params(model=settings["backbone"])  # a file holds the name of the code, and `load` runs none
+    save(learner, folder.model)
+    learner.set_params(model=network)
     history: Any = learner.history_  # a dict of columns here, where other methods have a list
     folder.write_history(history)
     console.print(f"{learner.n_iter_} epochs: {plain(learner.stop_reason_)}")
@@ -144,13 +199,33 @@ def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> No
         raise typer.Exit(1)
 
 
+def check_loss(loss: str, miner: str | None, embedding: int) -> None:
+    """Refuse a loss or miner that cannot be made before anything is written."""
+    from isometry.deep.loss import LossModule
+    from isometry.deep.named import make_named
+    from isometry.deep.objectives.reconstruction import AutoencoderObjective
+
+    known = {"embedding_size": embedding, "num_classes": 2, "class_counts": [2, 2]}
+    with usage_errors(ValueError):
+        make_named("loss", loss, (LossModule, AutoencoderObjective), known, {} if miner is None else {"miner": miner})
+
+
+def wait_for_everyone(precision: str) -> None:
+    """Wait for the other processes, if torchrun has started several."""
+    from isometry.deep.engine import make_accelerator
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        make_accelerator(precision, None).wait_for_everyone()
+
+
 def make_learner(settings: dict[str, Any]) -> DeepMetric:
     """The estimator of these settings, not yet trained."""
     from isometry.deep import DeepMetric
 
     miner = {} if settings["miner"] is None else {"miner": settings["miner"]}
+    backbone = settings["backbone"]
     return DeepMetric(
-        None if settings["backbone"] == "auto" else settings["backbone"],
+        load_factory(backbone) if is_code(backbone) else None if backbone == "auto" else backbone,
         settings["loss"],
         loss_params=miner or None,
         n_components=settings["embedding"],
@@ -158,6 +233,7 @@ def make_learner(settings: dict[str, Any]) -> DeepMetric:
         classes_per_batch=settings["batch"][0],
         samples_per_class=settings["batch"][1],
         max_epochs=settings["epochs"],
+        min_steps=settings["min_steps"],
         patience=settings["patience"],
         image_shape=None if settings["image_shape"] is None else tuple(settings["image_shape"]),
         augment=settings["augment"],
@@ -176,13 +252,17 @@ def _fit(
     learner: DeepMetric, X: pd.DataFrame, y: np.ndarray, kept: np.ndarray, held: np.ndarray, folder: RunFolder
 ) -> None:
     held_out = (X.iloc[held], y[held]) if len(held) else None
-    callbacks = () if learner.verbose else (_print_epoch,)
+    callbacks = () if learner.verbose or process_number() else (_print_epoch,)
     try:
         with usage_errors(ValueError):
             learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
     except KeyboardInterrupt as stop:
         done = str(stop).partition(";")[0] or "stopped"
         raise KeyboardInterrupt(f"{done}; nothing is lost: run the same command again to go on") from None
+    except SystemExit:
+        if not process_number():
+            print_to_stderr("terminated; nothing is lost: run the same command again to go on")
+        raise
 
 
 def _print_epoch(trainer: Trainer) -> None:

@@ -92,13 +92,6 @@ def definite(
     return ridge(C, reg)
 
 
-def is_zero(C: np.ndarray, beside: np.ndarray) -> bool:
-    """Whether the scatter C is 0, to rounding, beside another scatter of the same rows; an error if both are."""
-    if max(np.trace(C), np.trace(beside)) <= 0:
-        raise ValueError(NO_SCATTER)
-    return bool(np.trace(C) <= ZERO_TOL * np.trace(beside))
-
-
 def extreme_eigenpairs(A: np.ndarray, p: int, *, smallest: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """The p largest (or smallest) eigenpairs of symmetric A, in ascending order.
 
@@ -111,6 +104,13 @@ def extreme_eigenpairs(A: np.ndarray, p: int, *, smallest: bool = False) -> tupl
     except np.linalg.LinAlgError:
         w, V = sla.eigh(A, driver="evd")
         return w[first : first + p], V[:, first : first + p]
+
+
+def is_zero(C: np.ndarray, beside: np.ndarray) -> bool:
+    """Whether the scatter C is 0, to rounding, beside another scatter of the same rows; an error if both are."""
+    if max(np.trace(C), np.trace(beside)) <= 0:
+        raise ValueError(NO_SCATTER)
+    return bool(np.trace(C) <= ZERO_TOL * np.trace(beside))
 
 
 def is_singular(C: np.ndarray, tol: float = RANK_TOL) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -144,3 +144,17 @@ Solver = Lbfgs | Batches
 def whole_or_batches(size: int | None, rng: np.random.RandomState, max_iter: int, tol: float) -> Solver:
     """Batches of this size; None: no batches."""
     return Lbfgs(max_iter, tol) if size is None else Batches(size, rng, max_iter, tol)
+
+
+def in_rounds(
+    minimize: Callable[[Any, Any, int], Solution], problems: Iterable[Any], x: Any, max_iter: int
+) -> Solution:
+    """The solution of the last of several problems, such as ever sharper hinges, each starting from the one before.
+
+    ``minimize(problem, x, budget)`` is given the iterations that are left of ``max_iter``.
+    """
+    n_iter, history = 0, list[float]()
+    for problem in problems:
+        solution = minimize(problem, x, max(max_iter - n_iter, 1)).following(n_iter, max_iter, history)
+        x, n_iter, history = solution.x, solution.n_iter, solution.history
+    return solution

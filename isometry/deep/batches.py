@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ from isometry.deep.samplers import (
 from isometry.deep.settings import Batches
 from isometry.parameters import one_of
 
+LARGEST_REPEAT = 4  # how often a batch may hold the whole data set
+SMALL_BATCH = 1024  # samples that a batch may always have
 PROBE_SIZE = 512  # training samples that are looked at after an epoch, if none are held out
 
 
@@ -29,9 +31,9 @@ class TableDataset(Dataset[Any]):
     """Samples in memory, with labels 0 … C − 1 if there are any; a batch is cut out in one piece."""
 
     def __init__(self, samples: Any, labels: LabelList | None = None, dtype: torch.dtype = torch.float32):
-        x = samples if isinstance(samples, Tensor) else torch.as_tensor(np.asarray(samples))
+        x = as_tensor(samples)
         self.x = x.to(dtype) if x.is_floating_point() else x
-        self.y = None if labels is None else torch.as_tensor(np.unique(as_array(labels), return_inverse=True)[1])
+        self.y = None if labels is None else class_codes(labels)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -39,6 +41,21 @@ class TableDataset(Dataset[Any]):
     def __getitem__(self, row: int | list[int]) -> Any:
         """The sample (x, y), or x without labels; for a list of rows the whole batch."""
         return self.x[row] if self.y is None else (self.x[row], self.y[row])
+
+
+class LabelledDataset(Dataset[Any]):
+    """A data set of samples alone, with labels that were given beside it."""
+
+    def __init__(self, samples: Dataset[Any], labels: LabelList):
+        self.samples, self.y = samples, class_codes(labels)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, row: int) -> Any:
+        """The sample (x, y)."""
+        item = self.samples[row]
+        return item[0] if isinstance(item, (tuple, list)) else item, self.y[row]
 
 
 class ShuffledBatches(EpochSampler):
@@ -69,6 +86,12 @@ def class_balanced(
     if len(members) < P // world:
         K = max(K, min(P // world * K // len(members), max(map(len, members))))
         P = len(members) * world
+    n = len(as_array(labels))
+    if max(LARGEST_REPEAT * n, SMALL_BATCH) < P * K:
+        raise ValueError(
+            f"batches of {P} classes with {K} samples each are {P * K} samples, but there are only {n}: lower "
+            "classes_per_batch or samples_per_class"
+        )
     return PKBatchSampler(labels, P // world, K, n_batches=n_batches, random_state=random_state)
 
 
@@ -85,7 +108,7 @@ def training_data(
     validation: float | tuple[Any, LabelList] | None,
     protocol: str,
     batches: Batches,
-    dtype: torch.dtype,
+    as_data: Callable[[Any, LabelList | None], Dataset[Any]],
     random_state: int,
 ) -> tuple[DataLoader[Any], Probe | None]:
     """A loader of class-balanced batches, or of shuffled ones without labels, and what to look at after an epoch."""
@@ -93,7 +116,7 @@ def training_data(
         raise ValueError("a share can be held out of labelled samples only; give validation=(samples, labels)")
     probe = None
     if isinstance(validation, tuple):
-        probe = Probe(as_dataset(validation[0], None, dtype), np.asarray(validation[1]))
+        probe = Probe(as_data(validation[0], None), np.asarray(validation[1]))
     if isinstance(samples, DataLoader):
         return samples, probe
     if labels is not None and len(as_array(labels)) != len(samples):
@@ -101,9 +124,9 @@ def training_data(
     if isinstance(validation, (int, float)) and labels is not None:
         labels = as_array(labels)
         kept, held = hold_out(labels, validation, protocol, random_state)
-        probe = Probe(as_dataset(take(samples, held), None, dtype), labels[held])
+        probe = Probe(as_data(take(samples, held), None), labels[held])
         samples, labels = take(samples, kept), labels[kept]
-    data: Any = as_dataset(samples, labels, dtype)
+    data: Any = as_data(samples, labels)
     if labels is None:
         size = batches.classes_per_batch * batches.samples_per_class
         return make_loader(data, ShuffledBatches(len(data), size, random_state=random_state), batches.workers), probe
@@ -111,13 +134,41 @@ def training_data(
     loader = make_loader(data, class_balanced(labels, P, K, n_batches, random_state), batches.workers)
     if probe is None:
         rows = np.random.default_rng(random_state).permutation(len(data))[:PROBE_SIZE]
-        probe = Probe(as_dataset(take(samples, rows), None, dtype), None)
+        probe = Probe(as_data(take(samples, rows), None), None)
     return loader, probe
 
 
-def as_dataset(samples: Any, labels: LabelList | None, dtype: torch.dtype) -> Dataset[Any]:
-    """A data set as it is, an array as a table."""
-    return samples if isinstance(samples, Dataset) else TableDataset(samples, labels, dtype)
+def as_dataset(
+    samples: Any, labels: LabelList | None, dtype: torch.dtype, *, keep_integers: bool = False
+) -> Dataset[Any]:
+    """A data set as it is, with labels if these were given and its items have none; an array as a table.
+
+    Whole numbers become ``dtype`` too, unless the network looks them up in a table: ``keep_integers``.
+    """
+    if not isinstance(samples, Dataset):
+        x = as_tensor(samples)
+        return TableDataset(x if keep_integers else x.to(dtype), labels, dtype)
+    if labels is None or not len(samples):  # type: ignore[arg-type]
+        return samples
+    first = samples[0]
+    bare = len(first) == 1 if isinstance(first, (tuple, list)) else isinstance(first, (Tensor, np.ndarray, int, float))
+    return LabelledDataset(samples, labels) if bare else samples
+
+
+def as_tensor(samples: Any) -> Tensor:
+    """Samples as a tensor of real numbers, or an error that says what they are."""
+    try:
+        x = samples if isinstance(samples, Tensor) else torch.as_tensor(np.asarray(samples))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"samples must be an array of numbers (n, …), all of one shape: {error}") from error
+    if x.is_complex():
+        raise ValueError(f"samples must be real numbers, got {x.dtype}: give real and imaginary part as two features")
+    return x
+
+
+def class_codes(labels: LabelList) -> Tensor:
+    """Labels of any type as 0 … C − 1."""
+    return torch.as_tensor(np.unique(as_array(labels), return_inverse=True)[1])
 
 
 def make_loader(data: Dataset[Any], sampler: EpochSampler, workers: int = 0) -> DataLoader[Any]:

@@ -1,17 +1,20 @@
 """Checkpoints of a training run: one safetensors file each, with all that is not a tensor as JSON in its header.
 
 Nothing is pickled: a file from a stranger can hold wrong numbers but runs no code. A file is replaced only by a
-complete one, so that a crash or a full disk leaves the last good checkpoint.
+complete one, so that a crash or a full disk leaves the last good checkpoint; a checksum tells a damaged one, and then
+the run goes on from the one before.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import random
 import signal
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -22,9 +25,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from isometry.core.files import taking_place
+from isometry.core.files import InUseError, sole_use, taking_place
 
-FORMAT = "isometry checkpoint 2"
+FORMAT = "isometry checkpoint 3"
+WITHOUT_CHECKSUM = "isometry checkpoint 2"
 
 
 class CheckpointError(ValueError):
@@ -34,17 +38,23 @@ class CheckpointError(ValueError):
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
-    """Write nested dicts, lists and tuples of tensors, numbers and strings; `load_checkpoint` gives them back."""
+def save_checkpoint(path: str | os.PathLike[str], state: Any, *, keep_as: str | os.PathLike[str] | None = None) -> None:
+    """Write nested dicts, lists and tuples of tensors, numbers and strings; `load_checkpoint` gives them back.
+
+    A file that is there already is replaced, or keeps on under the name ``keep_as``.
+    """
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_pack(state, tensors, "state"))
     path = Path(path)
+    metadata = {"format": FORMAT, "state": tree, "sha256": _digest(tree, tensors)}
     with taking_place(path.with_name(f".{path.name}.part"), path) as temporary:  # one name: a killed run's is replaced
-        save_file(tensors, temporary, metadata={"format": FORMAT, "state": tree})
+        save_file(tensors, temporary, metadata=metadata)
+        if keep_as is not None and path.exists():
+            os.replace(path, keep_as)
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Any:
-    """What `save_checkpoint` was given, bit for bit, its tensors on the CPU."""
+    """What `save_checkpoint` was given, bit for bit, its tensors on the CPU; `CheckpointError` for a damaged file."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -53,16 +63,36 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Any:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no checkpoint {path}") from error
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path} is no checkpoint, or a damaged or cut one ({error}). Nothing was changed; move it to start over"
-        ) from error
-    if metadata.get("format") != FORMAT:
+        raise _damaged(path, error) from error
+    if metadata.get("format") not in (FORMAT, WITHOUT_CHECKSUM):
         raise CheckpointError(f"{path} has format {metadata.get('format')!r}; this version reads {FORMAT!r}")
-    return _unpack(json.loads(metadata["state"]), tensors)
+    tree = metadata.get("state", "")
+    if metadata["format"] == FORMAT and metadata.get("sha256") != _digest(tree, tensors):
+        raise _damaged(path, "its contents do not match its checksum")
+    try:
+        return _unpack(json.loads(tree), tensors)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Any, reason: Any) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is no checkpoint, or a damaged or cut one ({reason}). Nothing was changed; move it to start over"
+    )
+
+
+def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(tree.encode())
+    for name in sorted(tensors):
+        t = tensors[name]
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+        digest.update(t.reshape(-1).view(torch.uint8).numpy().data if t.numel() else b"")
+    return digest.hexdigest()
 
 
 class Checkpoints:
-    """The files of a run: ``last.safetensors`` to continue from, ``best.safetensors`` with the best weights.
+    """The files of a run: ``last.safetensors`` to continue from, ``previous.safetensors`` the one before it, and
+    ``best.safetensors`` with the best weights.
 
     Parameters
     ----------
@@ -72,32 +102,81 @@ class Checkpoints:
 
     def __init__(self, folder: str | os.PathLike[str] | None, settings: dict[str, Any]):
         self.folder, self.settings = None if folder is None else Path(folder), settings
+        self.last_is_good = True  # else it is not worth keeping when the next is written
 
     def path(self, name: str) -> Path:
-        """The file "last" or "best"."""
+        """The file "last", "previous" or "best"."""
         return (self.folder or Path()) / f"{name}.safetensors"
+
+    @contextlib.contextmanager
+    def locked(self, first_process: bool) -> Iterator[None]:
+        """A block in which no other run works in the folder; of several processes the first one sees to it."""
+        if self.folder is None or not first_process:
+            yield
+            return
+        made = not self.folder.exists()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with sole_use(self.folder / ".lock"):
+                yield
+        except InUseError as error:
+            raise CheckpointError(str(error)) from error
+        finally:
+            if made:
+                with contextlib.suppress(OSError):  # something was written
+                    self.folder.rmdir()
 
     def load(self, resume: bool) -> dict[str, Any] | None:
         """The last state, with the best weights beside it, or None if there is none. Read and checked, not applied."""
-        if self.folder is None or not self.path("last").exists():
+        there = [name for name in ("last", "previous") if self.folder is not None and self.path(name).exists()]
+        if not there:
             return None
         if not resume:
             raise FileExistsError(f"{self.folder} holds a checkpoint: give resume=True to continue, or another folder")
-        state = load_checkpoint(self.path("last"))
-        for name, here in self.settings.items():
-            there = state["settings"].get(name)
-            if there != here:
-                raise CheckpointError(f"{self.path('last')} is of another run: {name} was {there}, here it is {here}")
-        return state | {"best": load_checkpoint(self.path("best"))["weights"] if state["has_best"] else None}
+        name, state = self._newest(there)
+        for setting, here in self.settings.items():
+            before = state["settings"].get(setting)
+            if before != here:
+                raise CheckpointError(f"{self.path(name)} is of another run: {setting} was {before}, here it is {here}")
+        return state | {"best": self._best() if state["has_best"] else None}
+
+    def _newest(self, names: list[str]) -> tuple[str, dict[str, Any]]:
+        """The first of these checkpoints that can be read; a warning names those that cannot."""
+        problems: list[CheckpointError] = []
+        for name in names:
+            try:
+                state = load_checkpoint(self.path(name))
+            except CheckpointError as error:
+                problems.append(error)
+                continue
+            self.last_is_good = name == "last"
+            for problem in problems:
+                warnings.warn(f"{problem}. The run goes on from {self.path(name)}", UserWarning, stacklevel=5)
+            return name, state
+        raise problems[0]
+
+    def _best(self) -> Any:
+        """The best weights; None, with a warning, if their file is missing or damaged: training can do without."""
+        try:
+            return load_checkpoint(self.path("best"))["weights"]
+        except (FileNotFoundError, CheckpointError, KeyError, TypeError) as error:
+            warnings.warn(
+                f"the best weights so far are lost ({error}); those of a later epoch are kept",
+                UserWarning,
+                stacklevel=5,
+            )
+            return None
 
     def save(self, state: dict[str, Any], best: Mapping[str, Tensor] | None, best_is_new: bool) -> None:
         """Write the state and, if they are new, the best weights."""
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        if best_is_new:  # first: if a crash follows, the epoch is trained again and ends the same
+        if best_is_new and best is not None:  # first: if a crash follows, the epoch is trained again and ends the same
             save_checkpoint(self.path("best"), {"weights": best})
-        save_checkpoint(self.path("last"), {**state, "settings": self.settings, "has_best": best is not None})
+        state = {**state, "settings": self.settings, "has_best": best is not None}
+        save_checkpoint(self.path("last"), state, keep_as=self.path("previous") if self.last_is_good else None)
+        self.last_is_good = True
 
 
 def _pack(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
@@ -167,15 +246,22 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     torch.cuda.set_rng_state_all(state["cuda"])
 
 
+GENERATORS = threading.RLock()  # held by the thread whose block has the global generators
+
+
 @contextlib.contextmanager
 def isolated_rng(seed: int) -> Iterator[None]:
-    """A block whose global generators start from ``seed``; outside of it they are as if it had not run."""
-    before = rng_state()
-    try:
-        seed_rng(seed)
-        yield
-    finally:
-        set_rng_state(before)
+    """A block whose global generators start from ``seed``; outside of it they are as if it had not run.
+
+    There is one set of them in a process, so such blocks of several threads run one after another.
+    """
+    with GENERATORS:
+        before = rng_state()
+        try:
+            seed_rng(seed)
+            yield
+        finally:
+            set_rng_state(before)
 
 
 def seed_rng(seed: int) -> None:
@@ -193,22 +279,36 @@ def seed_of_process(seed: int, rank: int) -> int:
 # -- interruption ------------------------------------------------------------------------------------------------------
 
 
-class CtrlC:
-    """Notes the first Ctrl-C, so that a step can be finished and saved; a second one comes through at once."""
+class StopSignals:
+    """Notes the first Ctrl-C or SIGTERM, so that a step can be finished and saved; a second one comes through at once.
 
-    pressed = False
+    SIGTERM is left to a handler of the program, if it has one. Of several processes each ends by it at once: the step
+    of one could wait for another that has ended already.
+    """
 
-    def __enter__(self) -> CtrlC:
-        self._in_charge = threading.current_thread() is threading.main_thread()  # others cannot set handlers
-        if self._in_charge:
-            self._before = signal.signal(signal.SIGINT, self._note)
+    pressed: int | None = None  # the signal
+
+    def __enter__(self) -> StopSignals:
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # others cannot set handlers
+            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
+            found, alone = signal.getsignal(signal.SIGTERM), int(os.environ.get("WORLD_SIZE", "1")) == 1
+            if not alone:
+                return self
+            if found is signal.SIG_DFL or getattr(found, "__module__", "").partition(".")[0] == "isometry":
+                self._before[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._note)
         return self
 
-    def _note(self, *_: object) -> None:
-        if self.pressed:
-            raise KeyboardInterrupt
-        self.pressed = True
+    def _note(self, number: int, _: object) -> None:
+        if self.pressed is not None:
+            self.pressed = number
+            raise self.exception("stopped at once")
+        self.pressed = number
+
+    def exception(self, message: str) -> BaseException:
+        """What ends the program: KeyboardInterrupt, or the exit code of a process that was terminated."""
+        return SystemExit(143) if self.pressed == signal.SIGTERM else KeyboardInterrupt(message)
 
     def __exit__(self, *_: object) -> None:
-        if self._in_charge:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from isometry.deep.functional import class_indicator, softplus
-from isometry.deep.loss import LossModule, as_embeddings, check_labels
+from isometry.deep.loss import LossModule, as_embeddings, as_labels, check_labels
 from isometry.deep.miners import Draws
 from isometry.parameters import one_of
 
@@ -63,7 +63,7 @@ class ClassGaussians(nn.Module):
     def update(self, z: Tensor, y: Tensor) -> None:
         """Take in a batch of embeddings (B, p) with labels 0 … C − 1."""
         z = _double(z)
-        classes, members = class_indicator(y, z.dtype)  # (C_b,), (C_b, B)
+        classes, members = class_indicator(as_labels(y, z.device), z.dtype)  # (C_b,), (C_b, B)
         aged = slice(None) if self.kind == "shared" else classes
         self.count[aged] *= self.forget
         self.scatter[aged] *= self.forget
@@ -192,7 +192,8 @@ class BayesianUpdating(Draws, LossModule, ABC):
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The loss of embeddings (B, p) with labels 0 … C − 1."""
-        z, y = as_embeddings(z, "z"), torch.as_tensor(y, device=z.device)
+        z = as_embeddings(z, "z")
+        y = as_labels(y, z.device)
         if y.shape != (len(z),):
             raise ValueError(f"{len(z)} embeddings need labels ({len(z)},), got shape {tuple(y.shape)}")
         check_labels(y, self.num_classes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import math
 import os
@@ -24,6 +23,7 @@ from isometry.deep.gradient_cache import GradientCache
 from isometry.deep.loss import LossModule
 from isometry.deep.miners import Miner
 from isometry.deep.models import MLP, Autoencoder, ConvNet, LinearMap, VariationalAutoencoder
+from isometry.deep.named import make_named, parse_call
 from isometry.deep.objective import on_sphere
 from isometry.deep.objectives.reconstruction import AutoencoderObjective
 from isometry.deep.samplers import ceil_div
@@ -55,10 +55,12 @@ class DeepMetric(MetricLearner):
     ----------
     model : None, "linear", "mlp", "conv", module, or factory
         f. None is "mlp" for a table and "conv" for images (n, h, w) or (n, c, h, w). A module is copied, not changed; a
-        factory is called with the shape of a sample and ``n_components``. For a reconstruction the named networks are
-        the encoder, and get a decoder of linear layers.
+        factory is called with the shape of a sample, (c, h, w) if ``image_shape`` says so, and ``n_components``; a
+        file does not hold its code, so `load` needs ``set_params(model=factory)`` before ``transform``. For a
+        reconstruction the named networks are the encoder, and get a decoder of linear layers.
     loss : str, module, or factory
-        A name of the method table, such as "Triplet", "ProxyNCA" or "CrossEntropy"; a loss, or an objective
+        A name of the method table, such as "Triplet", "ProxyNCA" or "CrossEntropy", with values if wanted,
+        "Triplet(margin=0.3)"; a loss ``(embeddings, labels) → scalar``, also one of another library, or an objective
         ``(model, batch) → scalar``, which is copied; or a class or function that gives one, called with those of
         ``num_classes``, ``embedding_size``, ``class_counts`` that it takes. "Reconstruction",
         "VariationalReconstruction" and "AdversarialReconstruction" need no labels and use none, nor does an objective
@@ -224,8 +226,8 @@ class DeepMetric(MetricLearner):
         if not isinstance(self.loss, str):
             return self.loss
         try:
-            return get(self.loss).load()
-        except KeyError:
+            return get(parse_call(self.loss)[0]).load()
+        except (KeyError, ValueError):
             return None
 
     def _autoencoder(self) -> type[Autoencoder] | None:
@@ -245,13 +247,24 @@ class DeepMetric(MetricLearner):
         if isinstance(self.model, nn.Module):
             return copy.deepcopy(self.model)
         if callable(self.model):
-            return self.model(shape, self.n_components)
+            return self._from_factory(self.model, shape, images)
+        if isinstance(self.model, str) and ":" in self.model:
+            raise ValueError(
+                f"model={self.model!r} names code, which is not imported because a file says so: import it and give "
+                f"set_params(model={self.model.rpartition(':')[2]}), or --backbone {self.model} on the command line"
+            )
         autoencoder = self._autoencoder()
         if autoencoder is None:
             return self._encoder(shape, images, self.n_components)
         size = 2 * self.n_components if autoencoder is VariationalAutoencoder else self.n_components
         decoder = MLP(self.n_components, math.prod(shape), () if self.model == "linear" else tuple(self.hidden)[::-1])
         return autoencoder(self._encoder(shape, images, size), decoder)
+
+    def _from_factory(self, factory: Callable[..., Any], shape: tuple[int, ...], images: tuple[int, ...]) -> nn.Module:
+        network = factory(images, self.n_components)
+        if not isinstance(network, nn.Module):
+            raise ValueError(f"the factory of the model must give a torch module, it gave {network!r:.80}")
+        return network if images == shape else nn.Sequential(nn.Unflatten(1, images), network)
 
     def _encoder(self, shape: tuple[int, ...], images: tuple[int, ...], size: int) -> nn.Module:
         """One of the named networks, from samples of this shape, maybe seen as images, to ``size`` numbers."""
@@ -294,34 +307,24 @@ class DeepMetric(MetricLearner):
         if side is not None:
             known |= {"num_classes": len(side.classes), "class_counts": side.counts.tolist()}
         params = dict(self.loss_params or {})
+        if isinstance(self.loss, str):
+            return make_named("loss", self.loss, (LossModule, AutoencoderObjective), known, params)
         if isinstance(params.get("miner"), str):
-            params["miner"] = call(self._from_registry("miner", params["miner"], Miner), known)
-        make: Any = self.loss
-        if isinstance(make, str):
-            make = self._from_registry("loss", make, LossModule, AutoencoderObjective)
-        return call(make, known, **params)
-
-    @staticmethod
-    def _from_registry(what: str, name: str, *kinds: type) -> Any:
-        """The class of that name in the method table, if it is one of these kinds; with its arguments if a variant."""
-        try:
-            row = get(name)
-        except KeyError as error:
-            raise ValueError(f"{what}={name!r}: {error.args[0]}") from error
-        found = row.load()
-        if not (isinstance(found, type) and issubclass(found, kinds)):
-            example = "'Triplet' or 'ProxyNCA'" if what == "loss" else "'BatchHard' or 'BatchSemiHard'"
-            article = "an" if row.kind[0] in "aeiou" else "a"
-            raise ValueError(f"{row.name} is {article} {row.kind}; a {what} is expected, such as {example}")
-        variant = "[" in row.name  # such as Lifted[max]
-        return functools.partial(found, **row.params) if variant else found
+            params["miner"] = make_named("miner", params["miner"], (Miner,), known)
+        return call(self.loss, known, **params)
 
     def network(self) -> nn.Module:
         """The trained network, in eval mode, for samples in standard units: (X − mean_) / scale_."""
         check_is_fitted(self)
-        with isolated_rng(0):  # its first weights are drawn, and at once replaced
-            network = self._build(self.sample_shape_)
-        network.load_state_dict({k: torch.as_tensor(v) for k, v in self.weights_.items()})
+        weights = {k: torch.as_tensor(v) for k, v in self.weights_.items()}
+        if self.model is None or isinstance(self.model, str):
+            with torch.device("meta"):  # draws no first weights, and so needs no generator, which others may be using
+                network = self._build(self.sample_shape_)
+            network.load_state_dict({k: v.clone() for k, v in weights.items()}, assign=True)
+        else:
+            with isolated_rng(0):  # first weights are drawn, and at once replaced
+                network = self._build(self.sample_shape_)
+            network.load_state_dict(weights)
         return network.eval()
 
     @torch.no_grad()

@@ -17,7 +17,7 @@ every loss that has both: set ``accelerated = False`` to compute by the formula.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,8 +25,13 @@ from torch import Tensor, nn
 
 from isometry.deep.functional import Distance, full_precision, get_distance, masks, paired, unit
 from isometry.deep.miners import Miner, TripleMiner
+from isometry.deep.named import make_named
 from isometry.deep.slopes import Triples, in_blocks, of_triples, with_slopes
 
+ROOTS: dict[Any, Callable[[Tensor], Tensor]] = {  # Euclidean distances from those of the loss
+    "euclidean": lambda D: D,
+    "sqeuclidean": lambda D: D.clamp_min(0).sqrt(),
+}
 ADVICE = "normalise the embeddings, lower the learning rate, clip gradients, or compute in float64"
 
 
@@ -35,6 +40,7 @@ class LossModule(nn.Module):
 
     lr_mult: float = 1.0  # their learning rate, in units of the backbone's
     lr_cap: float = 1e-2
+    beside: str = ""  # if it collapses when it stands alone: with what it is meant to stand
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss, given the learning rate of the backbone."""
@@ -44,10 +50,12 @@ class LossModule(nn.Module):
 class LabelLoss(LossModule, ABC):
     """A loss of embeddings and labels that compares no pairs."""
 
+    squared = False  # True: it takes squares of the embeddings, which must be finite too
+
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The loss of embeddings (B, p) with labels or targets (B, …)."""
-        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z")
-        y = torch.as_tensor(y, device=z.device)
+        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z", self.squared)
+        y = as_labels(y, z.device)
         if len(y) != len(z):
             raise ValueError(f"{len(z)} embeddings need as many labels or targets, got {len(y)}")
         if not len(z):
@@ -65,9 +73,9 @@ class Loss(LossModule, ABC):
 
     Parameters
     ----------
-    distance : {"euclidean", "sqeuclidean", "cosine", "inner"} or callable
-        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs.
-    miner : Miner, optional
+    distance : {"euclidean", "sqeuclidean", "cosine", "inner", "manhattan", "snr"} or callable
+        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs; ``Lp(p)`` is such a callable.
+    miner : Miner or its name, optional
         Narrows the positives and negatives; by default all take part.
     normalize : bool
         Put embeddings and references on the unit sphere first.
@@ -76,14 +84,17 @@ class Loss(LossModule, ABC):
     of_pairs = False  # True: each pair has a term of its own, so that a list of pairs is enough
     accelerated = False  # True: ``slopes`` is used in place of ``loss``
 
-    def __init__(self, distance: Distance = "euclidean", miner: Miner | None = None, normalize: bool = False):
+    def __init__(self, distance: Distance = "euclidean", miner: Miner | str | None = None, normalize: bool = False):
         super().__init__()
         get_distance(distance)
-        self.distance, self.miner, self.normalize = distance, miner, normalize
-        if miner is not None and miner.needs_unit_euclidean and (distance != "euclidean" or not normalize):
+        self.distance, self.normalize = distance, normalize
+        self.miner: Miner | None = make_named("miner", miner, (Miner,)) if isinstance(miner, str) else miner
+        if self.miner is not None and self.miner.needs_unit_euclidean and not (distance in ROOTS and normalize):
+            name = type(self).__name__
             raise ValueError(
-                f"{type(miner).__name__} works on Euclidean distances between unit vectors; "
-                f"build {type(self).__name__} with distance='euclidean', normalize=True"
+                f"{type(self.miner).__name__} works on Euclidean distances between unit vectors; "
+                f"{name} has distance={distance!r}, normalize={normalize}: build it as "
+                f"{name}(distance='euclidean', normalize=True), if it has these parameters, or take another miner"
             )
 
     def forward(
@@ -114,13 +125,15 @@ class Loss(LossModule, ABC):
         -------
         Tensor, a scalar. Zero, but part of the graph, if the batch holds nothing to compare.
         """
-        z, y = as_embeddings(z, "z", squared=True), torch.as_tensor(y, device=z.device)
+        z = as_embeddings(z, "z", squared=True)
+        y = as_labels(y, z.device)
         if refs is None:
             refs, ref_y, self_index = z, y, torch.arange(len(z), device=z.device)
         else:
             refs = as_embeddings(refs, "refs", squared=True).to(z.dtype)
-            ref_y = None if ref_y is None else torch.as_tensor(ref_y, device=z.device)
+            ref_y = None if ref_y is None else as_labels(ref_y, z.device)
             self_index = None if self_index is None else torch.as_tensor(self_index, device=z.device)
+        y, ref_y = self.read_labels(y, ref_y)
         check_batch(z, y, refs, ref_y)
         if not len(z) or not len(refs):
             return z.sum() * 0
@@ -138,6 +151,10 @@ class Loss(LossModule, ABC):
         if self.accelerated:
             return with_slopes(D, lambda D: self.slopes(D, pos, neg, self.totals(pos, neg)))
         return self.loss(D, pos, neg)
+
+    def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Labels as ``masks`` takes them, (B,) and (R,), or a matrix (B, R) that a loss makes of labels of its kind."""
+        return y, ref_y
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
@@ -167,7 +184,11 @@ class Loss(LossModule, ABC):
         if self.miner is None:
             return pos, neg
         with torch.no_grad():
-            return self.miner.select(D.detach(), pos, neg)
+            return self.miner.select(self.as_mined(D.detach()), pos, neg)
+
+    def as_mined(self, D: Tensor) -> Tensor:
+        """The distances as the miner compares them: not squared, if it needs that."""
+        return ROOTS[self.distance](D) if self.miner is not None and self.miner.needs_unit_euclidean else D
 
     @abstractmethod
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
@@ -184,10 +205,9 @@ class Loss(LossModule, ABC):
         """What ``slopes`` of some anchors are divided by, counted over the whole batch; None: they need all anchors."""
         return None
 
-    def views(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """The loss of two views of the same unlabelled samples: each instance is a class of two."""
-        instance = torch.arange(len(z1), device=z1.device)
-        return self(torch.cat([z1, z2]), torch.cat([instance, instance]))
+    def views(self, *zs: Tensor) -> Tensor:
+        """The loss of two or more views (m, p) of the same unlabelled samples: each instance is a class."""
+        return self(*as_instances(*zs))
 
 
 class TripletForm(Loss):
@@ -214,7 +234,9 @@ class TripletForm(Loss):
         pos, neg = self.masks(y, ref_y, self_index, z.dtype)
         z, refs = self.prepare(z, refs)
         if miner is not None:
-            d_ap, d_an, _, p, n = of_triples(self.distance, z, refs, partial(miner.triples, pos=pos, neg=neg))
+            d_ap, d_an, _, p, n = of_triples(
+                self.distance, z, refs, lambda D: miner.triples(self.as_mined(D), pos, neg)
+            )
             d_pn = (paired(self.distance, refs[p], refs[n]),) if self.uses_pn else ()
             return self.triplet_loss(d_ap, d_an, *d_pn)
         distance = get_distance(self.distance)
@@ -263,6 +285,15 @@ def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:
     return [{"params": params, "lr": lr, "weight_decay": 0.0}] if params else []
 
 
+def as_instances(*zs: Tensor) -> tuple[Tensor, Tensor]:
+    """Views (m, p) of the same samples as one batch, and the number of the sample as its label."""
+    if len(zs) < 2 or len({len(z) for z in zs}) > 1:
+        raise ValueError(
+            f"views must be two or more, of equal length, got lengths {', '.join(str(len(z)) for z in zs)}"
+        )
+    return torch.cat(zs), torch.arange(len(zs[0]), device=zs[0].device).repeat(len(zs))
+
+
 def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
     """A finite matrix of at least float32, or an error that says what is wrong with it.
 
@@ -285,6 +316,20 @@ def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
                 f"{torch.finfo(z.dtype).max:.2g}; {ADVICE}"
             )
     return z
+
+
+def as_labels(y: Any, device: torch.device) -> Tensor:
+    """Labels (B,), or a matrix, as a tensor: torch indexes by int64 alone, so whole numbers of any type become that."""
+    try:
+        y = torch.as_tensor(y, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"labels must be numbers ({error}); encode others first: np.unique(labels, return_inverse=True)[1]"
+        ) from error
+    if y.is_complex():
+        raise ValueError(f"labels must be whole numbers, or similarities in [0, 1]; got {y.dtype}")
+    whole = not (y.is_floating_point() or (y.dtype == torch.bool and y.ndim != 1))
+    return y.long() if whole else y
 
 
 def largest_norm(z: Tensor) -> float:
@@ -323,8 +368,18 @@ def check_labels(y: Tensor, num_classes: int) -> None:
     """Integer labels 0 … C − 1, or an error that says which are not."""
     if y.is_floating_point() or y.dtype == torch.bool:
         raise ValueError(f"class labels must be integers, got {y.dtype}")
+    if y.ndim != 1:
+        raise ValueError(f"class labels must be one for each sample, (B,), got shape {tuple(y.shape)}")
     if len(y) and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
         raise ValueError(
             f"labels must lie in 0 … {num_classes - 1} for num_classes={num_classes}, got {int(y.min())} … "
             f"{int(y.max())}; encode the labels or raise num_classes"
         )
+
+
+def check_classes(z: Tensor, y: Tensor, points: Tensor) -> None:
+    """A label 0 … C − 1 for each embedding, in the dimension of points (C, p), or an error that says what is wrong."""
+    if y.ndim != 1:
+        raise ValueError(f"{len(z)} embeddings need class labels ({len(z)},), got shape {tuple(y.shape)}")
+    check_batch(z, y, points, y.new_empty(()).expand(len(points)))
+    check_labels(y, len(points))

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import any_of_row, packed
+from isometry.deep.functional import Distance, any_of_row, get_distance, masked_max, masked_min, masks, packed, unit
 from isometry.deep.slopes import Triples
 from isometry.parameters import one_of
 
@@ -25,6 +25,25 @@ class Miner(nn.Module, ABC):
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
         """Masks (B, R) of the positives and negatives to use, subsets of those given."""
 
+    @torch.no_grad()
+    def forward(self, z: Tensor, y: Tensor, distance: Distance = "euclidean", normalize: bool = False) -> Triples:
+        """Triplets of a batch of embeddings (B, p) with labels (B,): indices of anchors, positives and negatives.
+
+        A loss with a triplet form takes them: ``loss.triplets(z, miner(z, y))``. ``distance`` and ``normalize`` are
+        those of the loss; a miner that needs unit vectors makes them.
+        """
+        if z.ndim != 2 or y.shape != (len(z),):
+            raise ValueError(f"a miner takes embeddings (B, p) and labels (B,), got {tuple(z.shape)}, {tuple(y.shape)}")
+        z = unit(z) if normalize or self.needs_unit_euclidean else z
+        D = get_distance("euclidean" if self.needs_unit_euclidean else distance)(z, z)
+        return self.choose(D, *masks(y, self_index=torch.arange(len(y), device=y.device)))
+
+    def choose(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        """All triplets of the masks that it selects."""
+        pos, neg = self.select(D, pos, neg)
+        a, p, n = (pos[:, :, None] & neg[:, None]).nonzero(as_tuple=True)
+        return a, p, n
+
 
 class TripleMiner(Miner):
     """Chooses triplets; a loss without a triplet form uses the pairs that occur in them."""
@@ -34,6 +53,9 @@ class TripleMiner(Miner):
     @abstractmethod
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
         """Indices of anchors, positives and negatives, three vectors of equal length."""
+
+    def choose(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
+        return self.triples(D, pos, neg) if self.gives_triples else super().choose(D, pos, neg)
 
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
         a, p, n = self.triples(D, pos, neg)
@@ -174,6 +196,35 @@ class EasyPositive(TripleMiner):
         return pos if self.min_distance is None else pos & (self.min_distance < D)
 
 
+class MultiSimilarityMiner(Miner):
+    """Pairs that violate a ranking: positives beyond the nearest negative, negatives within the farthest positive.
+
+        { p : d_ap + ε > min_n d_an },     { n : d_an − ε < max_p d_ap }
+
+    An anchor that lacks one of the two is left out.
+
+    Parameters
+    ----------
+    eps : float
+        ε, by how much a pair may fall short of a violation, in the unit of the distance.
+
+    References
+    ----------
+    X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep metric
+    learning", CVPR 2019.
+    """
+
+    def __init__(self, eps: float = 0.1):
+        super().__init__()
+        self.eps = eps
+
+    def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        nearest, farthest = masked_min(D, neg)[:, None], masked_max(D, pos)[:, None]  # (B, 1)
+        pos, neg = pos & (D + self.eps > nearest), neg & (D - self.eps < farthest)
+        anchors = (any_of_row(pos) & any_of_row(neg))[:, None]
+        return pos & anchors, neg & anchors
+
+
 class Extreme(Draws, TripleMiner):
     """Triplets of extreme distances: easy (near) or hard (far) positive, easy (far) or hard (near) negative.
 
@@ -213,6 +264,13 @@ class RandomTriplets(Draws, TripleMiner):
     """Random triplets of a batch: ``t_per_anchor`` for each anchor.
 
         p uniform in pos(a),     n uniform in neg(a),     independent
+
+    Parameters
+    ----------
+    t_per_anchor : int
+        Triplets of each anchor.
+    random_state : int, optional
+        Seed of the draws.
 
     References
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 
 from isometry.deep.distributed import Gathered, gather
 from isometry.deep.functional import euclidean, masked_mean, masks, unit
-from isometry.deep.loss import LossModule, own_parameters
+from isometry.deep.loss import LossModule, as_labels, own_parameters
 
 TrainingObjective = Callable[[nn.Module, Any], Tensor]
+MODEL_NAMES = ("model", "network", "net", "module", "encoder")  # an objective's name for what it trains
 POINT_VARIANCE = 1e-6  # embeddings whose variance is below this share of their mean square are one point
 
 
@@ -29,7 +31,7 @@ class LossObjective(nn.Module):
         self.last: tuple[Tensor, Tensor] | None = None  # embeddings and labels of the last batch
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
-        x, y = batch
+        x, y = samples_and_labels(batch)
         z = model(x)
         watch(self, z)
         z, y = gather(z, y)
@@ -57,6 +59,18 @@ class LossObjective(nn.Module):
         return parameter_groups(self.loss, lr)
 
 
+def samples_and_labels(batch: Any) -> tuple[Any, Tensor]:
+    """The two parts of a batch, or an error that says what a loss needs."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        got = f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else f"one {type(batch).__name__}"
+        raise ValueError(
+            f"a loss of embeddings and labels needs batches (samples, labels), got {got}: give labels to fit, or a "
+            "data set whose items are (sample, label)"
+        )
+    x, y = batch
+    return x, as_labels(y, x.device if isinstance(x, Tensor) else torch.device("cpu"))
+
+
 class Step(nn.Module):
     """Model and objective in one module: all parameters are synchronised, saved and cast together."""
 
@@ -66,7 +80,11 @@ class Step(nn.Module):
 
     def forward(self, batch: Any) -> Tensor:
         try:
-            return self.objective(self.model, batch)
+            value = self.objective(self.model, batch)
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.80}"
+                raise ValueError(f"the objective must give one number to minimise, it gave {got}: take a mean or a sum")
+            return value
         except OverflowError as error:  # the trainer counts such steps; NaN reaches all parameters, in all processes
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
             return torch.stack([p.sum() for p in self.parameters()]).sum() * torch.nan
@@ -99,8 +117,31 @@ def parameter_groups(part: Any, lr: float) -> list[dict[str, Any]]:
 
 
 def as_objective(objective: nn.Module | TrainingObjective) -> TrainingObjective:
-    """A loss turned into an objective; an objective as it is."""
-    return LossObjective(objective) if isinstance(objective, (LossModule, Gathered)) else objective
+    """A loss turned into an objective; an objective as it is.
+
+    A foreign module says by its ``forward`` what it is: an objective calls its first argument ``model`` or ``network``,
+    anything else is a loss of embeddings and labels.
+    """
+    if isinstance(objective, LossModule) and objective.beside:
+        warnings.warn(f"{type(objective).__name__} alone draws all to one point; take {objective.beside}", stacklevel=3)
+    if isinstance(objective, (LossModule, Gathered)) or (isinstance(objective, nn.Module) and _is_loss(objective)):
+        return LossObjective(objective)
+    return objective
+
+
+def _is_loss(module: nn.Module) -> bool:
+    taken = list(inspect.signature(module.forward).parameters.values())
+    required = [
+        p.name for p in taken if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if not taken or taken[0].kind is taken[0].VAR_POSITIONAL or taken[0].name in MODEL_NAMES:
+        return False
+    if len(required) > 2 or len(taken) < 2:
+        raise ValueError(
+            f"{type(module).__name__} takes ({', '.join(p.name for p in taken)}); expected is a loss (embeddings, "
+            "labels) or an objective (model, batch). isometry.deep has losses that form pairs and triplets themselves"
+        )
+    return True
 
 
 def on_sphere(objective: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from isometry.parameters import one_of
+from isometry.parameters import Count, Iterations, NotNegative, Positive, Share, check_parameters, one_of
 
 OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]]], torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
@@ -38,15 +38,18 @@ class Optimization:
         take more processes or a ``CrossBatchMemory``
     """
 
-    lr: float = 1e-3
-    weight_decay: float = 1e-4
+    lr: NotNegative = 1e-3
+    weight_decay: NotNegative = 1e-4
     optimizer: str | Callable[[list[dict[str, Any]]], torch.optim.Optimizer] = "adamw"
     schedule: str | Callable[[float], float] = "cosine"
-    warmup: float = 0.0
-    clip_norm: float | None = None
-    accumulate: int = 1
+    warmup: Share = 0.0
+    clip_norm: Positive | None = None
+    accumulate: Count = 1
 
     def __post_init__(self) -> None:
+        check_parameters(self)
+        if not math.isfinite(self.lr):
+            raise ValueError(f"lr={self.lr!r} must be finite, such as 0.001")
         if isinstance(self.optimizer, str):
             one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
         if isinstance(self.schedule, str):
@@ -73,10 +76,13 @@ class Batches:
     workers : processes that load data
     """
 
-    classes_per_batch: int = 8
-    samples_per_class: int = 8
-    batches_per_epoch: int | None = None
-    workers: int = 0
+    classes_per_batch: Count = 8
+    samples_per_class: Count = 8
+    batches_per_epoch: Count | None = None
+    workers: Iterations = 0
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
 
 
 @dataclass(frozen=True)
@@ -95,15 +101,16 @@ class Stopping:
     max_bad_steps : stop after so many steps in a row with a loss or gradient that is not finite; they change no weight
     """
 
-    max_epochs: int = 20
+    max_epochs: Count = 20
     monitor: str = "map@r"
-    patience: int | None = None
+    patience: Count | None = None
     min_rank: float = 1.0
     min_active: float = 0.0
     min_contrast: float = 0.05
-    max_bad_steps: int = 3
+    max_bad_steps: Count = 3
 
     def __post_init__(self) -> None:
+        check_parameters(self)
         one_of("monitor", self.monitor, ("map@r", "recall@1", "loss", "last"))
 
 

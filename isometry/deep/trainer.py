@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,16 +14,17 @@ import torch
 from accelerate.utils import gather_object
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
 from isometry.deep.batches import Probe, as_dataset, training_data
-from isometry.deep.checkpoint import Checkpoints, CtrlC, isolated_rng, rng_state, set_rng_state
+from isometry.deep.checkpoint import Checkpoints, StopSignals, isolated_rng, rng_state, set_rng_state
 from isometry.deep.engine import Engine, make_accelerator
 from isometry.deep.functional import unit
 from isometry.deep.objective import LossObjective, TrainingObjective, as_objective, effective_rank, on_sphere
 from isometry.deep.offline import embed
 from isometry.deep.run import NOT_FINITE, Run
-from isometry.deep.samplers import ceil_div
+from isometry.deep.samplers import PKBatchSampler, ceil_div
 from isometry.deep.settings import GROUP_OF, Batches, Hardware, Optimization, Stopping, check_known
 from isometry.deep.wrapper import innermost
 from isometry.eval import retrieval
@@ -53,7 +56,8 @@ class Trainer:
     stopping : when training ends, and which weights it keeps, see `Stopping`
     hardware : where and in which arithmetic the model is computed, see `Hardware`
     normalize : put embeddings on the unit sphere; None: if the loss does
-    folder : for checkpoints: ``last.safetensors`` after each epoch, ``best.safetensors`` with the best weights
+    folder : for checkpoints: ``last.safetensors`` after each epoch, ``previous.safetensors`` the one before, in case
+        the last is damaged, and ``best.safetensors`` with the best weights. One run at a time can use it
     callbacks : called with the trainer after each epoch; a string returned is the reason to stop
     random_state : seed of batches, split, dropout and miners; the global generators are left as they were
     verbose : show a progress bar
@@ -121,15 +125,20 @@ class Trainer:
         Parameters
         ----------
         samples : array or tensor (n, …), a data set, or a ``DataLoader``, whose batches go to the objective
-        labels : (n,), of any type; a data set gives its own integer labels as second part of its items
+        labels : (n,), of any type; needed for a data set too, to make batches by class. The loss gets the labels that
+            are the second part of its items, if they have one, and these otherwise
         validation : share to hold out, or (samples, labels) to validate on
         protocol : "open" holds out whole classes, "closed" a share of each class
         resume : continue from the checkpoint in ``folder``, if there is one; with the same settings, and on a CPU, the
             end is bit for bit that of a run without a stop
         """
-        with isolated_rng(self.random_state), CtrlC() as ctrl_c:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(isolated_rng(self.random_state))
+            stop = stack.enter_context(StopSignals())
             engine, probe = self._prepare(samples, labels, validation, protocol)
-            files, best = self._begin(engine, resume)
+            files = self._checkpoints(engine)
+            stack.enter_context(files.locked(engine.accelerator.is_main_process))
+            best = self._begin(engine, files, resume)
             run, updates = self.run, ceil_div(len(engine.loader), self.optimization.accumulate)  # of an epoch
             total = self.stopping.max_epochs * updates
             with tqdm(
@@ -139,17 +148,19 @@ class Trainer:
                     for group in engine.groups(run.epoch, run.batch):
                         engine.set_lr(run.step / total)
                         loss, active = engine.backward(group)
+                        if run.step == 0:
+                            self._check_first_batch(loss, active, engine)
                         run.record(len(group), loss, active, engine.update(loss))
                         bar.set_postfix_str(run.status(), refresh=False)
                         bar.update()
                         if run.bad_steps >= self.stopping.max_bad_steps:
                             run.fail(NOT_FINITE.format(run.bad_steps, run.step, run.epoch + 1))
                             break
-                        if engine.any(ctrl_c.pressed):
+                        if engine.any(stop.pressed is not None):
                             if engine.plan is not None:  # else only the end of an epoch can be resumed, and is saved
                                 run.geometry = self._geometry()
                                 self._save(files, engine, best)
-                            raise KeyboardInterrupt(f"stopped after step {run.step}; to continue, fit with resume=True")
+                            raise stop.exception(f"stopped after step {run.step}; to continue, fit with resume=True")
                     else:
                         run.close_epoch(self._measure(engine, probe))
                         if run.improved(self.stopping.monitor):
@@ -161,15 +172,20 @@ class Trainer:
         if run.failed:
             kept = "the last weights" if best is None else f"the weights of epoch {run.best_epoch}"
             warnings.warn(f"training stopped: {run.stop_reason}. It keeps {kept}", ConvergenceWarning, stacklevel=2)
-        if ctrl_c.pressed:
-            raise KeyboardInterrupt("training had just ended")
+        if stop.pressed is not None:
+            raise stop.exception("training had just ended")
         return self
 
     def embed(self, samples: Any) -> Tensor:
         """Embeddings (n, p) of an array or a data set."""
-        z = embed(self.model, as_dataset(samples, None, network_dtype(self.model)))
+        z = embed(self.model, self._as_data(samples))
         normalize = on_sphere(self.objective) if self.normalize is None else self.normalize
         return unit(z) if normalize else z
+
+    def _as_data(self, samples: Any, labels: Any = None) -> Dataset[Any]:
+        """Samples as the model takes them."""
+        looks_up = any(isinstance(m, (nn.Embedding, nn.EmbeddingBag)) for m in self.model.modules())
+        return as_dataset(samples, labels, network_dtype(self.model), keep_integers=looks_up)
 
     def _prepare(self, samples: Any, labels: Any, validation: Any, protocol: str) -> tuple[Engine, Probe | None]:
         # first: samplers ask the accelerator for their rank
@@ -177,9 +193,7 @@ class Trainer:
         if self.hardware.compile:
             self.model.compile()
         seed = self.random_state
-        loader, probe = training_data(
-            samples, labels, validation, protocol, self.batches, network_dtype(self.model), seed
-        )
+        loader, probe = training_data(samples, labels, validation, protocol, self.batches, self._as_data, seed)
         if probe is not None and probe.labels is None and not isinstance(innermost(self.objective), LossObjective):
             probe = None  # what the model gives need not be an embedding
         monitor, measured = self.stopping.monitor, probe is not None and probe.labels is not None
@@ -187,17 +201,20 @@ class Trainer:
             raise ValueError(f"patience waits for {monitor}: give validation to measure it, or set monitor='loss'")
         return Engine(accelerator, self.model, self.objective, loader, self.optimization, seed), probe
 
-    def _begin(self, engine: Engine, resume: bool) -> tuple[Checkpoints, dict[str, Tensor] | None]:
-        """Start anew, or where the checkpoint says; gives the best weights so far."""
+    def _checkpoints(self, engine: Engine) -> Checkpoints:
         settings = {"random_state": self.random_state, "batches_per_epoch": len(engine.loader)}
-        files, self.run = Checkpoints(self.folder, settings), Run()
+        return Checkpoints(self.folder, settings)
+
+    def _begin(self, engine: Engine, files: Checkpoints, resume: bool) -> dict[str, Tensor] | None:
+        """Start anew, or where the checkpoint says; gives the best weights so far."""
+        self.run = Run()
         for part in engine.module.modules():
             plan = getattr(part, "plan_steps", None)  # of what begins after a share of the run
             if callable(plan):
                 plan(self.stopping.max_epochs * len(engine.loader))
         state = files.load(resume)
         if state is None:
-            return files, None
+            return None
         engine.load_state(state["engine"], files.path("last"))
         self.run = Run(**state["run"])
         if engine.rank < len(state["processes"]):  # else a run of fewer processes is continued
@@ -206,7 +223,11 @@ class Trainer:
             self.run.sums = own["sums"]
         if self.run.stop_reason == ALL_EPOCHS_DONE and self.run.epoch < self.stopping.max_epochs:
             self.run.stop_reason = None
-        return files, state["best"]
+        if state["has_best"] and state["best"] is None:  # lost
+            if self.run.best_epoch == self.run.epoch and not self.run.batch:
+                return engine.weights()  # which are the last
+            self.run.best, self.run.best_epoch = -math.inf, self.run.epoch
+        return state["best"]
 
     def _save(self, files: Checkpoints, engine: Engine, best: dict[str, Tensor] | None) -> None:
         run = self.run
@@ -232,6 +253,24 @@ class Trainer:
             if probe.labels is not None:
                 row |= retrieval(z.numpy(force=True), probe.labels, ks=(1,)).mean()
         return row
+
+    def _check_first_batch(self, loss: float, active: float | None, engine: Engine) -> None:
+        """Refuse class-balanced batches that hold nothing for the loss to compare: nothing would be learned."""
+        objective = innermost(self.objective)
+        if not isinstance(engine.plan, PKBatchSampler) or not isinstance(objective, LossObjective):
+            return
+        if loss or active is None or engine.any(active > 0) or hasattr(objective.loss, "memory"):
+            return
+        found = self._geometry()
+        for name, part, setting in (
+            ("d_an", "two classes", "classes_per_batch"),
+            ("d_ap", "two samples of a class", "samples_per_class"),
+        ):
+            if name not in found:
+                raise ValueError(
+                    f"a batch never holds {part}, so that the loss has nothing to compare and nothing is learned: set "
+                    f"{setting} to 2 or more (on the command line --batch 8x8)"
+                )
 
     def _geometry(self) -> dict[str, float]:
         """What the last batch was like, if the objective looks at it."""

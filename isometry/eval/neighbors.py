@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
@@ -15,22 +16,33 @@ COLUMNS_PER_NEIGHBOR = 4  # with 4k folded columns about 1.1 k candidates pass t
 CANDIDATE_BYTES = 64  # index, distance and order of a candidate
 # a block takes 1/16 of working_memory, and all of it in the worst case: equal points, none of which is filtered out
 RESERVE = 16
+CROWDED = 16  # candidates for each neighbour, from which on it is asked whether points are copies of one another
 
 
-def nearest(Z: np.ndarray, k: int, gallery: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def nearest(
+    Z: np.ndarray, k: int, gallery: np.ndarray | None = None, *, correction: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest gallery items of every row of Z: indices (m, k) and squared distances (m, k), nearest first.
 
     ``d = Σ_c (z_c − g_c)²``; ties go to the smaller index. Without a ``gallery`` the rows of Z are searched among
     themselves, and a row is never its own neighbour (a duplicate of it may be). float32 and float64 are kept.
+    ``correction`` orders by distances that leave fewer hubs, and returns these: a name of `HubnessCorrection`, or one.
     """
-    search = NeighborSearch.over(Z, gallery)
+    plain = NeighborSearch.over(Z, gallery)
+    if correction is None:
+        search: Any = plain
+    else:
+        from isometry.eval.hubness import corrected_search
+
+        search = corrected_search(plain, correction)
     if not 1 <= k <= search.n_available:
         raise ValueError(
             f"k={k} neighbours were asked for, but each query has {search.n_available} gallery items to choose from"
             f"{' besides itself' if search.within else ''}: choose k between 1 and {search.n_available}."
         )
     m = search.n_queries
-    indices, sqdist = np.empty((m, k), dtype=np.intp), np.empty((m, k), dtype=search.points.dtype)
+    dtype = plain.points.dtype if search is plain else np.float64
+    indices, sqdist = np.empty((m, k), dtype=np.intp), np.empty((m, k), dtype=dtype)
     for rows, index, d in search.blocks(k):
         indices[rows], sqdist[rows] = index, d
     return indices, sqdist
@@ -57,6 +69,10 @@ class NeighborSearch:
             )
         return cls(np.concatenate([Z, gallery]), len(Z), len(Z))
 
+    def reverse(self) -> NeighborSearch:
+        """The same with gallery and queries exchanged."""
+        return self if self.within else NeighborSearch.over(self.points[self.offset :], self.points[: self.n_queries])
+
     @property
     def within(self) -> bool:
         """The queries are the gallery, so each has itself to leave out."""
@@ -78,6 +94,7 @@ class NeighborSearch:
         bounds = _Bounds.of(self.points[self.offset :], fold=max(1, min(MAX_FOLD, n // (COLUMNS_PER_NEIGHBOR * k))))
         buffer = np.empty((0, bounds.rows.shape[0]), dtype=self.points.dtype)
         row_bytes = n * self.points.itemsize + 2 * k * CANDIDATE_BYTES
+        copies: _Copies | None = None
         for block in row_blocks(len(queries), row_bytes, buffers=RESERVE, limit_mib=np.inf):
             rows = queries[block]
             buffer = buffer if len(rows) <= len(buffer) else np.empty_like(buffer, shape=(len(rows), buffer.shape[1]))
@@ -85,8 +102,63 @@ class NeighborSearch:
             if self.within:
                 lower[np.arange(len(rows)), rows] = _far(lower.dtype)
             i, j = _candidates(lower.reshape(len(rows), -1, len(bounds.spread)), bounds.spread, slack, k)
+            if copies is None and len(i) > CROWDED * k * len(rows):
+                copies = _Copies.of(self.points[self.offset :])
+                if copies.largest > max(1, CROWDED * k):  # a search among different points has few candidates
+                    yield from self._blocks_of_copies(copies, k, queries[block.start :])
+                    return
             d = pair_sqdist(self.points, rows[i], self.offset + j)
             yield rows, *_first_k(i, j, d, len(rows), k)
+
+    def _blocks_of_copies(
+        self, copies: _Copies, k: int, queries: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The blocks of `blocks`, by a search among the different points of the gallery.
+
+        In the order of distance and then of index, the first item of each of the k nearest points comes before every
+        item of a point farther away, so that their items are enough; a query that is left out itself needs one more.
+        """
+        points = np.concatenate([self.points[: self.n_queries], self.points[self.offset + copies.first]])
+        search = NeighborSearch(points, self.n_queries, self.n_queries)
+        for rows, group, d in search.blocks(min(k + self.within, len(copies.first)), queries):
+            size = np.minimum(copies.size[group], k + self.within)  # (b, g)
+            nearer = np.cumsum(size, axis=1) - size
+            tie = np.maximum.accumulate(np.where(np.diff(d, axis=1, prepend=-1.0) > 0, nearer, 0), axis=1)
+            size[tie >= k + self.within] = 0  # nearer points have enough items
+            i = np.repeat(np.arange(len(rows)), size.sum(axis=1))
+            start = np.repeat(copies.start[group].ravel(), size.ravel())
+            turn = np.arange(len(start)) - np.repeat(np.cumsum(size.ravel()) - size.ravel(), size.ravel())
+            j, distance = copies.items[start + turn], np.repeat(d.ravel(), size.ravel())
+            if self.within:
+                other = j != rows[i]
+                i, j, distance = i[other], j[other], distance[other]
+            yield rows, *_first_k(i, j, distance, len(rows), k)
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """The different points of a gallery, in the order of the first item of each, and which items are each of them."""
+
+    first: np.ndarray  # (m,) first item
+    start: np.ndarray  # (m,) where its items begin
+    size: np.ndarray  # (m,)
+    items: np.ndarray  # (n,) in ascending order for each point
+
+    @classmethod
+    def of(cls, gallery: np.ndarray) -> _Copies:
+        rows = np.ascontiguousarray(gallery + 0.0)  # −0 is 0
+        whole = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+        _, first, code = np.unique(whole, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        point = rank[code.ravel()]  # (n,)
+        size = np.bincount(point)
+        return cls(first[order], np.cumsum(size) - size, size, np.argsort(point, kind="stable"))
+
+    @property
+    def largest(self) -> int:
+        return int(self.size.max())
 
 
 @dataclass(frozen=True)

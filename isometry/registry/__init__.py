@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from isometry.registry import geometric, kernel, losses, miners, networks, objectives, probabilistic, samplers, spectral
 from isometry.registry.method import FAMILIES, Method
 
@@ -26,15 +28,19 @@ def all_methods(*, family: str | None = None, kind: str | None = None, sees: str
     ]
 
 
-def get(name: str) -> Method:
-    """The row with this key or name, whatever the case; the first one if a name has several rows."""
+def get(name: str, kinds: Collection[str] | None = None) -> Method:
+    """The row with this key or name, whatever the case; the first one if a name has several rows.
+
+    An error suggests rows of these ``kinds`` only, if given.
+    """
     wanted = name.strip().lower()
     for row in METHODS:
         if wanted in (row.key.lower(), row.name.lower()):
             return row
     import difflib
 
-    names = {m.name.lower(): m.name for m in METHODS}
+    names = {m.name.lower(): m.name for m in METHODS if kinds is None or m.kind in kinds}
     close = [names[name] for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)]  # the closest first
-    hint = f"; did you mean {', '.join(close)}?" if close else ""
-    raise KeyError(f"no method called {name!r}{hint} `isometry list` shows all of them")
+    hint = f"; did you mean {', '.join(close)}?" if close else ";"
+    what, option = ("method", "") if kinds is None else (next(iter(kinds)), " --family deep")
+    raise KeyError(f"no {what} called {name!r}{hint} `isometry list{option}` shows all of them")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
+
+NEEDED = {"torch": "deep", "accelerate": "deep"}  # what methods import beyond the core → the extra that brings it
 
 
 def targets(package: str, others: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
@@ -27,10 +30,31 @@ def exports(
 
     def load(name: str) -> Any:
         if name not in known:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}; `isometry list` shows every method")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{_hint(package, name, known)}")
         module, attribute = known[name].split(":")
-        value = getattr(importlib.import_module(module), attribute)
+        try:
+            value = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            if missing not in NEEDED:
+                raise
+            install = f'pip install "isometry[{NEEDED[missing]}]"'
+            raise ImportError(f"{package}.{name} needs {missing}: {install}", name=missing) from error
         setattr(sys.modules[package], name, value)  # the next use finds it without asking here
         return value
 
     return list(known), load, lambda: list(known)
+
+
+def _hint(package: str, name: str, known: Mapping[str, str]) -> str:
+    """Where a name is to be found: in another package, or under another spelling."""
+    from isometry.registry import METHODS
+
+    if name.startswith("_"):
+        return ""
+    homes = {m.target.split(":")[1]: "isometry.deep" if m.family == "deep" else "isometry" for m in METHODS}
+    if homes.get(name, package) != package:
+        return f"; it is in {homes[name]}: from {homes[name]} import {name}"
+    near = difflib.get_close_matches(name, [*known, *homes], n=1)
+    meant = f"; did you mean {homes.get(near[0], package)}.{near[0]}?" if near else ";"
+    return f"{meant} `isometry list` shows every method"

@@ -23,7 +23,7 @@ DEFAULT = (
     *("LMNN", "ITML", "PCCA", "LLMA", "NCA", "MCML"),
 )
 GROUPS = ("default", "all", "fast", *(f for f in FAMILIES if f != "deep"))
-_KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates"}
+_KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates", "targets"}
 
 
 class Candidate(NamedTuple):
@@ -90,7 +90,7 @@ def _by_name(name: str, side: Supervision) -> Iterator[tuple[str, Any]]:
 
 
 def _in_group(row: Method, group: str) -> bool:
-    from_table = row.family != "deep" and "matrix-samples" not in row.traits
+    from_table = row.family != "deep" and not {"matrix-samples", "histograms"} & set(row.traits)
     if not from_table or not _KINDS & set(row.sees.replace(",", " ").split()):
         return False
     if group == "default":

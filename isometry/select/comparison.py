@@ -70,13 +70,14 @@ def compare(
     ----------
     X : (n_samples, n_features) array or DataFrame of numbers; float32 is kept. With a transformer as ``scaler`` its
         cells may be anything that this transformer takes
-    y : class labels, or a supervision object such as `Pairs`
+    y : class labels; targets of a regression, as `Targets` or an array of fractions, from which methods of labels learn
+        by slices at quantiles; or another supervision object such as `Pairs`
     learners : names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed
         forms), a family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name
     scoring : "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
-        "ordering" for triplets and quadruplets. None: "knn", "pair_auc" or "ordering", by the kind of ``y``, and "map@r"
-        in the open protocol
-    n_neighbors : k of "knn"
+        "ordering" for triplets and quadruplets; "knn_r2", the R² of k-NN regression, for targets. None: "knn",
+        "pair_auc", "ordering" or "knn_r2", by the kind of ``y``, and "map@r" in the open protocol
+    n_neighbors : k of "knn" and "knn_r2"
     protocol : "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open":
         held-out classes were never seen in training, and held-out points look among themselves. For labels only
     n_splits, n_repeats : folds of a cross-validation, and how often it is repeated with other folds
@@ -233,7 +234,8 @@ def _measure(results: list[MethodResult], V: list[np.ndarray], groups: np.ndarra
         if not known.any():
             continue
         score = mean_interval(result.values[known], level, _of_rows(groups, known))
-        result.score = Interval(score.mean, max(score.low, 0.0), min(score.high, 1.0))
+        low = score.low if score.mean < 0 else max(score.low, 0.0)  # R² has no lower bound
+        result.score = Interval(score.mean, low, min(score.high, 1.0))
         both = np.isfinite(values) & np.isfinite(V[0])  # a failed fold takes no part, nor does Euclidean there
         a, b = (_over_repeats(np.where(both, v, np.nan)) for v in (values, V[0]))
         shared = np.isfinite(a)

@@ -15,6 +15,17 @@ def TraceSDP(n_components="auto", *, reg="auto", solver="eigen", target_distance
     min_{W ⪰ 0} mean (|x_i − x_j|²_W − e_ij²)², which is `ParametricMDS` with loss="sstress". Fit it to
     ``Pairs(i, j, target=e, n=n)``.
 
+    Parameters
+    ----------
+    n_components : int, None or "auto"
+        Dimension p, as in `FisherML`.
+    reg : float or "auto"
+        As in `FisherML`.
+    solver : {"eigen", "sdp"}
+        As in `FisherML`.
+    target_distances : bool
+        Learn from distances that pairs should have.
+
     References
     ----------
     A. Ghodsi, D. Wilkinson, F. Southey, "Improving embeddings by flexible exploitation of side information", IJCAI

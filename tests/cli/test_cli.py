@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from isometry import __version__
 from isometry.cli import app
 from isometry.cli.inputs import draw_sample, load_embedded
-from isometry.cli.methods import parameter_docs
+from isometry.cli.methods import EVERYWHERE, documented, parameter_docs
 from isometry.cli.outputs import UsageError
 from isometry.io import Table, load, read_table
 from isometry.registry import METHODS, all_methods, get
@@ -617,6 +617,22 @@ main()
     args = ["fit", "RCA", str(folder / "t.csv"), "-y", "kind", "-o", str(tmp_path / "m")]
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("row", METHODS, ids=lambda m: m.key)
+def test_every_parameter_has_a_meaning(row):
+    target = row.load()
+    texts = documented(target)
+    taken = inspect.signature(target).parameters.values()
+    named = [p.name for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    empty = [name for name in named if not (texts.get(name) or EVERYWHERE.get(name))]
+    assert not empty, f"{row.name}: say in the docstring what {', '.join(empty)} means"
+
+
+def test_info_of_a_loss_says_what_its_base_takes():
+    text = run("info", "Triplet")
+    for name in ("margin", "swap", "distance", "miner", "normalize", "reduction"):
+        assert re.search(rf"^{name} +\S+ +\S", text, re.M), name
 
 
 def test_fit_auto_says_its_verdict_and_is_read_again(folder, tmp_path):

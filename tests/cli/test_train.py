@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -20,7 +22,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from isometry.cli import app
-from isometry.deep import DeepMetric, MarginLoss
+from isometry.deep import BatchSemiHard, DeepMetric, MarginLoss, Triplet
 from isometry.deep.batches import hold_out
 from isometry.eval import retrieval
 from isometry.io import load, read_table
@@ -322,7 +324,9 @@ def test_a_damaged_or_foreign_checkpoint_is_refused_and_nothing_overwritten(fold
     last = out / "checkpoints" / "last.safetensors"
     whole = last.read_bytes()
     args = (folder / "t.csv", "-y", "kind", "-o", out, *SMALL)
-    last.write_bytes(whole[: len(whole) // 2])
+    previous = last.with_name("previous.safetensors")
+    for path in (last, previous):
+        path.write_bytes(path.read_bytes()[: len(whole) // 2])
     before = contents(out)
     assert "damaged or cut" in run(*args, code=2)
     assert contents(out) == before
@@ -353,7 +357,7 @@ def test_folders_of_others_are_left_alone(folder, tmp_path):
     [
         (["t.csv"], "name their column in t.csv with --target"),
         (["none.csv", "-y", "kind"], "there is no file"),
-        (["t.csv", "-y", "kind", "--loss", "Tripplet"], "no method called 'Tripplet'; did you mean"),
+        (["t.csv", "-y", "kind", "--loss", "Tripplet"], "no loss called 'Tripplet'; did you mean Triplet"),
         (["t.csv", "-y", "kind", "--loss", "LMNN"], "a loss is expected"),
         (["t.csv", "-y", "kind", "--miner", "Triplet"], "a miner is expected"),
         (["t.csv", "-y", "kind", "--backbone", "resnet"], "expected auto, linear, mlp, conv"),
@@ -382,3 +386,202 @@ def test_image_shape_of_a_file_must_be_sizes(shape, folder, tmp_path):
         np.savez(tmp_path / "i.npz", **{**arrays, "image_shape": shape})
     error = run(tmp_path / "i.npz", "-o", tmp_path / "run", code=2)
     assert f"image_shape in {tmp_path / 'i.npz'} is" in error and "two or three sizes, such as [28, 28]" in error
+
+
+# -- parameters of losses, networks of one's own, longer runs ----------------------------------------------------------
+
+
+QUICK = ("--validation", 0.5, "--batch", "2x4", "--embedding", 3, "--epochs", 1, "--seed", 1)
+
+
+def test_parameters_of_a_loss_reach_it(folder, tmp_path):
+    """The history is that of the loss with this margin, made in Python, and not that of another."""
+    losses = {}
+    for text in ("Triplet(margin=0.3)", "Triplet(margin=0.7)"):
+        out = tmp_path / text
+        run(
+            folder / "t.csv",
+            "-y",
+            "kind",
+            "-o",
+            out,
+            *QUICK,
+            "--loss",
+            text,
+            "--miner",
+            "BatchSemiHard(fallback=easiest)",
+        )
+        model = load(out / "model.safetensors")
+        assert model.loss == text and model.loss_params == {"miner": "BatchSemiHard(fallback=easiest)"}
+        losses[text] = model.history_["loss"]
+    assert losses["Triplet(margin=0.3)"] != losses["Triplet(margin=0.7)"]
+    made = load(tmp_path / "Triplet(margin=0.3)" / "model.safetensors")
+    made.set_params(loss=Triplet(0.3, miner=BatchSemiHard("easiest")), loss_params=None)
+    table = read_table(folder / "t.csv", "kind", dtype="float32")
+    kept, held = hold_out(table.y, 0.5, "open", 1)
+    made.fit(table.X[kept], table.y[kept], held_out=(table.X[held], table.y[held]))
+    assert made.history_["loss"] == losses["Triplet(margin=0.3)"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--loss", "CrossBatchMemory"),
+        ("--loss", "CrossBatchMemory(loss=Triplet(margin=0.3), memory_size=64)"),
+        ("--miner", "DistanceWeighted"),
+        ("--loss", "MarginLoss", "--miner", "DistanceWeighted(cutoff=0.4)"),
+        ("--loss", "Lifted[max](margin=2)"),
+    ],
+)
+def test_losses_and_miners_that_need_sizes_train(options, folder, tmp_path):
+    assert "1 epochs: all epochs done" in run(folder / "t.csv", "-y", "kind", "-o", tmp_path / "run", *QUICK, *options)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--loss", "Head"], "Head is what MSE"),
+        (["--loss", "ArcFaec"], "no loss called 'ArcFaec'"),
+        (["--loss", "Triplet(margins=0.3)"], "Triplet has no parameter 'margins'; it has margin"),
+        (["--loss", "Huber(delta=wide)"], "delta must be a number"),
+        (["--loss", "Triplet(margin=__import__('os'))"], "margin"),
+        (["--loss", "CrossEntropy", "--miner", "BatchHard"], "CrossEntropy has no parameter 'miner'"),
+        (["--miner", "BatchHart"], "no miner called 'BatchHart'; did you mean BatchHard"),
+        (["--batch", "1x8"], "never holds two classes"),
+        (["--batch", "999999x999999"], "but there are only"),
+        (["--lr", "-1"], "--lr -1 is the learning rate: choose a positive number"),
+        (["--lr", "nan"], "--lr nan"),
+        (["--lr", "inf"], "--lr inf"),
+        (["--seed", "-1"], "--seed"),
+        (["--backbone", "no_such_module:make"], "there is no module no_such_module"),
+        (["--backbone", "json:lodas"], "json has no lodas; did you mean loads?"),
+        (["--backbone", "json:__name__"], "not a function"),
+        (["--backbone", "json:"], "expected module:factory"),
+    ],
+)
+def test_more_usage_errors(options, words, folder, tmp_path):
+    assert words in run(folder / "t.csv", "-y", "kind", "-o", tmp_path / "run", *options, code=2)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_misspelt_loss_suggests_losses(folder, tmp_path):
+    error = run(folder / "t.csv", "-y", "kind", "-o", tmp_path / "run", "--loss", "ArcFaec", code=2)
+    assert "RCA" not in error and "isometry list --family deep" in error
+
+
+NETS = """
+import torch
+
+def make(shape, embedding):
+    assert shape == (5,), shape
+    return torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, embedding))
+"""
+
+
+def test_a_network_of_ones_own(folder, tmp_path, monkeypatch):
+    (tmp_path / "my_nets.py").write_text(NETS)
+    monkeypatch.chdir(tmp_path)
+    path = list(sys.path)
+    text = run(folder / "t.csv", "-y", "kind", "-o", "run", *QUICK, "--backbone", "my_nets:make")
+    assert "report: run/report.html" in text and sys.path == path
+    model = load("run/model.safetensors")
+    assert model.model == "my_nets:make" and model.weights_["0.weight"].shape == (7, 5)
+    args = ["transform", "run/model.safetensors", folder / "t.csv", "-y", "kind", "-o", "z.npz"]
+    done = CliRunner().invoke(app, list(map(str, args)))
+    assert done.exit_code == 2 and "give --backbone my_nets:make" in done.stderr
+    args += ["--backbone", "my_nets:make"]
+    assert CliRunner().invoke(app, list(map(str, args))).exit_code == 0
+    table = read_table(folder / "t.csv", "kind")
+    model.set_params(model=sys.modules["my_nets"].make)
+    Z = model.transform(pd.DataFrame(table.X, columns=table.feature_names))
+    assert np.array_equal(read_table("z.npz").X, Z)
+    assert "going on" in run(folder / "t.csv", "-y", "kind", "-o", "run", *QUICK, "--backbone", "my_nets:make")
+
+
+def test_a_finished_run_can_be_made_longer(folder, tmp_path):
+    out = tmp_path / "run"
+    args = (folder / "t.csv", "-y", "kind", "-o", out, *QUICK, "--loss", "NCALoss")
+    run(*args, "--epochs", 3)
+    first = load(out / "model.safetensors").history_["loss"]
+    text = run(*args, "--epochs", 5)
+    assert "going on" in text and "epoch 3 of" not in text and "epoch 4 of 5" in text and "5 epochs" in text
+    longer = load(out / "model.safetensors").history_["loss"]
+    assert longer[:3] == first and len(longer) == 5
+    assert "epoch" not in run(*args, "--epochs", 5).split("5 epochs")[0].partition("going on")[2]  # nothing left to do
+    assert "epoch 6 of 6" in run(*args, "--epochs", 6)
+    assert "epochs was 6, here it is 2" in run(*args, "--epochs", 2, code=2)
+
+
+def test_a_run_that_was_stopped_can_be_made_longer(folder, interrupted, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(interrupted[0], out)
+    text = run(folder / "t.csv", "-y", "kind", "-o", out, *LONG, "--epochs", 31)
+    assert "going on" in text and "epoch 31 of 31" in text
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_checkpoint_is_named_and_the_run_goes_on(folder, interrupted, uninterrupted, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(interrupted[0], out)
+    last = out / "checkpoints" / "last.safetensors"
+    data = bytearray(last.read_bytes())
+    data[-9] ^= 1
+    last.write_bytes(bytes(data))
+    done = CliRunner().invoke(app, ["train", *map(str, (folder / "t.csv", "-y", "kind", "-o", out, *LONG))])
+    assert done.exit_code == 0 and same(weights(out), weights(uninterrupted))
+    assert re.search(r"warning: .*last\.safetensors is .*damaged.*goes on from .*previous\.safetensors", done.stderr)
+
+
+def test_two_runs_in_one_folder(folder, tmp_path):
+    out = tmp_path / "run"
+    process = start_until(2, folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    try:
+        before = contents(out)
+        for more in ((), ("--fresh",)):
+            assert "is in use: another run" in run(folder / "t.csv", "-y", "kind", "-o", out, *LONG, *more, code=2)
+        assert contents(out) == before
+    finally:
+        process.kill()
+        process.communicate()
+    assert "going on" in run(folder / "t.csv", "-y", "kind", "-o", out, *LONG)  # a killed run has no lock
+    assert not (out / ".lock").exists() and not (out / "checkpoints" / ".lock").exists()
+
+
+def test_sigterm_loses_nothing(folder, uninterrupted, tmp_path):
+    out = tmp_path / "run"
+    process = start_until(3, folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    process.terminate()
+    error = process.communicate("\n")[1]
+    assert process.returncode == 143
+    assert error == "terminated; nothing is lost: run the same command again to go on\n"
+    assert not [p for p in out.rglob(".*") if p.is_file()]
+    run(folder / "t.csv", "-y", "kind", "-o", out, *LONG)
+    assert same(weights(out), weights(uninterrupted))
+
+
+# -- several processes -------------------------------------------------------------------------------------------------
+
+
+def test_one_of_two_processes_prints_and_writes(folder, tmp_path):
+    """As torchrun starts them; the result is that of one process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}  # fmt: skip
+    args = (folder / "t.csv", "-y", "kind", "-o", tmp_path / "two", *QUICK)
+    both = [start(*args, env={**env, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+    try:
+        said = [process.communicate() for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert [process.returncode for process in both] == [0, 0], said
+    assert "epoch 1 of 1" in said[0][0] and "report:" in said[0][0]
+    assert said[1] == ("", "")
+    run(folder / "t.csv", "-y", "kind", "-o", tmp_path / "one", *QUICK)
+    A, B = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name in A:
+        assert_allclose(A[name], B[name], rtol=1e-3, atol=1e-4)

@@ -204,13 +204,11 @@ def assert_refused(trainer, error, match, folder, resume=True):
 
 def test_truncated_checkpoint_is_refused_and_nothing_overwritten(tmp_path):
     fit(make(tmp_path, max_epochs=1))
-    for name in ("best", "last"):
-        path = tmp_path / f"{name}.safetensors"
-        whole = path.read_bytes()
-        for size in (0, 7, len(whole) // 2, len(whole) - 1):
-            path.write_bytes(whole[:size])
-            assert_refused(make(tmp_path), CheckpointError, f"{name}.*damaged or cut", tmp_path)
-        path.write_bytes(whole)
+    path = tmp_path / "last.safetensors"
+    whole = path.read_bytes()
+    for size in (0, 7, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        assert_refused(make(tmp_path), CheckpointError, "last.*damaged or cut", tmp_path)
 
 
 def test_checkpoint_of_another_run_is_refused(tmp_path):
@@ -302,3 +300,207 @@ def test_the_generators_outside_are_left_alone():
     torch.manual_seed(0)
     MLP(5, 3, hidden=(8,), dropout=0.3)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+# -- damage, two runs at once, termination -----------------------------------------------------------------------------
+
+
+def middle_of_tensors(path):
+    """Where a changed byte spoils a number and nothing else."""
+    data = path.read_bytes()
+    return 8 + int.from_bytes(data[:8], "little") + 40
+
+
+def damage(path, how):
+    data = bytearray(path.read_bytes())
+    if how == "cut":
+        del data[len(data) // 2 :]
+    else:
+        data[middle_of_tensors(path)] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_a_single_changed_bit_is_found(tmp_path):
+    save_checkpoint(tmp_path / "state", {"w": torch.arange(100.0), "n": 3})
+    assert load_checkpoint(tmp_path / "state")["n"] == 3
+    damage(tmp_path / "state", "bit")
+    with pytest.raises(CheckpointError, match=r"state is .*damaged.*checksum"):
+        load_checkpoint(tmp_path / "state")
+
+
+def test_checkpoints_without_a_checksum_are_still_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "FORMAT", module.WITHOUT_CHECKSUM)
+    monkeypatch.setattr(module, "_digest", lambda *_: "")
+    fit(make(tmp_path, max_epochs=2, schedule="constant"))
+    monkeypatch.undo()
+    assert_same_run(fit(make(tmp_path, schedule="constant")), fit(make(None, schedule="constant")))
+
+
+@pytest.mark.parametrize("how", ["cut", "bit", "gone"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_goes_on(tmp_path, how):
+    with pytest.raises(Crash):
+        fit(make(tmp_path, callbacks=[crash_after(4)]))
+    last, previous = tmp_path / "last.safetensors", tmp_path / "previous.safetensors"
+    assert [load_checkpoint(path)["run"]["epoch"] for path in (last, previous)] == [3, 2]
+    before = previous.read_bytes()
+    if how == "gone":  # as between the two renamings of a save
+        last.unlink()
+        with pytest.raises(Crash):
+            fit(make(tmp_path, callbacks=[crash_after(4)]))
+    else:
+        damage(last, how)
+        with (
+            pytest.raises(Crash),
+            pytest.warns(UserWarning, match=r"last\.safetensors is .*damaged.*goes on from .*previous\.safetensors"),
+        ):
+            fit(make(tmp_path, callbacks=[crash_after(4)]))
+    assert load_checkpoint(last)["run"]["epoch"] == 3
+    assert previous.read_bytes() == before  # still the good one
+    assert_same_run(fit(make(tmp_path)), fit(make(None)))
+
+
+def test_from_the_checkpoint_before_a_run_ends_with_the_same_weights(tmp_path):
+    straight = fit(make(None, "memory"))
+    with pytest.raises(Crash):
+        fit(make(tmp_path, "memory", callbacks=[crash_after(4)]))
+    damage(tmp_path / "last.safetensors", "bit")
+    with pytest.warns(UserWarning, match="damaged"):
+        resumed = fit(make(tmp_path, "memory"))
+    assert_same_run(resumed, straight)
+
+
+def test_two_damaged_checkpoints_are_refused_and_nothing_overwritten(tmp_path):
+    fit(make(tmp_path, max_epochs=2))
+    damage(tmp_path / "last.safetensors", "cut")
+    damage(tmp_path / "previous.safetensors", "bit")
+    assert_refused(make(tmp_path), CheckpointError, r"last\.safetensors.*damaged or cut", tmp_path)
+
+
+@pytest.mark.parametrize("how", ["gone", "cut", "bit"])
+@pytest.mark.parametrize("finished", [True, False])
+def test_lost_best_weights_are_not_fatal(tmp_path, how, finished):
+    first = make(tmp_path, max_epochs=4 if finished else 2, schedule="constant")
+    fit(first)
+    best = tmp_path / "best.safetensors"
+    if how == "gone":
+        best.unlink()
+    else:
+        damage(best, how)
+    with pytest.warns(UserWarning, match=r"best weights so far are lost"):
+        resumed = fit(make(tmp_path, schedule="constant"))
+    assert resumed.run.epoch == 4 and resumed.history["loss"] == fit(make(None, schedule="constant")).history["loss"]
+    last = load_checkpoint(tmp_path / "last.safetensors")["engine"]["weights"]
+    if finished and first.run.best_epoch < 4:
+        assert all(torch.equal(v, last[f"model.{k}"]) for k, v in resumed.model.state_dict().items())
+    if finished and first.run.best_epoch == 4:
+        assert all(map(torch.equal, resumed.model.state_dict().values(), first.model.state_dict().values()))
+
+
+HOLDER = """
+import sys
+from tests.deep.test_checkpoint import fit, make
+
+def stop(trainer):
+    print("inside", flush=True)
+    sys.stdin.readline()
+
+fit(make({folder!r}, callbacks=[stop], max_epochs=1))
+"""
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", HOLDER.format(folder=str(folder))]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    try:
+        assert child.stdout.readline() == "inside\n"
+        assert_refused(make(folder), CheckpointError, "is in use: another run", folder)
+        child.communicate("\n")
+    finally:
+        child.kill()
+    assert child.returncode == 0
+    assert sorted(contents(folder)) == ["best.safetensors", "last.safetensors"]  # the lock is gone
+    assert fit(make(folder, schedule="constant")).run.epoch == 4
+
+
+def test_a_killed_run_leaves_no_lock(tmp_path):
+    command = [sys.executable, "-c", HOLDER.format(folder=str(tmp_path))]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    try:
+        assert child.stdout.readline() == "inside\n"
+    finally:
+        child.kill()
+        child.communicate()
+    assert fit(make(tmp_path)).run.epoch == 4
+
+
+def test_a_run_within_the_run_is_refused_too(tmp_path):
+    refused = []
+
+    def again(trainer):
+        with pytest.raises(CheckpointError, match="in use"):
+            fit(make(tmp_path))
+        refused.append(True)
+
+    assert fit(make(tmp_path, callbacks=[again])).run.epoch == 4 and refused == [True] * 4
+
+
+def test_a_run_that_fails_at_once_leaves_no_folder(tmp_path):
+    with pytest.raises(ValueError, match="two classes"):
+        fit(make(tmp_path / "run", classes_per_batch=1))
+    assert not (tmp_path / "run").exists()
+
+
+TERMINATED = """
+import sys
+from tests.deep import test_checkpoint as t
+from isometry.deep import checkpoint as module
+
+save = module.save_file
+
+def slowly(tensors, path, metadata):
+    save(tensors, path, metadata)
+    if "last" in path.name and calls.pop():
+        print(*sorted(p.name for p in path.parent.iterdir()), flush=True)
+        sys.stdin.readline()
+
+calls = [False] * 9 + [True, False]
+module.save_file = slowly
+t.fit(t.make({folder!r}))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_sigterm_saves_and_leaves_no_temporary_file(tmp_path):
+    command = [sys.executable, "-c", TERMINATED.format(folder=str(tmp_path))]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    try:
+        assert ".last.safetensors.part" in child.stdout.readline()  # it is writing
+        child.terminate()
+        child.communicate("\n")
+    finally:
+        child.kill()
+    assert child.returncode == 143
+    assert sorted(contents(tmp_path)) == ["best.safetensors", "last.safetensors", "previous.safetensors"]
+    assert_same_run(fit(make(tmp_path)), fit(make(None)))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_handler_of_the_program_keeps_sigterm():
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append(True))
+    try:
+        trainer = make(None, callbacks=[lambda t: signal.raise_signal(signal.SIGTERM)])
+        assert fit(trainer).run.epoch == 4 and seen == [True] * 4
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("world", ["1", "2"])
+def test_of_several_processes_each_ends_by_sigterm_at_once(world, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", world)
+    before = signal.getsignal(signal.SIGTERM)
+    with module.StopSignals():
+        assert (signal.getsignal(signal.SIGTERM) is before) == (world == "2")
+    assert signal.getsignal(signal.SIGTERM) is before

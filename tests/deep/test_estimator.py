@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 import pickle
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import partial
 
@@ -38,6 +42,7 @@ from isometry.deep import (
     mlp_autoencoder,
 )
 from isometry.eval import retrieval
+from isometry.io import load
 from isometry.supervision import Pairs
 from tests.conftest import make_blobs, make_planted
 
@@ -386,3 +391,66 @@ def test_unlabelled_learners_in_a_comparison():
     i, j = np.triu_indices(60, 1)
     found = isometry.compare(X, Pairs(i[::7], j[::7], (y[i] == y[j])[::7], n=60), [codes], n_splits=2)
     assert not found["codes"].failures and np.isfinite(found["codes"].score.mean)
+
+
+def test_fits_in_threads_are_those_of_one_thread_and_leave_the_generators_alone():
+    X, y = make_blobs()
+
+    network = MLP(4, 3, hidden=(8,), dropout=0.5)
+
+    def fitted(seed):
+        model = DeepMetric(network, random_state=seed, max_epochs=2, min_steps=4)
+        return model.fit(X, y).transform(X)
+
+    def state():
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+
+    expected = [fitted(seed) for seed in range(4)]
+    before = state()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(fitted, [*range(4)] * 2))
+    assert state() == before
+    for Z, same in zip(found, expected * 2):
+        assert np.array_equal(Z, same)
+
+
+def test_transform_waits_for_no_fit_in_another_thread():
+    """A fit holds the global generators; named networks are rebuilt without them."""
+    X, y = make_blobs()
+    fitted = quick(model="mlp").fit(X, y)
+    inside, done = threading.Event(), threading.Event()
+
+    def wait(_):
+        inside.set()
+        assert done.wait(60)
+
+    fit = threading.Thread(target=quick(max_epochs=1).fit, args=(X, y), kwargs={"callbacks": [wait]})
+    fit.start()
+    assert inside.wait(60)
+    state = torch.get_rng_state()
+    Z = fitted.transform(X)
+    assert torch.equal(torch.get_rng_state(), state)
+    done.set()
+    fit.join()
+    assert np.array_equal(Z, fitted.transform(X))
+
+
+def test_a_factory_sees_images_and_its_code_is_not_taken_from_a_file(digits, tmp_path):
+    X, y = digits[0].reshape(len(digits[0]), -1)[:200], digits[2][:200]
+    shapes = []
+
+    def factory(shape, p):
+        shapes.append(shape)
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), p))
+
+    side = math.isqrt(X.shape[1])
+    model = quick(model=factory, image_shape=(1, side, side)).fit(X, y)
+    assert set(shapes) == {(1, side, side)} and model.transform(X[:5]).shape[1] == model.n_components
+    Z = model.transform(X[:5])
+    model.set_params(model="nets:factory").save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    with pytest.raises(ValueError, match=r"'nets:factory' names code, which is not imported because a file says so"):
+        again.transform(X[:5])
+    assert np.array_equal(again.set_params(model=factory).transform(X[:5]), Z)
+    with pytest.raises(ValueError, match="must give a torch module, it gave 3"):
+        quick(model=lambda shape, p: 3).fit(X, y)

@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 
-from isometry.eval import nearest
+from isometry.core.distance import pair_sqdist
+from isometry.eval import nearest, neighbors
 from isometry.eval.neighbors import NeighborSearch
 
 
@@ -121,3 +122,42 @@ def test_k_out_of_range(k):
 def test_bad_embeddings(Z, gallery, message):
     with pytest.raises(ValueError, match=message):
         nearest(Z, 1, gallery)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 2, 7, 40, 52])
+def test_copies_are_found_by_their_points(dtype, k, monkeypatch):
+    """The search among different points, forced on small data: the same neighbours in the same order."""
+    monkeypatch.setattr(neighbors, "CROWDED", 0)
+    used = []
+    of = neighbors._Copies.of
+    monkeypatch.setattr(neighbors._Copies, "of", lambda gallery: used.append(True) or of(gallery))
+    rng = np.random.default_rng(0)
+    for Z in (
+        rng.integers(0, 3, size=(53, 3)),
+        rng.integers(0, 2, size=(53, 1)),
+        np.ones((53, 2)),
+        np.eye(5)[rng.integers(0, 5, size=53)],
+        np.where(rng.random((53, 2)) < 0.5, 0.0, -0.0),
+        np.r_[rng.standard_normal((20, 2)), np.ones((33, 2))],
+    ):
+        Z = Z.astype(dtype)
+        assert_same(nearest(Z, k), slow_nearest(Z, k), rtol=1e-6)
+        few = min(k, 48)
+        assert_same(nearest(Z[:20], few, gallery=Z[5:]), slow_nearest(Z[:20], few, Z[5:]), rtol=1e-6)
+    assert used
+
+
+@pytest.mark.parametrize("n_points", [1, 2, 10])
+def test_collapsed_embeddings_measure_few_pairs(n_points, monkeypatch):
+    """Copies of few points tie in all distances: they must not be measured pair by pair."""
+    measured = []
+    monkeypatch.setattr(neighbors, "pair_sqdist", lambda X, i, j: measured.append(len(i)) or pair_sqdist(X, i, j))
+    n, k = 4000, 3
+    Z = np.random.default_rng(0).standard_normal((n_points, 8))[np.arange(n) % n_points]
+    with config_context(working_memory=16):  # several blocks
+        index, d = nearest(Z, k)
+    assert sum(measured) <= 50 * n
+    assert_array_equal(d, 0)
+    expected = [[j for j in range(i % n_points, n, n_points) if j != i][:k] for i in range(n)]
+    assert_array_equal(index, expected)

@@ -32,6 +32,8 @@ class Angular(SumOfTriplets):
         Degrees; by default 45 for the batch form and 20 for the triplet form, where wider angles are never violated.
     form : {"batch", "triplet"}
         The triplet form is averaged over the triplets that violate the bound.
+    reduction : {"mean_nonzero", "mean", "sum"}
+        Of the triplet form: over the triplets that violate the bound, over all, or their sum.
 
     References
     ----------
@@ -45,7 +47,7 @@ class Angular(SumOfTriplets):
         alpha: float | None = None,
         form: str = "batch",
         *,
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
         reduction: str = "mean_nonzero",
     ):

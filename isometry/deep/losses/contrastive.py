@@ -70,6 +70,8 @@ class Contrastive(Draws, PairHinges):
     References
     ----------
     R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
+    T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
+    learning", CVPR 2019 (snr).
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Contrastive(Draws, PairHinges):
         *,
         jitter: float = 0.0,
         distance: Distance = "euclidean",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = False,
         random_state: int | None = None,
     ):
@@ -108,6 +110,11 @@ class GeneralizedContrastive(PairHinges):
         mean over pairs of  s ½ d² + (1 − s) ½ [m − d]_+²
 
     ``1 - cosine_dissimilarity(x)`` makes such a matrix from unlabelled inputs.
+
+    Parameters
+    ----------
+    margin : float
+        m, beyond which a dissimilar pair costs nothing.
 
     References
     ----------
@@ -150,7 +157,7 @@ class ThresholdContrastive(Loss):
     of_pairs = True
     sums = True  # over the references: twice as many give twice the loss
 
-    def __init__(self, threshold: float = 0.5, hinge: bool = False, *, miner: Miner | None = None):
+    def __init__(self, threshold: float = 0.5, hinge: bool = False, *, miner: Miner | str | None = None):
         super().__init__("cosine", miner)
         self.threshold, self.hinge = threshold, hinge
 

@@ -94,6 +94,8 @@ class VirtualSampleDA(LabelLoss):
         Rows and columns of U.
     epsilon, margin, kappa, ridge : float
         ε, m, κ, ρ.
+    normalize : bool
+        Put embeddings on the unit sphere first.
     random_state : int
         Seed of u and of the matching.
 

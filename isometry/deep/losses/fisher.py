@@ -47,7 +47,7 @@ class FisherTriplet(TripletForm):
         layer: nn.Linear | None = None,
         mu_w: float = 1e-4,
         mu_b: float = 1e-4,
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
         reduction: str = "mean",
     ):
@@ -75,7 +75,16 @@ class FisherContrastive(Loss):
 
         (2 − λ) tr(UᵀS_W U) + [m − λ tr(UᵀS_B U)]_+
 
-    For use beside a ``CrossEntropy``; by itself it does not raise accuracy. See ``FisherTriplet`` for the parameters.
+    For use beside a ``CrossEntropy``; by itself it does not raise accuracy.
+
+    Parameters
+    ----------
+    lam, margin : float
+        λ, m.
+    layer : nn.Linear, optional
+        U, the last layer of the network; without it nothing is added to the scatters.
+    mu_w, mu_b : float
+        Multiples of the identity added to S_W and S_B.
 
     References
     ----------
@@ -93,7 +102,7 @@ class FisherContrastive(Loss):
         layer: nn.Linear | None = None,
         mu_w: float = 1e-4,
         mu_b: float = 1e-4,
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = False,
     ):
         super().__init__("sqeuclidean", miner, normalize)

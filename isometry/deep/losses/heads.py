@@ -92,6 +92,11 @@ class Huber(Head):
 
         mean_i Σ_l h(f_il − t_il),     h(r) = ½r² if |r| ≤ δ else δ(|r| − ½δ)
 
+    Parameters
+    ----------
+    delta : float
+        δ, where squares end.
+
     References
     ----------
     P. J. Huber, "Robust estimation of a location parameter", Ann. Math. Statist. 1964.

@@ -44,7 +44,7 @@ class Lifted(Loss):
         l2_reg: float = 0.0,
         *,
         distance: Distance = "euclidean",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = False,
     ):
         super().__init__(distance, miner, normalize)

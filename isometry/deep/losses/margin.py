@@ -47,7 +47,7 @@ class MarginLoss(Loss):
         beta_lr: float = 5e-4,
         *,
         distance: Distance = "euclidean",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
     ):
         super().__init__(distance, miner, normalize)
@@ -60,7 +60,7 @@ class MarginLoss(Loss):
         shifted = D - self.boundary(y, len(z)).to(z.dtype)[:, None]
         if isinstance(self.miner, TripleMiner) and self.miner.gives_triples:
             with torch.no_grad():
-                a, p, n = self.miner.triples(D.detach(), pos, neg)
+                a, p, n = self.miner.triples(self.as_mined(D.detach()), pos, neg)
             value = self.average(self.margin + torch.cat([shifted[a, p], -shifted[a, n]]))
         else:
             value = self.loss(shifted, *self.mine(D, pos, neg))

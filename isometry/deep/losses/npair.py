@@ -45,7 +45,7 @@ class NPair(Loss):
         l2_reg: float = 0.002,
         *,
         distance: Distance = "inner",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = False,
     ):
         super().__init__(distance, miner, normalize)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isometry.deep.functional import class_indicator, log1mexp, masked_logsumexp, masked_mean, masks, unit
-from isometry.deep.loss import Loss, as_embeddings, check_batch, check_labels, finite
+from isometry.deep.loss import Loss, as_embeddings, as_labels, check_batch, check_labels, finite
 from isometry.deep.losses.nca import log_probability, mean_of_anchors
 from isometry.parameters import one_of
 
@@ -53,7 +53,8 @@ class ProxyForm(Loss):
         """The loss of embeddings (B, p) with labels 0 … C − 1, or with similarities (B, C) to the classes."""
         if refs is not None:
             raise ValueError(f"{type(self).__name__} compares with its own proxies and takes no refs")
-        z, y = as_embeddings(z, "z", squared=True), torch.as_tensor(y, device=z.device)
+        z = as_embeddings(z, "z", squared=True)
+        y = as_labels(y, z.device)
         proxies, classes = self.references.to(z.dtype), torch.arange(self.num_classes, device=z.device)
         check_batch(z, y, proxies.new_empty(self.num_classes, proxies.shape[-1]), classes)
         if y.ndim == 1 and self.one_class_each:

@@ -45,7 +45,7 @@ class SoftmaxTriplet(Loss):
         detach_reference: bool = False,
         *,
         distance: Distance = "inner",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
     ):
         super().__init__(distance, miner, normalize)

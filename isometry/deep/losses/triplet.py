@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, reduced, softplus
+from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, passes, reduced, softplus
 from isometry.deep.loss import TripletForm, as_embeddings
 from isometry.deep.miners import Miner
 from isometry.deep.slopes import apart, gradients
@@ -21,7 +21,7 @@ Term = Callable[..., Tensor]  # (d_ap, d_an) or (d_ap, d_an, d_pn) to one term a
 class SumOfTriplets(TripletForm):
     """A sum, or a mean, of one term for each triplet."""
 
-    def __init__(self, distance: Distance, miner: Miner | None, normalize: bool, reduction: str):
+    def __init__(self, distance: Distance, miner: Miner | str | None, normalize: bool, reduction: str):
         super().__init__(distance, miner, normalize)
         self.reduction = one_of("reduction", reduction, REDUCTIONS)
 
@@ -71,7 +71,7 @@ class Triplet(SumOfTriplets):
         *,
         swap: bool = False,
         distance: Distance = "sqeuclidean",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
         reduction: str = "mean_nonzero",
     ):
@@ -112,7 +112,7 @@ class Tuplet(Triplet):
         margin: float = 0.2,
         *,
         distance: Distance = "sqeuclidean",
-        miner: Miner | None = None,
+        miner: Miner | str | None = None,
         normalize: bool = True,
         reduction: str = "mean",
     ):
@@ -145,7 +145,7 @@ class RatioTriplet(SumOfTriplets):
     E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
     """
 
-    def __init__(self, *, distance: Distance = "euclidean", miner: Miner | None = None, normalize: bool = False):
+    def __init__(self, *, distance: Distance = "euclidean", miner: Miner | str | None = None, normalize: bool = False):
         super().__init__(distance, miner, normalize, reduction="mean")
 
     def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
@@ -228,12 +228,6 @@ class _SumOverTriplets(torch.autograd.Function):
         sums = [term(*distances_of_pass(p, *matrices)).where(kept, 0).sum() for p, kept in passes(pos, neg)]
         total = torch.stack([*sums, *(0 * D.sum() for D in matrices)]).sum()  # each is part of the graph
         return None, None, None, *gradients(total, matrices, g, ctx.needs_input_grad[3:])
-
-
-def passes(pos: Tensor, neg: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """One positive p (B,) of each row at a time, and which of (B, R) are its negatives; none in a row without p."""
-    columns, filled = packed(pos)
-    return ((p, neg & used[:, None]) for p, used in zip(columns.T, filled.T))
 
 
 def distances_of_pass(p: Tensor, D: Tensor, D_refs: Tensor | None = None) -> list[Tensor]:

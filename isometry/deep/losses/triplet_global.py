@@ -29,7 +29,9 @@ class TripletGlobal(TripletForm):
     networks by minimising global loss functions", CVPR 2016.
     """
 
-    def __init__(self, lam: float = 0.8, margin: float = 0.4, *, miner: Miner | None = None, normalize: bool = True):
+    def __init__(
+        self, lam: float = 0.8, margin: float = 0.4, *, miner: Miner | str | None = None, normalize: bool = True
+    ):
         super().__init__("sqeuclidean", miner, normalize)
         self.lam, self.margin = lam, margin
 

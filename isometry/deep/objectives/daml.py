@@ -130,7 +130,7 @@ class DAML(nn.Module):
         with torch.autocast(z.device.type, enabled=False):
             miner = self.loss.miner if isinstance(self.loss, Loss) else None
             if isinstance(self.loss, Loss) and isinstance(miner, TripleMiner) and miner.gives_triples:
-                return miner.triples(self.loss.distances(z, z), pos, neg)
+                return miner.triples(self.loss.as_mined(self.loss.distances(z, z)), pos, neg)
             return self.one_each.triples(sqeuclidean(z, z), pos, neg)
 
     def generator_loss(self, made: Tensor, features: Tensor, fooled: Tensor, z: Tensor, triples: Triples) -> Tensor:

@@ -102,7 +102,7 @@ def episode_loader(
     ``episodes`` make an epoch. A meta-batch of several is ``Trainer(accumulate=...)``, which averages their gradients.
     """
     sampler = EpisodeSampler(labels, n_way, k_shot, k_query, episodes, random_state=random_state)
-    data = as_dataset(samples, labels, torch.float32)
+    data = as_dataset(samples, labels, torch.float32, keep_integers=True)
     return DataLoader(data, batch_sampler=sampler, collate_fn=sampler.collate, generator=torch.Generator())
 
 
