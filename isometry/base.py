@@ -75,8 +75,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             rows = side.labelled
             more = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in more.items()}
             X, side = X[rows], side[rows]
-        check_scale(X, varied=bool(self._sees))
-        if self._sees and X.ndim == 2 and not getattr(self, "standardize", False):
+        learns = bool(self._sees or self.get_params(deep=False))  # Euclidean distance does not, and takes any samples
+        check_scale(X, varied=learns)
+        if learns and X.ndim == 2 and not getattr(self, "standardize", False):
             check_units(X)
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._learn(X, side, **more)

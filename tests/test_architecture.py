@@ -173,12 +173,12 @@ def small_sides():
 
 @pytest.mark.parametrize("row", all_methods(kind="estimator"), ids=lambda m: m.name)
 def test_the_table_says_what_supervision_the_learner_takes(row):
-    from isometry.select.candidates import _can_use
+    from isometry.select.candidates import can_use
 
     if row.family == "deep":
         pytest.importorskip("torch")
     learner, told = row.make(), set(row.sees.split(", "))
-    taken = {kind for kind, side in small_sides().items() if told != {"none"} and _can_use(learner, side)}
+    taken = {kind for kind, side in small_sides().items() if told != {"none"} and can_use(learner, side)}
     assert told - {"none"} <= taken
     # those are cut into pairs, or slices that stand for classes, which says less
     assert taken - told <= {"chunklets", "triplets", "quadruplets", "targets"}

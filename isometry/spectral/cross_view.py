@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ class CCA(CrossView):
 
     n_components: int | None = None
     _: KW_ONLY
-    views: Any = None
+    views: Sequence[Any] | None = None
     power: NotNegative = 1.0
     reg: NotNegative = 1e-2
 
@@ -145,7 +146,7 @@ class Procrustes(CrossView):
 
     n_components: int | None = None
     _: KW_ONLY
-    views: Any = None
+    views: Sequence[Any] | None = None
     scale: bool = True
 
     def _maps(self, C1: np.ndarray, C12: np.ndarray, C2: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

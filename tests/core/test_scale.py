@@ -14,7 +14,9 @@ from isometry.registry import all_methods
 from tests.conftest import make_blobs
 
 METHODS = [
-    m for m in all_methods(kind="estimator") if m.family != "deep" and not {"matrix-samples"} & set(m.traits) and m.sees
+    m
+    for m in all_methods(kind="estimator")
+    if m.family != "deep" and not {"matrix-samples", "histograms"} & set(m.traits) and m.sees
 ]
 LEARNERS = pytest.mark.parametrize("method", METHODS, ids=lambda m: m.key)
 

@@ -181,6 +181,9 @@ NOT_FOR_MATRICES = {  # entries of a symmetric matrix, or of a basis, are no fea
 
 
 def data_for(method):
+    if "histograms" in method.traits:
+        X, y = make_blobs()
+        return np.abs(X), y
     if "matrix-samples" not in method.traits:
         return make_blobs()
     return make_matrices(2 if "Grassmann" in method.target else 3)
@@ -215,7 +218,7 @@ def complaint(method, mess):
         module = frame.f_globals.get("__name__", "")
         if not isinstance(result.error, ValueError | TypeError) or not module.startswith(OURS):
             return f"{type(result.error).__name__} in {module}, line {line}: {result.error}"
-        if mess in SOUND and (tables or mess not in NOT_FOR_MATRICES):
+        if mess in SOUND and (tables or mess not in NOT_FOR_MATRICES) and "histograms" not in method.traits:
             return f"refused: {result.error}"
         return ""
     if mess in WRONG and (tables or "data frame" not in mess) and (learns or "labels" not in mess):
