@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
 from isometry.core.frame import Frame
-from isometry.core.linalg import factor, symmetrize
+from isometry.core.linalg import column_range, factor, symmetrize
 from isometry.core.solve import Solution, alternate
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, Share, parameters
@@ -39,7 +39,8 @@ class RGML(LinearMetric):
     reg : pull of the classes' covariances towards A
     rho : "tyler" or "gaussian"
     shrink : share of tr(Σ_k⁻¹) in the place of ρ, in units in which the mean scatter of all classes has trace d; it
-        keeps Σ_k definite, and without it Tyler's ρ leaves its scale open
+        keeps Σ_k definite, and without it Tyler's ρ leaves its scale open. More is taken for a class whose samples span
+        fewer than d dimensions, where Tyler's ρ has no minimum without
     n_pairs : pairs of each class, drawn at random where there are more
     random_state : seed of the pairs
     max_iter, tol, verbose : of the descent
@@ -73,12 +74,21 @@ class RGML(LinearMetric):
         pooled = sum(n * Z.T @ Z / len(Z) for Z, n in zip(classes, counts, strict=True)) / sum(counts)
         unit = np.trace(pooled) / len(pooled)
         share = np.array(counts) / sum(counts)
-        problem = Problem([Z / np.sqrt(unit) for Z in classes], share, self.shrink, self.reg, self.rho == "tyler")
+        tyler = self.rho == "tyler"
+        shrink = np.array([max(self.shrink, least_shrink(Z) if tyler else 0) for Z in classes])
+        problem = Problem([Z / np.sqrt(unit) for Z in classes], share, shrink, self.reg, tyler)
         start = ridge_of(pooled / unit, self.shrink)
         state = start, np.repeat(start[None], len(classes), axis=0)
         solution = alternate(problem.step, state, max_iter=self.max_iter, tol=self.tol)
         self._store(frame.lift(factor(sla.inv(unit * solution.x[0]))), X.dtype)
         return solution
+
+
+def least_shrink(Z: np.ndarray) -> float:
+    """What Tyler's estimate needs where the differences Z (m, d) span r < d dimensions: more than 1 − r/d."""
+    d = Z.shape[1]
+    r = column_range(Z.T @ Z).shape[1]
+    return 0.0 if r == d else 1 - 0.9 * r / d
 
 
 def class_differences(
@@ -123,7 +133,7 @@ class Problem:
 
     classes: list[np.ndarray]  # c × (m, d)
     share: np.ndarray  # (c,) π
-    shrink: float
+    shrink: np.ndarray  # (c,)
     reg: float
     tyler: bool
 
@@ -135,7 +145,7 @@ class Problem:
         inverse = sla.solve_triangular(R, np.eye(len(S)), lower=True)
         q = np.sum((self.classes[k] @ inverse.T) ** 2, axis=1)  # zᵀΣ⁻¹z
         rho = len(S) * np.mean(np.log(q)) if self.tyler else q.mean()
-        own = (1 - self.shrink) * rho + self.shrink * np.sum(inverse**2)
+        own = (1 - self.shrink[k]) * rho + self.shrink[k] * np.sum(inverse**2)
         gap = self.reg * np.sum(np.log(sla.eigvalsh(inverse @ A @ inverse.T)) ** 2) if self.reg else 0.0
         return float(own + 2 * np.log(np.diag(R)).sum() + gap)
 
@@ -143,7 +153,7 @@ class Problem:
         """C with tr(C Σ⁻¹) the tangent of ρ and the shrinkage at Σ = S."""
         Z, d = self.classes[k], len(S)
         weight = d / _forms(Z, S) if self.tyler else np.ones(len(Z))
-        return np.asarray((1 - self.shrink) * Z.T @ (Z * weight[:, None]) / len(Z) + self.shrink * np.eye(d))
+        return np.asarray((1 - self.shrink[k]) * Z.T @ (Z * weight[:, None]) / len(Z) + self.shrink[k] * np.eye(d))
 
     def gradient(self, k: int, A: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """G = I − Σ^{−½}CΣ^{−½} − 2 reg log(Σ^{−½}AΣ^{−½}), the slope along Σ^{½}exp(tH)Σ^{½}; and Σ^{½}."""
@@ -169,8 +179,12 @@ class Problem:
 
     def _rescaled(self, A: np.ndarray, S: np.ndarray) -> State:
         """A and all Σ_k times the number that is best, which single steps approach slowly."""
-        forms = [np.trace(sla.solve(s, np.eye(len(s)) if self.tyler else self.scatter(k, s))) for k, s in enumerate(S)]
-        best = 1.0 if self.tyler and self.shrink == 0 else float(self.share @ forms) / len(A)
+        if self.tyler:  # its own part does not depend on the scale
+            weight = self.share * self.shrink
+            forms = [np.trace(sla.inv(s)) for s in S]
+        else:
+            weight, forms = self.share, [np.trace(sla.solve(s, self.scatter(k, s))) for k, s in enumerate(S)]
+        best = float(weight @ forms) / (len(A) * weight.sum()) if weight.any() else 1.0
         return best * A, best * S
 
     def _common_step(self, A: np.ndarray, S: np.ndarray) -> State:
