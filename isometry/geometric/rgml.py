@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from isometry.base import LinearMetric
 from isometry.core.frame import Frame
-from isometry.core.linalg import factor, symmetrize
+from isometry.core.linalg import column_range, factor, symmetrize
 from isometry.core.solve import Solution, alternate
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, Share, parameters
@@ -21,6 +21,7 @@ MIN_ROWS = 10  # of a class of its own; fewer in few dimensions
 MIN_SCATTER = 1e-6  # of a class of its own, relative to the pooled one
 MIN_LENGTH = 1e-6  # of a difference, relative to the median: below, it may be rounding, and so is its direction
 HALVINGS = 12
+FAR = 1.0  # a larger reg holds each class so tightly that only all of them together can move far
 
 
 @parameters
@@ -38,7 +39,8 @@ class RGML(LinearMetric):
     reg : pull of the classes' covariances towards A
     rho : "tyler" or "gaussian"
     shrink : share of tr(Σ_k⁻¹) in the place of ρ, in units in which the mean scatter of all classes has trace d; it
-        keeps Σ_k definite, and without it Tyler's ρ leaves its scale open
+        keeps Σ_k definite, and without it Tyler's ρ leaves its scale open. More is taken for a class whose samples span
+        fewer than d dimensions, where Tyler's ρ has no minimum without
     n_pairs : pairs of each class, drawn at random where there are more
     random_state : seed of the pairs
     max_iter, tol, verbose : of the descent
@@ -72,12 +74,21 @@ class RGML(LinearMetric):
         pooled = sum(n * Z.T @ Z / len(Z) for Z, n in zip(classes, counts, strict=True)) / sum(counts)
         unit = np.trace(pooled) / len(pooled)
         share = np.array(counts) / sum(counts)
-        problem = Problem([Z / np.sqrt(unit) for Z in classes], share, self.shrink, self.reg, self.rho == "tyler")
+        tyler = self.rho == "tyler"
+        shrink = np.array([max(self.shrink, least_shrink(Z) if tyler else 0) for Z in classes])
+        problem = Problem([Z / np.sqrt(unit) for Z in classes], share, shrink, self.reg, tyler)
         start = ridge_of(pooled / unit, self.shrink)
         state = start, np.repeat(start[None], len(classes), axis=0)
         solution = alternate(problem.step, state, max_iter=self.max_iter, tol=self.tol)
         self._store(frame.lift(factor(sla.inv(unit * solution.x[0]))), X.dtype)
         return solution
+
+
+def least_shrink(Z: np.ndarray) -> float:
+    """What Tyler's estimate needs where the differences Z (m, d) span r < d dimensions: more than 1 − r/d."""
+    d = Z.shape[1]
+    r = column_range(Z.T @ Z).shape[1]
+    return 0.0 if r == d else 1 - 0.9 * r / d
 
 
 def class_differences(
@@ -122,7 +133,7 @@ class Problem:
 
     classes: list[np.ndarray]  # c × (m, d)
     share: np.ndarray  # (c,) π
-    shrink: float
+    shrink: np.ndarray  # (c,)
     reg: float
     tyler: bool
 
@@ -130,17 +141,19 @@ class Problem:
         return float(self.share @ [self.class_value(k, A, S[k]) for k in range(len(S))])
 
     def class_value(self, k: int, A: np.ndarray, S: np.ndarray) -> float:
-        q = _forms(self.classes[k], S)
+        R = sla.cholesky(S, lower=True)
+        inverse = sla.solve_triangular(R, np.eye(len(S)), lower=True)
+        q = np.sum((self.classes[k] @ inverse.T) ** 2, axis=1)  # zᵀΣ⁻¹z
         rho = len(S) * np.mean(np.log(q)) if self.tyler else q.mean()
-        gap = self.reg * np.sum(np.log(sla.eigvalsh(A, S)) ** 2) if self.reg else 0.0
-        own = (1 - self.shrink) * rho + self.shrink * np.trace(sla.inv(S))
-        return float(own + np.linalg.slogdet(S)[1] + gap)
+        own = (1 - self.shrink[k]) * rho + self.shrink[k] * np.sum(inverse**2)
+        gap = self.reg * np.sum(np.log(sla.eigvalsh(inverse @ A @ inverse.T)) ** 2) if self.reg else 0.0
+        return float(own + 2 * np.log(np.diag(R)).sum() + gap)
 
     def scatter(self, k: int, S: np.ndarray) -> np.ndarray:
         """C with tr(C Σ⁻¹) the tangent of ρ and the shrinkage at Σ = S."""
         Z, d = self.classes[k], len(S)
         weight = d / _forms(Z, S) if self.tyler else np.ones(len(Z))
-        return np.asarray((1 - self.shrink) * Z.T @ (Z * weight[:, None]) / len(Z) + self.shrink * np.eye(d))
+        return np.asarray((1 - self.shrink[k]) * Z.T @ (Z * weight[:, None]) / len(Z) + self.shrink[k] * np.eye(d))
 
     def gradient(self, k: int, A: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """G = I − Σ^{−½}CΣ^{−½} − 2 reg log(Σ^{−½}AΣ^{−½}), the slope along Σ^{½}exp(tH)Σ^{½}; and Σ^{½}."""
@@ -157,12 +170,24 @@ class Problem:
             def along(eta: float, root: np.ndarray = root, G: np.ndarray = G) -> np.ndarray:
                 return symmetrize(root @ _exp(-eta * G) @ root)
 
-            value = self.class_value(k, A, S[k])
-            S[k] = _descend(along, lambda M, k=k: self.class_value(k, A, M), value, 1 / (1 + 2 * self.reg), S[k])
-        A = karcher_mean(S, self.share, A)
-        return self._common_step(A, S)
+            eta = _step_length(G, 1 / (1 + 2 * self.reg))
+            S[k] = _descend(along, lambda M, k=k: self.class_value(k, A, M), S[k], eta)
+        A, S = self._rescaled(karcher_mean(S, self.share, A, 1), S)
+        if self.reg > FAR:
+            A, S = self._common_step(A, S)
+        return (A, S), self.value(A, S)
 
-    def _common_step(self, A: np.ndarray, S: np.ndarray) -> tuple[State, float]:
+    def _rescaled(self, A: np.ndarray, S: np.ndarray) -> State:
+        """A and all Σ_k times the number that is best, which single steps approach slowly."""
+        if self.tyler:  # its own part does not depend on the scale
+            weight = self.share * self.shrink
+            forms = [np.trace(sla.inv(s)) for s in S]
+        else:
+            weight, forms = self.share, [np.trace(sla.solve(s, self.scatter(k, s))) for k, s in enumerate(S)]
+        best = float(weight @ forms) / (len(A) * weight.sum()) if weight.any() else 1.0
+        return best * A, best * S
+
+    def _common_step(self, A: np.ndarray, S: np.ndarray) -> State:
         """Move A and all Σ_k by one congruence, which leaves their distances: for large reg nothing else moves far."""
         root, inverse = _roots(A)
         pull = sum(p * self.scatter(k, S[k]) @ sla.inv(S[k]) for k, p in enumerate(self.share))
@@ -172,9 +197,8 @@ class Problem:
             M = root @ _exp(-eta / 2 * H) @ inverse
             return symmetrize(M @ A @ M.T), np.array([symmetrize(M @ s @ M.T) for s in S])
 
-        value = self.value(A, S)
-        state = _descend(along, lambda x: self.value(*x), value, 1.0, (A, S))
-        return state, self.value(*state)
+        found: State = _descend(along, lambda x: self.value(*x), (A, S), _step_length(H, 1.0))
+        return found
 
 
 def karcher_mean(S: np.ndarray, share: np.ndarray, A: np.ndarray, n_steps: int = 5) -> np.ndarray:
@@ -186,7 +210,7 @@ def karcher_mean(S: np.ndarray, share: np.ndarray, A: np.ndarray, n_steps: int =
     for _ in range(n_steps):
         root, inverse = _roots(A)
         T = sum(p * _log(symmetrize(inverse @ s @ inverse)) for p, s in zip(share, S, strict=True))
-        A = _descend(lambda eta, root=root, T=T: symmetrize(root @ _exp(eta * T) @ root), total, total(A), 1.0, A)
+        A = _descend(lambda eta, root=root, T=T: symmetrize(root @ _exp(eta * T) @ root), total, A, 1.0)
     return A
 
 
@@ -195,14 +219,20 @@ def ridge_of(S: np.ndarray, shrink: float) -> np.ndarray:
     return S + max(shrink, 1e-6) * np.eye(len(S))
 
 
-def _descend(along: Any, value: Any, start: float, eta: float, here: Any) -> Any:
-    """The first point of ``along`` at eta, eta/2, … that is no higher than ``start``; ``here`` if there is none."""
+def _descend(along: Any, value: Any, here: Any, eta: float) -> Any:
+    """The first point of ``along`` at eta, eta/2, … that is no higher than ``here``, or else ``here``."""
+    start = value(here)
     for _ in range(HALVINGS):
         there = along(eta)
         if value(there) <= start:
             return there
         eta /= 2
     return here
+
+
+def _step_length(G: np.ndarray, most: float) -> float:
+    """No variance changes by more than the factor e in one step."""
+    return float(min(most, 1 / max(np.abs(sla.eigvalsh(G)).max(), 1e-300)))
 
 
 def _forms(Z: np.ndarray, S: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ def values_of_choice(V: Sequence[np.ndarray], plan: Plan) -> tuple[np.ndarray, l
 
 
 def automatic_choice(names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, level: float) -> AutomaticChoice | None:
-    """The metric to take: the one with the highest mean, if that is above Euclidean at this ``level``, one-sided, and if
+    """The metric to take: the one with the highest mean, if it is above Euclidean at this ``level``, one-sided, and if
     choosing by the other folds gains as well: what led by luck mostly does not. None if nothing was scored.
 
     ``V`` are the values (repeats, n) of the metrics, Euclidean first.

@@ -8,7 +8,7 @@ import scipy.linalg as sla
 from numpy.testing import assert_allclose
 
 from isometry import RGML, Chunklets, Labels
-from isometry.geometric.rgml import Problem, class_differences, karcher_mean, ridge_of
+from isometry.geometric.rgml import Problem, class_differences, karcher_mean, least_shrink, ridge_of
 from tests.conftest import make_blobs
 from tests.oracles import riemannian_distance
 
@@ -24,7 +24,7 @@ def problem(rho="tyler", shrink=0.05, reg=0.1, seed=0):
     X, y = spread_classes(seed=seed)
     classes, counts = class_differences(X, y, 200, np.random.RandomState(0))
     pooled = sum(Z.T @ Z / len(Z) for Z in classes) / 3
-    return Problem(classes, np.array(counts) / sum(counts), shrink, reg, rho == "tyler"), pooled
+    return Problem(classes, np.array(counts) / sum(counts), np.full(3, shrink), reg, rho == "tyler"), pooled
 
 
 def random_state(d=3, c=3, seed=1):
@@ -165,3 +165,14 @@ def test_B16_errors_and_start():
     with pytest.raises(ValueError, match="all samples of every class are equal"):
         RGML().fit(np.array([[0.0, 1], [0, 1], [2, 3], [2, 3]]), Labels([0, 0, 1, 1]))
     assert np.linalg.eigvalsh(ridge_of(np.zeros((2, 2)), 0))[0] > 0
+
+
+def test_B16_classes_that_span_few_dimensions():
+    """Tyler's ρ alone would let the variance of what a class does not span go to 0."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 40)
+    X = rng.standard_normal((80, 8))
+    X[y == 0, 5:] = 0.0
+    learner = RGML().fit(X, y)
+    assert learner.converged_ and np.linalg.cond(learner.mahalanobis_) < 1e4
+    assert least_shrink(X[:40]) == 1 - 0.9 * 5 / 8 and least_shrink(X[40:]) == 0
