@@ -21,6 +21,7 @@ MIN_ROWS = 10  # of a class of its own; fewer in few dimensions
 MIN_SCATTER = 1e-6  # of a class of its own, relative to the pooled one
 MIN_LENGTH = 1e-6  # of a difference, relative to the median: below, it may be rounding, and so is its direction
 HALVINGS = 12
+FAR = 1.0  # a larger reg holds each class so tightly that only all of them together can move far
 
 
 @parameters
@@ -130,11 +131,13 @@ class Problem:
         return float(self.share @ [self.class_value(k, A, S[k]) for k in range(len(S))])
 
     def class_value(self, k: int, A: np.ndarray, S: np.ndarray) -> float:
-        q = _forms(self.classes[k], S)
+        R = sla.cholesky(S, lower=True)
+        inverse = sla.solve_triangular(R, np.eye(len(S)), lower=True)
+        q = np.sum((self.classes[k] @ inverse.T) ** 2, axis=1)  # zᵀΣ⁻¹z
         rho = len(S) * np.mean(np.log(q)) if self.tyler else q.mean()
-        gap = self.reg * np.sum(np.log(sla.eigvalsh(A, S)) ** 2) if self.reg else 0.0
-        own = (1 - self.shrink) * rho + self.shrink * np.trace(sla.inv(S))
-        return float(own + np.linalg.slogdet(S)[1] + gap)
+        own = (1 - self.shrink) * rho + self.shrink * np.sum(inverse**2)
+        gap = self.reg * np.sum(np.log(sla.eigvalsh(inverse @ A @ inverse.T)) ** 2) if self.reg else 0.0
+        return float(own + 2 * np.log(np.diag(R)).sum() + gap)
 
     def scatter(self, k: int, S: np.ndarray) -> np.ndarray:
         """C with tr(C Σ⁻¹) the tangent of ρ and the shrinkage at Σ = S."""
@@ -157,12 +160,20 @@ class Problem:
             def along(eta: float, root: np.ndarray = root, G: np.ndarray = G) -> np.ndarray:
                 return symmetrize(root @ _exp(-eta * G) @ root)
 
-            value = self.class_value(k, A, S[k])
-            S[k] = _descend(along, lambda M, k=k: self.class_value(k, A, M), value, 1 / (1 + 2 * self.reg), S[k])
-        A = karcher_mean(S, self.share, A)
-        return self._common_step(A, S)
+            eta = _step_length(G, 1 / (1 + 2 * self.reg))
+            S[k] = _descend(along, lambda M, k=k: self.class_value(k, A, M), S[k], eta)
+        A, S = self._rescaled(karcher_mean(S, self.share, A, 1), S)
+        if self.reg > FAR:
+            A, S = self._common_step(A, S)
+        return (A, S), self.value(A, S)
 
-    def _common_step(self, A: np.ndarray, S: np.ndarray) -> tuple[State, float]:
+    def _rescaled(self, A: np.ndarray, S: np.ndarray) -> State:
+        """A and all Σ_k times the number that is best, which single steps approach slowly."""
+        forms = [np.trace(sla.solve(s, np.eye(len(s)) if self.tyler else self.scatter(k, s))) for k, s in enumerate(S)]
+        best = 1.0 if self.tyler and self.shrink == 0 else float(self.share @ forms) / len(A)
+        return best * A, best * S
+
+    def _common_step(self, A: np.ndarray, S: np.ndarray) -> State:
         """Move A and all Σ_k by one congruence, which leaves their distances: for large reg nothing else moves far."""
         root, inverse = _roots(A)
         pull = sum(p * self.scatter(k, S[k]) @ sla.inv(S[k]) for k, p in enumerate(self.share))
@@ -172,9 +183,8 @@ class Problem:
             M = root @ _exp(-eta / 2 * H) @ inverse
             return symmetrize(M @ A @ M.T), np.array([symmetrize(M @ s @ M.T) for s in S])
 
-        value = self.value(A, S)
-        state = _descend(along, lambda x: self.value(*x), value, 1.0, (A, S))
-        return state, self.value(*state)
+        found: State = _descend(along, lambda x: self.value(*x), (A, S), _step_length(H, 1.0))
+        return found
 
 
 def karcher_mean(S: np.ndarray, share: np.ndarray, A: np.ndarray, n_steps: int = 5) -> np.ndarray:
@@ -186,7 +196,7 @@ def karcher_mean(S: np.ndarray, share: np.ndarray, A: np.ndarray, n_steps: int =
     for _ in range(n_steps):
         root, inverse = _roots(A)
         T = sum(p * _log(symmetrize(inverse @ s @ inverse)) for p, s in zip(share, S, strict=True))
-        A = _descend(lambda eta, root=root, T=T: symmetrize(root @ _exp(eta * T) @ root), total, total(A), 1.0, A)
+        A = _descend(lambda eta, root=root, T=T: symmetrize(root @ _exp(eta * T) @ root), total, A, 1.0)
     return A
 
 
@@ -195,14 +205,20 @@ def ridge_of(S: np.ndarray, shrink: float) -> np.ndarray:
     return S + max(shrink, 1e-6) * np.eye(len(S))
 
 
-def _descend(along: Any, value: Any, start: float, eta: float, here: Any) -> Any:
-    """The first point of ``along`` at eta, eta/2, … that is no higher than ``start``; ``here`` if there is none."""
+def _descend(along: Any, value: Any, here: Any, eta: float) -> Any:
+    """The first point of ``along`` at eta, eta/2, … that is no higher than ``here``, or else ``here``."""
+    start = value(here)
     for _ in range(HALVINGS):
         there = along(eta)
         if value(there) <= start:
             return there
         eta /= 2
     return here
+
+
+def _step_length(G: np.ndarray, most: float) -> float:
+    """No variance changes by more than the factor e in one step."""
+    return float(min(most, 1 / max(np.abs(sla.eigvalsh(G)).max(), 1e-300)))
 
 
 def _forms(Z: np.ndarray, S: np.ndarray) -> np.ndarray:

@@ -62,7 +62,8 @@ class KISSME(MomentsMetric):
 
     def _fit_moments(self, moments: Any) -> None:
         p = check_components(self.n_components, self.n_features_in_)
-        S, D, Q = _definite_pair(*moments.mean_pair_scatters(), self.reg)
+        M_S, M_D = moments.mean_pair_scatters()
+        S, D, Q = _definite_pair(M_S, M_D, self.reg)
         lam, V = _ratios(S, D)
         separating = 1 - 1 / lam  # M_S⁻¹ − M_D⁻¹ = V(I − Λ⁻¹)Vᵀ
         L = factor((V * separating) @ V.T, p) if lam[0] > 1 else _one_direction(V)
@@ -102,7 +103,8 @@ class XQDA(KISSME):
 
     def _fit_moments(self, moments: Any) -> None:
         p = check_components(self.n_components, self.n_features_in_)
-        S, D, Q = _definite_pair(*moments.mean_pair_scatters(), self.reg)
+        M_S, M_D = moments.mean_pair_scatters()
+        S, D, Q = _definite_pair(M_S, M_D, self.reg)
         if self.subspace == "svd":
             U, s, _ = sla.svd(sla.solve(S, D, assume_a="pos"))
             U = U[:, : max(1, min(p or len(s), int(np.sum(s > 1))))]
