@@ -59,7 +59,7 @@ class NCM(LinearMetric):
     reg: NotNegative = 1e-2
     init: str | np.ndarray = "auto"
     batch_size: Count | None = None
-    max_iter: Iterations = 100
+    max_iter: Iterations = 300
     tol: NotNegative = 1e-4
     random_state: Seed = None
     verbose: bool | int = False

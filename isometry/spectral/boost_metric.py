@@ -23,7 +23,7 @@ from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, paramete
 from isometry.sampling import Comparisons, Sampler, comparisons
 from isometry.supervision import Labels, Triplets
 
-LARGE = 100  # trace above which it costs more and more, in units of that of w₀ I
+LARGE = 10  # trace above which it costs more and more, in units of that of w₀ I
 
 
 @parameters
@@ -33,8 +33,8 @@ class BoostMetric(LinearMetric):
     min_{W ⪰ 0} log mean over triplets of exp(d²(a, p) − d²(a, n)) + ν tr W,  ν = reg/(d w₀)
 
     where w₀ I is the metric with median gap |d²(a, p) − d²(a, n)| = 1. Samples are scaled to mean squared distance 1.
-    Triplets that can all be met with a margin above ν for each unit of the trace leave no minimum; a trace above a
-    hundred times that of w₀ I therefore costs more and more.
+    Triplets that can all be met with a margin above ν for each unit of the trace leave no minimum; a trace above ten
+    times that of w₀ I therefore costs more and more.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class BoostMetric(LinearMetric):
     reg: NotNegative = 0.1
     solver: Literal["psd", "boost"] = "psd"
     comparisons: str | Sampler = "auto"
-    max_iter: Iterations = 200
+    max_iter: Iterations = 500
     tol: NotNegative = 1e-4
     random_state: Seed = None
     verbose: bool | int = False

@@ -59,7 +59,7 @@ class GMLVQ(LinearMetric):
     n_prototypes: Count = 3
     beta: Positive = 1.0
     reg: NotNegative = 0.1
-    max_iter: Iterations = 200
+    max_iter: Iterations = 1000
     tol: NotNegative = 1e-4
     random_state: Seed = None
     verbose: bool | int = False

@@ -71,7 +71,7 @@ class SCML(TaskMetric):
     _: KW_ONLY
     reg: NotNegative = 1e-2
     comparisons: str | Sampler = "auto"
-    max_iter: Iterations = 500
+    max_iter: Iterations = 1000
     tol: NotNegative = 1e-4
     random_state: Seed = None
     verbose: bool | int = False

@@ -124,11 +124,12 @@ def test_pairs_are_relevance_lists():
 
 @pytest.mark.filterwarnings("ignore:MLR did not converge")
 def test_batches_and_average_precision_come_near():
-    X, y = make_blobs(n=60)
-    whole, parts = (MLR(batch_size=b, random_state=0, max_iter=60).fit(X, y) for b in (None, 20))
+    X, y = make_blobs(n=40)
+    scale = np.sqrt(2 * np.var(X, axis=0).sum())
+    whole, parts = (MLR(batch_size=b, random_state=0, max_iter=m).fit(X, y) for b, m in ((None, 60), (20, 8)))
     objective = MLR()._objective(Frame.of(X, scaled=True).X, Labels(y), None)
-    values = [objective(m.components_ * np.sqrt(2 * np.var(X, axis=0).sum()))[0] for m in (whole, parts)]
-    assert values[0] <= values[1] < 1.1 * values[0]
-    model = MLR(loss="map", random_state=0, max_iter=5, tol=1e-2).fit(X, y)
+    values = [objective(m.components_ * scale)[0] for m in (whole, parts)]
+    assert 0.999 * values[0] < values[1] < 1.1 * values[0]
+    model = MLR(loss="map", batch_size=10, random_state=0, max_iter=2).fit(X, y)
     f = MLR(loss="map")._objective(Frame.of(X, scaled=True).X, Labels(y), None)
-    assert f(model.components_ * np.sqrt(2 * np.var(X, axis=0).sum()))[0] < f(np.eye(4))[0]
+    assert f(model.components_ * scale)[0] < f(np.eye(4))[0]

@@ -74,6 +74,7 @@ def conic(X, triplets, loss, penalty, reg, diagonal):
     return problem.value
 
 
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")  # of the conic solver
 @pytest.mark.parametrize("structure", ["full", "diagonal"])
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("loss", LOSSES)
