@@ -80,15 +80,16 @@ def test_labels_of_several_numbers(kind):
         kind(labels="vectors")(z, y[:, 0])
     with pytest.raises(ValueError, match="labels must be numbers, some are NaN"):
         kind()(z, y[:, 0] * torch.nan)
+    assert_close(kind()(z, y[:, 0] > 0), kind()(z, (y[:, 0] > 0).double()), rtol=1e-12, atol=0)
     with pytest.raises(ValueError, match="which are numbers, got booleans"):
-        kind()(z, y[:, 0] > 0)
+        kind()(z, g > 1)
     with pytest.raises(TypeError, match="needs labels"):
         kind().views(z, z)
 
 
 def test_a_memory_refuses_labels_that_it_cannot_store():
     z, memory = batch(0)[0], CrossBatchMemory(RankNContrast(), 4, 20).double()
-    with pytest.raises(ValueError, match=r"stores class labels, which are integers, got torch\.float32"):
+    with pytest.raises(ValueError, match=r"stores class labels, which are whole numbers; got torch\.float32"):
         memory(z, LABELS["numbers"])
     assert memory(z, LABELS["ties"]).isfinite()
 
