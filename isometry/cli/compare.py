@@ -59,7 +59,7 @@ def compare(
     ] = None,
     protocol: Annotated[str, typer.Option(help="closed: new points of known classes; open: of new classes")] = "closed",
     scoring: Annotated[
-        str | None, typer.Option(help="knn (default), recall@1, map@r (default of open), r_precision, pair_auc")
+        str | None, typer.Option(help="knn, recall@1, map@r, r_precision or pair_auc; by default knn, of open map@r")
     ] = None,
     neighbors: Annotated[int, typer.Option("--neighbors", "-k", help="neighbours that vote in scoring `knn`")] = 3,
     folds: Annotated[int, typer.Option(help="folds of the cross-validation")] = 5,
@@ -147,6 +147,8 @@ def compare(
         saved = _save(outcome, save)
     console.print(comparison_table(outcome, console.width))
     failed = [f"{r.name} failed: {r.failures[0]}" for r in outcome.results if r.score is None and r.failures]
+    if any(r.only_alone for r in outcome.results):
+        console.print(f"‡ {plain(outcome.about_marks)}", style="dim")
     for note in failed + outcome.notes:
         console.print(f"note: {plain(note)}", style="dim")
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
@@ -154,7 +156,7 @@ def compare(
         if report is not None:
             console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y))}")
     if saved:
-        console.print(f"saved {plain(saved)}, fitted on all rows: {plain(save)}")
+        console.print(f"saved {plain(saved)}: {plain(save)}")
     for problem in problems[1:]:
         print_to_stderr(f"error: {explain(problem)}")
     if problems:
@@ -189,7 +191,7 @@ def sigterm_keeps_results() -> Iterator[list[int]]:
 
 
 def _save(outcome: Comparison, path: Path | None) -> str:
-    """Write the best metric, if that is wanted and there is one, and return its name."""
+    """Write the best metric, if that is wanted and there is one, and return what it is and why."""
     if path is None:
         return ""
     if outcome.best_estimator is None:
@@ -198,7 +200,7 @@ def _save(outcome: Comparison, path: Path | None) -> str:
     from isometry.io import save
 
     save(outcome.best_estimator, path)
-    return type(outcome.best_estimator[-1]).__name__
+    return f"{outcome.best_name}, fitted on all rows ({outcome.why_saved})"
 
 
 @contextlib.contextmanager
@@ -219,7 +221,7 @@ def comparison_table(outcome: Comparison, width: int) -> RichTable:
         if r.score is None:
             table.add_row(name, "", "", "left out" if r.left_out else "[red]failed[/]" if r.failures else "not run", "")
             continue
-        verdict = MARKS.get(r.reliable, "") + ("" if r.complete else " …")
+        verdict = MARKS.get(r.reliable, "") + (" ‡" if r.only_alone else "") + ("" if r.complete else " …")
         gap = interval_text(r.difference, f"+.{digits}f") if r.difference else ""
         table.add_row(name, interval_text(r.score, f".{digits}f"), gap, verdict, f"{r.fit_seconds:.{digits - 1}f}")
     return table

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from isometry.core.progress import check_time
 from isometry.deep.batches import Probe, as_dataset, training_data
 from isometry.deep.checkpoint import Checkpoints, CtrlC, isolated_rng, rng_state, set_rng_state
 from isometry.deep.engine import Engine, make_accelerator
@@ -142,6 +143,7 @@ class Trainer:
                         run.record(len(group), loss, active, engine.update(loss))
                         bar.set_postfix_str(run.status(), refresh=False)
                         bar.update()
+                        check_time()
                         if run.bad_steps >= self.stopping.max_bad_steps:
                             run.fail(NOT_FINITE.format(run.bad_steps, run.step, run.epoch + 1))
                             break

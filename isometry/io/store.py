@@ -190,7 +190,8 @@ class _Writer:
         if kind == "named":
             return {"$named": name, "items": [self.encode(v, f"{where}[{k}]") for k, v in enumerate(value)]}
         params = value.get_params(deep=False) if kind == "estimator" else {}
-        state = {k: v for k, v in vars(value).items() if k not in params and k not in NOT_KEPT}
+        left = {*params, *NOT_KEPT, *getattr(value, "_only_of_fit", tuple)()}
+        state = {k: v for k, v in vars(value).items() if k not in left}
         for k in state:
             _check_attribute(type(value), k)
         if isinstance(value, Pipeline):

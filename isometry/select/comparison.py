@@ -72,8 +72,8 @@ def compare(
     learners : names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed
         forms), a family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name
     scoring : "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
-        "ordering" for triplets and quadruplets. None: "knn", "pair_auc" or "ordering", by the kind of ``y``, and "map@r"
-        in the open protocol
+        "ordering" for triplets and quadruplets. None: "knn", "pair_auc" or "ordering", by the kind of ``y``, and
+        "map@r" in the open protocol
     n_neighbors : k of "knn"
     protocol : "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open":
         held-out classes were never seen in training, and held-out points look among themselves. For labels only
@@ -111,7 +111,7 @@ def compare(
     if isinstance(side, Labels) and scoring == "knn":
         check_n_neighbors(scorer, plan, side)
     seed = int(rng.randint(2**31 - 1))
-    candidates = resolve(learners, side, seed)
+    candidates = resolve(learners, side, seed, protocol)
     grids = tuning_grids(tune, candidates, samples.shape[1])
     study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
 
@@ -124,7 +124,7 @@ def compare(
     _measure(results, V, plan.groups, level)
     best = _rank(results)
     ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != best)
-    best_estimator, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
+    best_estimator, best_name, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
     interrupted |= stopped
     return Comparison(
         results=results,
@@ -147,6 +147,7 @@ def compare(
         interrupted=interrupted,
         best=best,
         best_estimator=best_estimator,
+        best_name=best_name,
         notes=[
             *([COSINE] if embeddings else []),
             *plan.notes,

@@ -394,7 +394,8 @@ def test_a_result_that_cannot_be_written_does_not_lose_the_other(failing, kept, 
     assert done.exit_code == 1 and "error: no space left" in done.stderr and "Euclidean" in done.stdout
     assert [name for name in ("m", "r.html") if (tmp_path / name).exists()] == [kept]
     if kept == "m":
-        assert f"fitted on all rows: {tmp_path / 'm'}" in done.stdout and load(tmp_path / "m") is not None
+        assert "fitted on all rows (" in done.stdout and f"): {tmp_path / 'm'}" in done.stdout
+        assert load(tmp_path / "m") is not None
     else:
         assert "saved" not in done.stdout
 
@@ -617,3 +618,17 @@ main()
     args = ["fit", "RCA", str(folder / "t.csv"), "-y", "kind", "-o", str(tmp_path / "m")]
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_save_says_what_is_saved_and_why(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--methods", "GMML[weighted]", "--folds", 3, "--save", "m"]
+    assert "saved GMML[weighted], fitted on all rows (the highest score, though not reliably better" in run(
+        "compare", "wine", "--sample", 60, *options
+    )
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(40, 3)), columns=list("abc")).assign(kind=np.arange(40) % 2)
+    frame["a"] += 9 * frame["kind"]
+    frame.to_csv("t.csv", index=False)
+    out = run("compare", "t.csv", "-y", "kind", "--methods", "RankOneMMC", "--folds", 2, "--save", "m")
+    assert "saved Euclidean, fitted on all rows (no metric scores higher: this is the preparation" in out
