@@ -88,7 +88,8 @@ def test_heavy_libraries_stay_where_they_belong(path):
         package = module.split(".")[0]
         if package in {"torch", "accelerate"}:
             assert me == "deep", f"{package} belongs under deep/"
-        if package in {"plotly", "matplotlib"}:
+        assert package != "plotly", "pages draw with less"
+        if package == "matplotlib":
             assert me == "report", f"{package} belongs under report/"
             assert not top, f"{package} is imported inside functions"
         if package in {"pandas", "pyarrow", "cvxpy", "pymanopt", "dask", "faiss", "onnx"}:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -116,6 +118,7 @@ def compare(
         check_distinct({"--save": save, "--report": report}, {"the table": table_file})
         check_writable(report)
     console = printer()
+    command = shlex.join(["isometry", *sys.argv[1:]])
     X = as_frame(table)
     console.print(
         f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
@@ -154,7 +157,7 @@ def compare(
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
     with collect_errors(problems):
         if report is not None:
-            console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y))}")
+            console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y, command=command))}")
     if saved:
         console.print(f"saved {plain(saved)}: {plain(save)}")
     for problem in problems[1:]:

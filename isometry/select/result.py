@@ -113,6 +113,17 @@ class Comparison:
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join([*lines, "", self.verdict])
 
+    def transformed_names(self) -> list[str] | None:
+        """Names of the features that metrics see, after the scaler; None where it does not tell them."""
+        names = self.data.get("feature_names")
+        scaler = None if self.best_estimator is None or len(self.best_estimator) < 2 else self.best_estimator[0]
+        if names is None or not hasattr(scaler, "get_feature_names_out"):
+            return names
+        try:
+            return [str(c) for c in scaler.get_feature_names_out(names)]
+        except (AttributeError, ValueError):  # a step of a pipeline of one's own may have none, or others
+            return names
+
     @property
     def why_saved(self) -> str:
         """Why `best_estimator` is the metric that it is."""
