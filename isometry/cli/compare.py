@@ -21,16 +21,19 @@ from isometry.cli.inputs import (
     is_embedded,
     is_stdout,
     load_embedded,
+    make_card,
     parse_prepare,
     prepared_scaler,
     read_file,
 )
 from isometry.cli.outputs import (
     UsageError,
+    as_json_values,
     explain,
     interval_text,
     make_table,
     plain,
+    print_json,
     print_to_stderr,
     printer,
     usage_errors,
@@ -39,6 +42,7 @@ from isometry.cli.outputs import (
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
+    from isometry.io import Table
     from isometry.select import Comparison
 
 MARKS = {"better": "[green]better[/]", "worse": "[red]worse[/]", "unclear": "[dim]unclear[/]"}
@@ -86,6 +90,8 @@ def compare(
     one_hot: options.OneHot = False,
     report: Annotated[Path | None, typer.Option(help="folder or .html file for the report page")] = None,
     save: Annotated[Path | None, typer.Option(help="file for the best metric, fitted on all rows")] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Say, with intervals, whether a learned metric beats Euclidean distance on held-out data."""
     from isometry.io.prepare import describe
@@ -117,7 +123,7 @@ def compare(
             report = report_file(report)
         check_distinct({"--save": save, "--report": report}, {"the table": table_file})
         check_writable(report)
-    console = printer()
+    console = printer(quiet or as_json)
     command = shlex.join(["isometry", *sys.argv[1:]])
     X = as_frame(table)
     console.print(
@@ -141,13 +147,13 @@ def compare(
             n_jobs=jobs,
             random_state=seed,
             budget=DEFAULT_BUDGET if budget is None and chosen == ["default"] else budget,
-            verbose=True,
+            verbose=not quiet,
             name=table.name,
         )
     problems: list[Exception] = []
     saved = ""
     with collect_errors(problems):  # first, since it cannot be had again
-        saved = _save(outcome, save)
+        saved = _save(outcome, save, table)
     console.print(comparison_table(outcome, console.width))
     failed = [f"{r.name} failed: {r.failures[0]}" for r in outcome.results if r.score is None and r.failures]
     if any(r.only_alone for r in outcome.results):
@@ -162,6 +168,8 @@ def compare(
         console.print(f"saved {plain(saved)}: {plain(save)}")
     for problem in problems[1:]:
         print_to_stderr(f"error: {explain(problem)}")
+    if as_json:
+        print_json({**outcome.to_dict(), "report": report, "saved": save if saved else None})
     if problems:
         raise problems[0]
     if outcome.interrupted:
@@ -193,7 +201,7 @@ def sigterm_keeps_results() -> Iterator[list[int]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _save(outcome: Comparison, path: Path | None) -> str:
+def _save(outcome: Comparison, path: Path | None, table: Table) -> str:
     """Write the best metric, if that is wanted and there is one, and return what it is and why."""
     if path is None:
         return ""
@@ -202,7 +210,10 @@ def _save(outcome: Comparison, path: Path | None) -> str:
         return ""
     from isometry.io import save
 
-    save(outcome.best_estimator, path)
+    name = outcome.best_name or ""
+    score = {"scoring": outcome.scoring, "protocol": outcome.protocol, "verdict": outcome.verdict}
+    score |= {"score": outcome[name].score, "euclidean": outcome["Euclidean"].score}
+    save(outcome.best_estimator, path, make_card(table, name, **as_json_values(score)))
     return f"{outcome.best_name}, fitted on all rows ({outcome.why_saved})"
 
 

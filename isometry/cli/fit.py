@@ -17,17 +17,18 @@ from isometry.cli.inputs import (
     configure,
     find_method,
     is_stdout,
+    make_card,
     parse_prepare,
     prepared_scaler,
     read_file,
     read_table_or_embedded,
 )
-from isometry.cli.outputs import UsageError, plain, print_to_stderr, printer, usage_errors
+from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer, usage_errors
 
 
 @app.command()
 def fit(
-    method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M11", show_default=False)],
+    method: options.MethodName,
     file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
     target: options.Target = None,
@@ -42,6 +43,8 @@ def fit(
     prepare: options.Prepare = "auto",
     impute: options.Impute = False,
     one_hot: options.OneHot = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Fit one metric on a whole table and save it, together with the scaling of the features."""
     from sklearn.pipeline import make_pipeline
@@ -62,8 +65,13 @@ def fit(
     scaler = prepared_scaler(X, "none" if no_scale else "standard")
     model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
     model.fit(X, table.y)
-    save(model, out)
-    console = printer()
+    save(model, out, make_card(table, row.name))
+    if as_json:
+        facts = {"rows": len(X), "features": X.shape[1], "dimensions": model.transform(X[:1]).shape[1]}
+        ended = {k: getattr(learner, f"{k}_", None) for k in ("n_iter", "stop_reason", "converged")}
+        print_json({"method": row.name, "file": out, **facts, **ended})
+        return
+    console = printer(quiet)
     console.print(
         f"{plain(learner)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
     )
@@ -83,6 +91,8 @@ def transform(
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = None,
     float32: options.Float32 = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Map rows into the space where the learned distance is Euclidean."""
     from isometry.io import load, write_table
@@ -104,7 +114,9 @@ def transform(
     Z = metric.transform(as_frame(table) if known is not None else table.X)
     write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")
     done = f"{len(Z)} rows, {Z.shape[1]} dimensions"
-    if is_stdout(out):
+    if as_json and not is_stdout(out):
+        print_json({"file": out, "rows": len(Z), "dimensions": Z.shape[1]})
+    elif is_stdout(out) and not quiet:
         print_to_stderr(done)
-    else:
-        printer().print(f"{done}: {plain(out)}")
+    elif not is_stdout(out):
+        printer(quiet).print(f"{done}: {plain(out)}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,12 +14,13 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import as_frame, check_distinct, draw_sample, read_file
-from isometry.cli.outputs import UsageError, interval_text, make_table, plain, printer, usage_errors
+from isometry.cli.inputs import as_frame, check_distinct, draw_sample, make_card, read_table_or_embedded
+from isometry.cli.outputs import UsageError, interval_text, make_table, plain, print_json, printer, usage_errors
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+    from rich.console import Console
     from rich.table import Table as RichTable
 
     from isometry.cli.run_folder import RunFolder
@@ -64,6 +67,8 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="go on where a run in this folder stopped, or train anew")
     ] = True,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a network, compare it with classical metrics on held-out classes, and report.
 
@@ -72,7 +77,7 @@ def train(
     from isometry.cli.run_folder import RunFolder
 
     check_distinct({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=True, labels_for="training")
+    table = read_table_or_embedded(file, target, drop, key, delimiter, decimal, float32=True, labels_for="training")
     if sample is not None:
         table = draw_sample(table, sample, seed)
     if backbone not in BACKBONES:
@@ -100,10 +105,14 @@ def train(
         "precision": precision,
         "seed": seed,
     }
-    _train(table, settings, out, fresh=not resume)
+    _train(table, settings, out, fresh=not resume, silent=quiet or as_json)
+    if as_json:
+        folder = RunFolder(out)
+        scores = json.loads(folder.scores.read_text(encoding="utf-8")) if folder.scores.exists() else None
+        print_json({"settings": settings, "model": folder.model, "report": folder.report, "scores": scores})
 
 
-def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> None:
+def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool, silent: bool = False) -> None:
     import numpy
 
     from isometry.cli.run_folder import RunFolder, fingerprint
@@ -116,7 +125,7 @@ def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> No
         with usage_errors(ValueError):
             kept, held = hold_out(y, settings["validation"], settings["protocol"], settings["seed"])
     settings = {"data": table.name, "rows": len(X), "fingerprint": fingerprint(table.X, y), **settings}
-    console = printer()
+    console = printer(silent)
     folder = RunFolder(out)
     folder.check(settings, fresh)
     learner = make_learner(settings)
@@ -131,15 +140,16 @@ def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> No
     if small:
         note = f"{small} classes have fewer than {K} samples, the number of each class in a batch: theirs are repeated"
         console.print(f"note: {note}", style="dim")
-    _fit(learner, X, y, kept, held, folder)
+    _fit(learner, X, y, kept, held, folder, silent)
     if learner.n_iter_ == 0:
         raise RuntimeError("no epoch was finished, so there is no model to keep; see the warning for what to change")
-    save(learner.set_params(verbose=False), folder.model)
+    card = make_card(table, settings["loss"], torch=version("torch"))
+    save(learner.set_params(verbose=False), folder.model, card)
     history: Any = learner.history_  # a dict of columns here, where other methods have a list
     folder.write_history(history)
     console.print(f"{learner.n_iter_} epochs: {plain(learner.stop_reason_)}")
     console.print(f"model: {plain(folder.model)}")
-    _report(table, settings, learner, kept, held, folder)
+    _report(table, settings, learner, kept, held, folder, console)
     if not learner.converged_:
         raise typer.Exit(1)
 
@@ -173,10 +183,18 @@ def make_learner(settings: dict[str, Any]) -> DeepMetric:
 
 
 def _fit(
-    learner: DeepMetric, X: pd.DataFrame, y: np.ndarray, kept: np.ndarray, held: np.ndarray, folder: RunFolder
+    learner: DeepMetric,
+    X: pd.DataFrame,
+    y: np.ndarray,
+    kept: np.ndarray,
+    held: np.ndarray,
+    folder: RunFolder,
+    silent: bool,
 ) -> None:
     held_out = (X.iloc[held], y[held]) if len(held) else None
-    callbacks = () if learner.verbose else (_print_epoch,)
+    callbacks = () if learner.verbose or silent else (_print_epoch,)
+    if silent:
+        learner.set_params(verbose=False)
     try:
         with usage_errors(ValueError):
             learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
@@ -193,14 +211,19 @@ def _print_epoch(trainer: Trainer) -> None:
 
 
 def _report(
-    table: Table, settings: dict[str, Any], learner: DeepMetric, kept: np.ndarray, held: np.ndarray, folder: RunFolder
+    table: Table,
+    settings: dict[str, Any],
+    learner: DeepMetric,
+    kept: np.ndarray,
+    held: np.ndarray,
+    folder: RunFolder,
+    console: Console,
 ) -> None:
     import numpy
 
     from isometry.report.training_page import TrainingReport, write_training_report
     from isometry.select.network import compare_network
 
-    console = printer()
     found = None
     X, y = table.X, numpy.asarray(table.y)
     if len(held):

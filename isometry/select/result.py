@@ -92,6 +92,20 @@ class Comparison:
             rows.append([r.name, *numbers, len(r.failures), r.unconverged, "".join(r.failures[:1])])
         return pandas.DataFrame(rows, columns=columns)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What was found, for programs: the rows of the table, verdict and settings, without estimators and values."""
+        facts = ("name", "reliable", "fit_seconds", "n_fits", "n_planned", "unconverged", "left_out", "failures")
+        rows = []
+        for r in self.results:
+            intervals = {"score": r.score, "difference": r.difference}
+            rows.append(
+                {k: None if v is None else v._asdict() for k, v in intervals.items()}
+                | {k: getattr(r, k) for k in facts}
+            )
+        about = ("scoring", "protocol", "n_splits", "n_repeats", "level", "verdict", "best", "best_name", "interrupted")
+        more = {"data": self.data, "settings": self.settings, "notes": self.notes}
+        return {**{k: getattr(self, k) for k in about}, "results": rows, **more}
+
     def __str__(self) -> str:
         width = max(len(r.name) for r in self.results)
         percent = round(100 * self.level)
