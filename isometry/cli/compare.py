@@ -211,7 +211,7 @@ def _save(outcome: Comparison, path: Path | None, table: Table) -> str:
     from isometry.io import save
 
     name = outcome.best_name or ""
-    score = {"scoring": outcome.scoring, "protocol": outcome.protocol, "verdict": outcome.verdict}
+    score: dict[str, Any] = {"scoring": outcome.scoring, "protocol": outcome.protocol, "verdict": outcome.verdict}
     score |= {"score": outcome[name].score, "euclidean": outcome["Euclidean"].score}
     save(outcome.best_estimator, path, make_card(table, name, **as_json_values(score)))
     return f"{outcome.best_name}, fitted on all rows ({outcome.why_saved})"

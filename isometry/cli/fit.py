@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -103,7 +103,7 @@ def transform(
         metric = load(model)
     known = getattr(metric, "feature_names_in_", None)
     features = None if known is None else list(known)
-    takes = {"prepare": STEPS, "categories": category_columns(metric)} if needs_cells(metric) else {}
+    takes: dict[str, Any] = {"prepare": STEPS, "categories": category_columns(metric)} if needs_cells(metric) else {}
     table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features, **takes)
     if not is_stdout(out):
         check_writable(out, table=True)

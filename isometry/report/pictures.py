@@ -203,8 +203,14 @@ def _roc(curves: dict[str, Roc]) -> str:
         at = np.unique(np.linspace(0, len(curve.fpr) - 1, 200).astype(int))
         title = f"{name}, AUC {curve.auc:.3f}"
         drawn.append(svg.Line(title, curve.fpr[at], curve.tpr[at], views.PALETTE[k], name == BASELINE))
-    names = {"x": "different pairs accepted", "y": "same pairs accepted"}
-    return svg.lines(drawn, "ROC curves of the pictured metrics", **names, x_range=(0, 1), y_range=(0, 1))
+    return svg.lines(
+        drawn,
+        "ROC curves of the pictured metrics",
+        x="different pairs accepted",
+        y="same pairs accepted",
+        x_range=(0, 1),
+        y_range=(0, 1),
+    )
 
 
 def _thresholds(pairs: dict[str, tuple[np.ndarray, np.ndarray]], curves: dict[str, Roc]) -> list[str]:

@@ -64,7 +64,7 @@ def _linear_heads() -> list[tuple[str, Any]]:
         return []
     from isometry.deep import DeepMetric
 
-    batches = {"classes_per_batch": 32, "samples_per_class": 4, "max_epochs": 3}
+    batches: dict[str, Any] = {"classes_per_batch": 32, "samples_per_class": 4, "max_epochs": 3}
     return [(f"linear head, {loss}", DeepMetric("linear", loss, n_components=128, **batches)) for loss in LINEAR_HEADS]
 
 

@@ -130,7 +130,7 @@ class Comparison:
     def transformed_names(self) -> list[str] | None:
         """Names of the features that metrics see, after the scaler; None where it does not tell them."""
         names = self.data.get("feature_names")
-        scaler = None if self.best_estimator is None or len(self.best_estimator) < 2 else self.best_estimator[0]
+        scaler: Any = None if self.best_estimator is None or len(self.best_estimator) < 2 else self.best_estimator[0]
         if names is None or not hasattr(scaler, "get_feature_names_out"):
             return names
         try:

@@ -131,7 +131,7 @@ def test_model_history_and_scores(folder, done):
     assert_allclose(raw["map_at_r"]["mean"], plain["map@r"], rtol=1e-5)
     assert_allclose(raw["gain"]["mean"], found["map@r"] - plain["map@r"], atol=1e-6)
     assert scores["network"]["gain"] is None
-    assert f"report: {out / 'report.html'}" in text and (out / "report.html").stat().st_size > 1e6
+    assert f"report: {out / 'report.html'}" in text and (out / "report.html").stat().st_size > 1e4
 
 
 def test_the_same_command_again_changes_nothing(folder, done):
