@@ -109,9 +109,7 @@ def classes_section(comparison: Comparison, y: Any, refits: Refits) -> str:
         for name, n, a, b in cut
     ]
     some = "" if len(cut) == len(rows) else f" Of {len(rows)} classes those that lose and gain most are shown."
-    intro = (
-        f"Mean {comparison.scoring} of the held-out points of each class under {BASELINE} and under {after.name}.{some}"
-    )
+    intro = f"Mean score ({comparison.scoring}) of the held-out points of each class under {BASELINE} and under {after.name}.{some}"
     heads = ["class", "points", BASELINE, after.name, "difference"]
     return page.section(
         "Class by class", page.paragraph(intro), page.table(heads, body, "numbers"), _confusions(refits, after.name)
@@ -137,7 +135,7 @@ def _confusions(refits: Refits, name: str) -> str:
     intro = (
         "What is most often taken for what: held-out rows whose nearest neighbour, among the held-out rows, is wrong."
     )
-    return page.paragraph(intro) + page.table(["class", "taken for", BASELINE, name], body, "numbers")
+    return page.paragraph(intro) + page.table(["class", "taken for", BASELINE, name], body, "numbers confusions")
 
 
 def _nearest_other(Z: np.ndarray) -> np.ndarray:
