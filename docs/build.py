@@ -1,7 +1,7 @@
 """Writes what follows from the method table: `make docs`. With --check, says which files are old.
 
-These are docs/methods.md, docs/errata.md, docs/examples.md, and a stub `__init__.pyi` for each package whose names are loaded on first
-use: editors and type checkers know the names from there.
+These are docs/methods.md, docs/errata.md, docs/examples.md, and a stub `__init__.pyi` for each package whose names are
+loaded on first use: editors and type checkers know the names from there.
 """
 
 from __future__ import annotations

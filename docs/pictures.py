@@ -34,7 +34,8 @@ def demo_command() -> list[str]:
 
 def run_demo(command: list[str]) -> dict[str, Any]:
     """The rows of the comparison that a command prints, by name."""
-    done = subprocess.run([sys.executable, "-m", "isometry.cli", *command[1:], "--json"], capture_output=True, check=True)
+    line = [sys.executable, "-m", "isometry.cli", *command[1:], "--json"]
+    done = subprocess.run(line, capture_output=True, check=True)
     return rows_of(json.loads(done.stdout))
 
 

@@ -109,7 +109,7 @@ def classes_section(comparison: Comparison, y: Any, refits: Refits) -> str:
         for name, n, a, b in cut
     ]
     some = "" if len(cut) == len(rows) else f" Of {len(rows)} classes those that lose and gain most are shown."
-    intro = f"Mean score ({comparison.scoring}) of the held-out points of each class under {BASELINE} and under {after.name}.{some}"
+    intro = f"Mean score ({comparison.scoring}) of the held-out points of each class, before and after.{some}"
     heads = ["class", "points", BASELINE, after.name, "difference"]
     return page.section(
         "Class by class", page.paragraph(intro), page.table(heads, body, "numbers"), _confusions(refits, after.name)
