@@ -382,3 +382,17 @@ def test_image_shape_of_a_file_must_be_sizes(shape, folder, tmp_path):
         np.savez(tmp_path / "i.npz", **{**arrays, "image_shape": shape})
     error = run(tmp_path / "i.npz", "-o", tmp_path / "run", code=2)
     assert f"image_shape in {tmp_path / 'i.npz'} is" in error and "two or three sizes, such as [28, 28]" in error
+
+
+def test_an_embedded_set_and_json(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--protocol", "closed", "--epochs", 1, "--batch", "3x4", "--backbone", "linear"]
+    done = CliRunner().invoke(app, [str(a) for a in ["train", "iris", "-o", "run", *options, "--json"]])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert {s["name"] for s in found["scores"]} == {"network", "standardised features", "RCA", "DCA", "GMML"}
+    assert found["settings"]["loss"] == "Triplet" and (tmp_path / found["model"]).exists()
+    card = json.loads(CliRunner().invoke(app, ["info", found["model"], "--json"]).stdout)
+    assert card["method"] == "Triplet" and card["torch"] and card["data"]["rows"] == 150
+    again = CliRunner().invoke(app, [str(a) for a in ["train", "iris", "-o", "run", *options, "--quiet"]])
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "")
