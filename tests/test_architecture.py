@@ -127,6 +127,15 @@ def test_learners_do_not_import_torch_or_plotting():
     assert run(code).strip() == "[]"
 
 
+def test_without_torch_a_loss_says_which_extra_it_needs():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import isometry.deep\ntry:\n    isometry.deep.Triplet\n"
+        "except ModuleNotFoundError as error:\n    print(error)"
+    )
+    assert run(code).strip() == 'isometry.deep.Triplet needs torch: pip install "isometry[deep]"'
+
+
 REFERENCE = r'(After )?[A-Z].+, ".+",( .+)? (17|18|19|20)\d\d( \(\w+\))?'  # authors, "title", place year
 
 

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
+DEEP = ("torch", "accelerate")  # what the extra "deep" brings
+
+
 def targets(package: str, others: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """Name → "module:attribute": the methods of a family, or those of all but "deep", and the ``others`` by module."""
     from isometry.registry import METHODS
@@ -29,7 +32,13 @@ def exports(
         if name not in known:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; `isometry list` shows every method")
         module, attribute = known[name].split(":")
-        value = getattr(importlib.import_module(module), attribute)
+        try:
+            value = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if error.name not in DEEP:
+                raise
+            hint = f'{package}.{name} needs {error.name}: pip install "isometry[deep]"'
+            raise ModuleNotFoundError(hint, name=error.name) from error
         setattr(sys.modules[package], name, value)  # the next use finds it without asking here
         return value
 
