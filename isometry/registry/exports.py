@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-
 DEEP = ("torch", "accelerate")  # what the extra "deep" brings
 
 
