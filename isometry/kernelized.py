@@ -40,15 +40,20 @@ class KernelMetric(MetricLearner):
 
     @property
     def _phi(self) -> KernelMap:
+        basis, spectrum = getattr(self, "basis_", None), getattr(self, "spectrum_", None)  # a file may lack them
         return KernelMap(
             self.kernel,
             self.kernel_params_,
             self.landmarks_,
-            self.basis_,
-            self.spectrum_,
+            basis,
+            spectrum,
             self.kernel_means_,
             origin=self.origin_,
         )
+
+    def _only_of_fit(self) -> tuple[str, ...]:
+        """Fitted attributes that `transform` does not need, and a file does not hold."""
+        return () if getattr(self, "dual_coef_", None) is None else ("basis_", "spectrum_", "learner_")
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         return self._phi.project(X, self.dual_coef_.T).astype(X.dtype, copy=False)
@@ -100,7 +105,7 @@ class Kernelized(MetaLearner, KernelMetric):
 
     Attributes
     ----------
-    learner_ : the learner, fitted to the coordinates φ(X)
+    learner_ : the learner, fitted to the coordinates φ(X); like basis_ and spectrum_ not in a saved file if linear
     dual_coef_ : (p, m) Tᵀ with transform(x) = Tᵀ(k(landmarks, x) − kernel_means_); None if the learner is not linear
     basis_, spectrum_ : (m, r), (r,) V diag(l)^{-1/2} and l: eigenvectors and eigenvalues of the landmarks' kernel
     landmarks_, kernel_means_ : (m, d), (m,); None for a precomputed kernel, or one that is not centred
@@ -141,4 +146,4 @@ class Kernelized(MetaLearner, KernelMetric):
 
     @property
     def _n_features_out(self) -> int:
-        return self.learner_._n_features_out
+        return self.learner_._n_features_out if self.dual_coef_ is None else len(self.dual_coef_)

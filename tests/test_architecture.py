@@ -90,7 +90,8 @@ def test_heavy_libraries_stay_where_they_belong(path):
         package = module.split(".")[0]
         if package in {"torch", "accelerate"}:
             assert me == "deep", f"{package} belongs under deep/"
-        if package in {"plotly", "matplotlib"}:
+        assert package != "plotly", "pages draw with less"
+        if package == "matplotlib":
             assert me == "report", f"{package} belongs under report/"
             assert not top, f"{package} is imported inside functions"
         if package in {"pandas", "pyarrow", "cvxpy", "pymanopt", "dask", "faiss", "onnx"}:
@@ -126,6 +127,15 @@ def test_learners_do_not_import_torch_or_plotting():
         "import sys, isometry; isometry.LMNN; print([m for m in ('torch', 'plotly', 'matplotlib') if m in sys.modules])"
     )
     assert run(code).strip() == "[]"
+
+
+def test_without_torch_a_loss_says_which_extra_it_needs():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import isometry.deep\ntry:\n    isometry.deep.Triplet\n"
+        "except ModuleNotFoundError as error:\n    print(error)"
+    )
+    assert run(code).strip() == 'isometry.deep.Triplet needs torch: pip install "isometry[deep]"'
 
 
 REFERENCE = r'(After )?[A-Z].+, ".+",( .+)? (17|18|19|20)\d\d( \(\w+\))?'  # authors, "title", place year

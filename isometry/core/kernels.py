@@ -49,8 +49,8 @@ class KernelMap:
     kernel: Kernel
     params: dict[str, Any]
     landmarks: np.ndarray | None  # (m, d); None for a precomputed kernel
-    basis: np.ndarray  # (m, r) = V diag(l)^{-1/2}; its columns sum to 0 if the kernel is centred
-    spectrum: np.ndarray  # (r,) = l
+    basis: Any  # (m, r) = V diag(l)^{-1/2}; its columns sum to 0 if the kernel is centred
+    spectrum: Any  # (r,) = l
     means: np.ndarray | None = None  # (m,) column means of the landmarks' kernel
     rows: np.ndarray | None = None  # (m,) numbers of the landmarks among the rows it was fitted to
     origin: np.ndarray | None = None  # (d,) float64

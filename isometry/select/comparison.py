@@ -116,7 +116,7 @@ def compare(
     if isinstance(side, Labels) and scoring == "knn":
         check_n_neighbors(scorer, plan, side)
     seed = int(rng.randint(2**31 - 1))
-    candidates = resolve(learners, side, seed)
+    candidates = resolve(learners, side, seed, protocol)
     grids = tuning_grids(tune, candidates, samples.shape[1])
     study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
 
@@ -133,7 +133,7 @@ def compare(
     ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != best)
     if refit == "automatic" and automatic is not None:
         ranked.sort(key=lambda name: name != automatic.picked)
-    best_estimator, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
+    best_estimator, best_name, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
     interrupted |= stopped
     return Comparison(
         results=results,
@@ -157,6 +157,7 @@ def compare(
         best=best,
         best_estimator=best_estimator,
         automatic=automatic,
+        best_name=best_name,
         notes=[
             *([COSINE] if embeddings else []),
             *plan.notes,

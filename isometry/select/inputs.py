@@ -31,7 +31,7 @@ def take_rows(X: Any, rows: np.ndarray) -> Any:
 
 
 def check_samples(X: Any, scaler: Any) -> tuple[Any, list[str] | None]:
-    """X as a matrix of finite floats, and its column names; as it is, with gaps and text, for a ``scaler`` of one's own."""
+    """X as a matrix of finite floats, and its names; as it is for a ``scaler`` that is a transformer."""
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
     if hasattr(scaler, "transform"):
         X = X if names is not None else np.asarray(X)

@@ -203,7 +203,8 @@ def test_save_and_load(data, gram, tmp_path, params):
         model = Kernelized(learner, **params).fit(X, y)
         isometry.save(model, tmp_path / "m.safetensors")
         again = isometry.load(tmp_path / "m.safetensors")
-        assert repr(again) == repr(model) and type(again.learner_) is type(learner)
+        assert repr(again) == repr(model)
+        assert hasattr(again, "learner_") == (model.dual_coef_ is None)  # a linear learner is in the coefficients
         assert_allclose(again.transform(new), model.transform(new), rtol=0, atol=0)
 
 
