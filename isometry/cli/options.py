@@ -17,7 +17,11 @@ def complete_method(incomplete: str) -> list[str]:
 
 MethodName = Annotated[
     str,
-    typer.Argument(help="name or key, e.g. LMNN or M11", show_default=False, autocompletion=complete_method),
+    typer.Argument(
+        help="name or key, e.g. LMNN or M11; auto: the best of several, or Euclidean",
+        show_default=False,
+        autocompletion=complete_method,
+    ),
 ]
 File = Annotated[Path, typer.Argument(help="csv, tsv, parquet, npy or npz file", show_default=False)]
 Target = Annotated[str | None, typer.Option("--target", "-y", help="column of labels; in npz the array `y` by default")]
