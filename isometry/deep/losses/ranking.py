@@ -22,6 +22,7 @@ from isometry.deep.functional import (
     packed,
 )
 from isometry.deep.loss import Loss
+from isometry.deep.losses.threshold_margin import ThresholdConsistentMargin
 from isometry.deep.miners import Draws, Miner
 from isometry.deep.ranges import above_zero, within
 from isometry.deep.slopes import slopes_of_rows, with_slopes
@@ -204,11 +205,10 @@ class ROADMAP(SupAP):
     ):
         super().__init__(temperature, rho, delta, miner=miner)
         self.weight = within("weight", weight, 0, 1)
-        self.pos_margin, self.neg_margin = pos_margin, neg_margin
+        self.calibration = ThresholdConsistentMargin(pos_margin, neg_margin)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        pull, push = self.pos_margin + D, -D - self.neg_margin
-        calibration = masked_mean(pull, pos & (pull >= 0)) + masked_mean(push, neg & (push >= 0))
+        calibration = self.calibration.loss(D, pos, neg)
         anchors = (any_of_row(pos) & any_of_row(neg)).any()  # nothing to calibrate without both
         return (1 - self.weight) * super().loss(D, pos, neg) + self.weight * anchors * calibration
 
