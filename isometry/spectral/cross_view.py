@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
 
 from isometry.base import LinearMetric, check_components
 from isometry.core.linalg import RANK_TOL, column_range, fix_signs, ridge, symmetrize
@@ -58,7 +59,7 @@ class CrossView(LinearMetric):
 
     def transform_view(self, X: Any, view: int = 0) -> np.ndarray:
         """Map samples of which only the columns of one view are known (n, d_view), 0 or 1, to the common space."""
-        self._check_fitted()
+        check_is_fitted(self)
         if view not in (0, 1):
             raise ValueError(f"view={view!r} must be 0 or 1")
         X, columns = check_array(X, dtype=(np.float64, np.float32)), self.views_[view]
