@@ -17,7 +17,7 @@ USUAL_EXPONENT = 1.5
 SHORTEST = 1e-3  # seconds: below, a measurement says nothing of how the time grows
 TOLERANCE = 0.1  # share of the budget by which later folds may overrun before a candidate is given up
 TRIAL = 0.1  # share of the budget that one fit of the first fold may take
-DOUBT = 10.0  # a fit may well take a tenth of what few rows let expect
+DOUBT = 50.0  # few rows need many iterations: a fit may well take a fiftieth of what they let expect
 
 
 @dataclass(frozen=True)
