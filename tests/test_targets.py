@@ -168,7 +168,7 @@ def test_S1_folds_are_plain():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("q", [1, 2])
-def test_S1_compare_scores_targets_by_r2(q):
+def test_S1_compare_scores_targets_by_r2(q, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((90, 6)) * [1, 1, 5, 5, 5, 5]
     Y = X[:, :q] + 0.05 * rng.standard_normal((90, q))
@@ -177,6 +177,7 @@ def test_S1_compare_scores_targets_by_r2(q):
     scores = {r.name: r.score.mean for r in result.results}
     assert result.scoring == "knn_r2" and result.best == "weighted" and "R²" in result.verdict
     assert scores["weighted"] > 0.8 > 0.6 > scores["Euclidean"]
+    assert "knn_r2" in result.report(tmp_path / "page.html", X, Y[:, 0] if q == 1 else Targets(Y)).read_text()
     with pytest.raises(ValueError, match="does not suit targets: choose 'knn_r2'"):
         compare(X, Targets(Y), learners, scoring="knn")
     with pytest.raises(ValueError, match="y is constant"):

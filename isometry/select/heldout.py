@@ -67,6 +67,8 @@ def refit_best(comparison: Comparison, X: Any, y: Any, max_rows: int) -> Refits 
     """Fit the best metrics on 70 % of the rows and map at most ``max_rows`` of the others; None without labels."""
     if X is None or y is None or (isinstance(y, Supervision) and not isinstance(y, Labels)):
         return None
+    if comparison.data.get("supervision") == "targets":  # numbers, which name no classes
+        return None
     labels = y if isinstance(y, Labels) else Labels(y)
     if len(X) != len(labels):
         raise ValueError(f"y has {len(labels)} labels but X has {len(X)} rows: give one label per row")
