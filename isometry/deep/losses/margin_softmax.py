@@ -189,6 +189,9 @@ class NormalizedSoftmax(MarginSoftmax):
     def target(self, cos: Tensor, z: Tensor, classes: Tensor) -> Tensor:
         return cos
 
+    def with_margin(self, cos: Tensor, z: Tensor, y: Tensor, classes: Tensor) -> Tensor:
+        return cos
+
 
 class CosFace(MarginSoftmax):
     """CosFace, large margin cosine loss: a softmax over cosines, a margin subtracted from the own.
