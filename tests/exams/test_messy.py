@@ -212,22 +212,27 @@ def plain_distances(method):
 def complaint(method, mess):
     """What is wrong with an outcome, in words; "" if nothing is."""
     result, tables = outcome(method, mess), "matrix-samples" not in method.traits
-    learns = method.key != "EUC"  # the Euclidean distance needs no y, and leaves equal samples where they are
+    learns = method.key != "EUC"  # the Euclidean distance leaves equal samples where they are
+    free = (
+        "labels" in mess and "labels" not in method.sees and "chunklets" not in method.sees
+    )  # y may be numbers, or none
     if result.error is not None:
         frame, line = list(traceback.walk_tb(result.error.__traceback__))[-1]
         module = frame.f_globals.get("__name__", "")
         if not isinstance(result.error, ValueError | TypeError) or not module.startswith(OURS):
             return f"{type(result.error).__name__} in {module}, line {line}: {result.error}"
-        if mess in SOUND and (tables or mess not in NOT_FOR_MATRICES) and "histograms" not in method.traits:
+        if free or "histograms" in method.traits:
+            return ""
+        if mess in SOUND and (tables or mess not in NOT_FOR_MATRICES):
             return f"refused: {result.error}"
         return ""
-    if mess in WRONG and (tables or "data frame" not in mess) and (learns or "labels" not in mess):
+    if mess in WRONG and (tables or "data frame" not in mess) and not free:
         return "wrong input, and no error"
     if not np.isfinite(result.Z).all():
         return "not finite"
     if learns and not np.ptp(result.Z, axis=0).max() > 0:
         return "all samples at one point"
-    if mess in SAME:
+    if mess in SAME and not free:
         plain, these = plain_distances(method), np.sqrt(sqdist(np.asarray(result.Z, dtype=np.float64)))
         if np.abs(plain - these).max() > (1e-3 if "iterative" in method.traits else 1e-6) * plain.max():
             return "another metric than for plain arrays"
