@@ -83,6 +83,42 @@ CONTESTS = {
         "miner=miners.TripletMarginMiner(0.2, type_of_triplets='semihard'))",
         "ours adds the loss of the batch itself; triplets as above",
     ),
+    "CosFace": (f"CosFace(C, {DIMENSION})", f"losses.CosFaceLoss(C, {DIMENSION})", ""),
+    "Normalised softmax": (f"NormalizedSoftmax(C, {DIMENSION})", f"losses.NormalizedSoftmaxLoss(C, {DIMENSION})", ""),
+    "ArcFace": (f"ArcFace(C, {DIMENSION})", f"losses.ArcFaceLoss(C, {DIMENSION})", ""),
+    "SphereFace": (f"SphereFace(C, {DIMENSION})", f"losses.SphereFaceLoss(C, {DIMENSION})", ""),
+    "Large-margin softmax": (
+        f"LargeMarginSoftmax(C, {DIMENSION})",
+        f"losses.LargeMarginSoftmaxLoss(C, {DIMENSION})",
+        "",
+    ),
+    "Sub-centre ArcFace": (
+        f"SubCenterArcFace(C, {DIMENSION})",
+        f"losses.SubCenterArcFaceLoss(num_classes=C, embedding_size={DIMENSION})",
+        "",
+    ),
+    "P2SGrad": (f"P2SGrad(C, {DIMENSION})", f"losses.P2SGradLoss({DIMENSION}, C)", "theirs is 2/C of ours"),
+    "Proxy anchor": (f"ProxyAnchor(C, {DIMENSION})", f"losses.ProxyAnchorLoss(C, {DIMENSION})", ""),
+    "Multi-similarity": ("MultiSimilarity(eps=None)", "losses.MultiSimilarityLoss()", ""),
+    "Multi-similarity, mined": (
+        "MultiSimilarity()",
+        "mined(losses.MultiSimilarityLoss(), miners.MultiSimilarityMiner())",
+        "anchors that keep one kind of pairs add nothing to ours",
+    ),
+    "Circle": ("Circle()", "losses.CircleLoss()", ""),
+    "Tuplet margin": ("TupletMargin(variance_weight=0)", "losses.TupletMarginLoss()", ""),
+    "Intra-pair variance": ("IntraPairVariance()", "losses.IntraPairVarianceLoss()", ""),
+    "Noise to signal, contrastive": (
+        "Contrastive(squared_hinge=False, balanced=True, distance='snr', normalize=True)",
+        "losses.SignalToNoiseRatioContrastiveLoss()",
+        "theirs averages over non-zero terms",
+    ),
+    "Ranked list": (
+        "RankedList(detach_weights=False)",
+        "losses.RankedListLoss(margin=0.4, Tn=10, alpha=1.2)",
+        "theirs adds 1e-5 to each weight",
+    ),
+    "Threshold-consistent margin": ("ThresholdConsistentMargin()", "losses.ThresholdConsistentMarginLoss()", ""),
 }
 
 

@@ -77,6 +77,7 @@ def weighted(seed: int) -> nn.Module:
     return deep.MarginLoss(miner=deep.DistanceWeighted(WIDTH, random_state=seed))
 
 
+SNR = {"squared_hinge": False, "balanced": True, "distance": "snr", "normalize": True}
 ALONE = "meant to stand beside cross-entropy; the next row has both"
 EPEN = "no triplet violates the margin, even in the first 30 steps (of EPHN, the default, a third): nothing is learned"
 HPEN = "2 % of the triplets violate the margin in the first 30 steps, then none: farthest negatives hardly constrain"
@@ -129,6 +130,33 @@ EXAMS = [
     Exam("D46", "ProbabilisticDA(form='logdet')", lambda s: deep.ProbabilisticDA("logdet")),
     Exam("D47", "VirtualSampleDA", lambda s: deep.VirtualSampleDA(64, random_state=s), width=64),
     Exam("D48", "DeepFisherDA", lambda s: deep.DeepFisherDA(counts(s)), width=CLASSES),
+    Exam("E01", "CosFace", lambda s: deep.CosFace(*SIZES)),
+    Exam("E01n", "NormalizedSoftmax", lambda s: deep.NormalizedSoftmax(*SIZES)),
+    Exam("E02", "ArcFace", lambda s: deep.ArcFace(*SIZES)),
+    Exam("E03", "SphereFace", lambda s: deep.SphereFace(*SIZES)),
+    Exam("E03l", "LargeMarginSoftmax", lambda s: deep.LargeMarginSoftmax(*SIZES)),
+    Exam("E04", "SubCenterArcFace", lambda s: deep.SubCenterArcFace(*SIZES)),
+    Exam("E04d", "DynamicArcFace", lambda s: deep.DynamicArcFace(*SIZES, counts(s))),
+    Exam("E05", "AdaFace", lambda s: deep.AdaFace(*SIZES)),
+    Exam("E06", "MagFace(length_bounds=(0.1, 10))", lambda s: deep.MagFace(*SIZES, (0.1, 10.0))),
+    Exam("E07", "CurricularFace", lambda s: deep.CurricularFace(*SIZES)),
+    Exam("E07e", "ElasticFace", lambda s: deep.ElasticFace(*SIZES, random_state=s)),
+    Exam("E08", "SampledSoftmax(sample_rate=0.9)", lambda s: deep.SampledSoftmax(deep.ArcFace(*SIZES), 0.9)),
+    Exam("E09", "CenterLoss", lambda s: deep.CenterLoss(*SIZES), exempt=ALONE),
+    Exam("E09", "CenterLoss + CrossEntropy", lambda s: beside_cross_entropy(deep.CenterLoss(*SIZES))),
+    Exam("E09p", "P2SGrad", lambda s: deep.P2SGrad(*SIZES)),
+    Exam("E10", "ProxyAnchor", lambda s: deep.ProxyAnchor(*SIZES)),
+    Exam("E11", "ProxyGML", lambda s: deep.ProxyGML(*SIZES)),
+    Exam("E12", "HIST", lambda s: deep.HIST(*SIZES)),
+    Exam("E13", "MultiSimilarity", lambda s: deep.MultiSimilarity()),
+    Exam("E14", "Circle", lambda s: deep.Circle()),
+    Exam("E15", "TupletMargin", lambda s: deep.TupletMargin()),
+    Exam("E15v", "IntraPairVariance", lambda s: deep.IntraPairVariance(), exempt=ALONE),
+    Exam("E15v", "IntraPairVariance + CrossEntropy", lambda s: beside_cross_entropy(deep.IntraPairVariance())),
+    Exam("E16", "Contrastive(distance='snr')", lambda s: deep.Contrastive(**SNR)),
+    Exam("E17", "RankedList", lambda s: deep.RankedList()),
+    Exam("E18", "ThresholdConsistentMargin", lambda s: deep.ThresholdConsistentMargin()),
+    Exam("E19", "SelectiveTriplet", lambda s: deep.SelectiveTriplet()),
 ]
 
 

@@ -49,7 +49,7 @@ def learned(row: Method, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     learner = row.example(**row.published)
     if "random_state" in learner.get_params():
         learner.set_params(random_state=0)
-    if "matrix-samples" in row.traits:
+    if {"matrix-samples", "histograms"} & set(row.traits):
         X = as_matrices(X)
     try:
         learner.fit(X, y)

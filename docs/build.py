@@ -1,7 +1,7 @@
 """Writes what follows from the method table: `make docs`. With --check, says which files are old.
 
-These are docs/methods.md and docs/errata.md, and a stub `__init__.pyi` for each package whose names are loaded on first
-use: editors and type checkers know the names from there.
+These are docs/methods.md, docs/errata.md, docs/examples.md, and a stub `__init__.pyi` for each package whose names are
+loaded on first use: editors and type checkers know the names from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def cell(text: str) -> str:
 def method_table() -> str:
     lines = [
         *(f"<!-- {NOTE} -->", "", "# Methods", ""),
-        "Every method of the survey, by family. `isometry info NAME` shows more.",
+        "Every method of the survey, by family, and methods beyond it (B…). `isometry info NAME` shows more.",
     ]
     for family in FAMILIES:
         lines += [
@@ -43,11 +43,26 @@ def method_table() -> str:
     return "\n".join([*lines, ""])
 
 
+def examples_page() -> str:
+    """Every example that draws a picture, with what its first lines say."""
+    lines = [f"<!-- {NOTE.replace('isometry/registry', 'examples')} -->", "", "# Examples", ""]
+    lines += ["Each picture is drawn by the script that its heading names: `python -m examples.NAME`.", ""]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        if (ROOT / "docs" / "images" / f"{path.stem}.png").exists():
+            said = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0]
+            prose = textwrap.wrap(said, 118, break_long_words=False, break_on_hyphens=False)
+            lines += [f"## {path.stem}", "", *prose, "", f"![{path.stem}](images/{path.stem}.png)", ""]
+    return "\n".join(lines)
+
+
 def errata() -> str:
     lines = [
         *(f"<!-- {NOTE} -->", "", "# Where the code departs from the survey's print, and why", ""),
         "The survey *Spectral, Probabilistic, and Deep Metric Learning* has misprints, as every long text has.",
         "Each entry says what we compute instead. Methods without an entry follow the print.",
+        "",
+        "Of what is beyond the survey, entries B… say what is ours in a method, and entries E… what we compute where a",
+        "paper and the code of its authors, or of others, differ.",
     ]
     for m in METHODS:
         if m.deviates:
@@ -76,7 +91,8 @@ def files() -> dict[str, str]:
     """Path → text."""
     packages = ("isometry", *(f"isometry.{family}" for family in FAMILIES))
     stubs = {f"{package.replace('.', '/')}/__init__.pyi": stub(package) for package in packages}
-    return {"docs/methods.md": method_table(), "docs/errata.md": errata(), **stubs}
+    pages = {"docs/methods.md": method_table(), "docs/errata.md": errata(), "docs/examples.md": examples_page()}
+    return {**pages, **stubs}
 
 
 def main() -> int:

@@ -27,12 +27,22 @@ _PACKAGES = (  # not in ``__all__``: an import of everything should not hide Pyt
     "spectral",
 )
 _OTHERS = {  # by module: what is exported beside the methods of the table
+    "fixed": ("FixedMetric",),
     "io": ("load", "save"),
     "kernelized": ("Kernelized",),
-    "shrunk": ("Shrunk",),
-    "sampling": ("AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"),
+    "normalized": ("Normalized",),
+    "sampling": (
+        "AllPairs",
+        "NeighborPairs",
+        "NeighborTriplets",
+        "OrdinalTriplets",
+        "RandomChunklets",
+        "RandomComparisons",
+        "RandomPairs",
+    ),
     "select": ("AutoMetric", "PairVerifier", "compare"),
-    "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Triplets"),
+    "shrunk": ("Shrunk",),
+    "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Targets", "Triplets"),
 }
 
 

@@ -13,13 +13,23 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
 from isometry.core.progress import progress
+from isometry.core.scale import check_scale, check_units
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters, one_of
 from isometry.registry import all_methods
-from isometry.supervision import Labels, Pairs, Supervision, as_supervision
+from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Targets, Triplets, as_supervision
 
-__all__ = ["LinearMetric", "Metric", "MetricLearner", "OnlineMetric", "check_components", "check_side"]
+__all__ = [
+    "LinearMetric",
+    "MetaLearner",
+    "Metric",
+    "MetricLearner",
+    "OnlineMetric",
+    "check_components",
+    "check_side",
+    "pair_rows",
+]
 
 POSTERIOR_METHODS = (  # what only learners of a distribution over metrics can do
     "pair_distance_interval",
@@ -65,6 +75,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             rows = side.labelled
             more = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in more.items()}
             X, side = X[rows], side[rows]
+        learns = bool(self._sees or self.get_params(deep=False))  # Euclidean distance does not, and takes any samples
+        check_scale(X, varied=learns)
+        if learns and X.ndim == 2 and not getattr(self, "standardize", False):
+            check_units(X)
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._learn(X, side, **more)
         self._record(solution)
@@ -75,10 +89,19 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self._fit(X, side, **more)
 
     def _validate_more(self, name: str, value: Any, n: int) -> Any:
-        """A further argument of ``fit`` that ``_fit`` takes: a table, one row for each sample."""
+        """A further argument of ``fit`` that ``_fit`` takes: a table, one row for each sample.
+
+        "groups" and "tasks" name the group of each sample; groups become codes 0, 1, …
+        """
+        if name in ("groups", "tasks"):
+            named = Labels(value)
+            if len(named) != n:
+                raise ValueError(f"X has {n} samples but {name} has {len(named)}: give one name for each sample")
+            return named.codes if name == "groups" else named.classes[named.codes]
         Z = check_array(value, dtype=np.float64, input_name=name)
         if len(Z) != n:
             raise ValueError(f"X has {n} samples but {name} has {len(Z)}: give one row for each sample")
+        check_scale(Z, name, varied=False)
         return Z
 
     def _fit(self, *args: Any, **kwargs: Any) -> Solution | None:
@@ -90,7 +113,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
         """X as a table of floats; methods whose samples are matrices take another shape here."""
-        return validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2 if reset else 1, reset=reset)
+        at_least, dtypes = 2 if reset else 1, (np.float64, np.float32)
+        try:
+            return validate_data(self, X, dtype=dtypes, ensure_min_samples=at_least, reset=reset)
+        except ValueError as error:
+            if "could not convert" in str(error) and hasattr(X, "columns") and hasattr(X, "dtypes"):
+                others = [str(name) for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
+                raise ValueError(
+                    f"{error}. Columns of X that do not hold numbers: {', '.join(others)}. Drop them, or encode them "
+                    "first, with OneHotEncoder in a ColumnTransformer"
+                ) from error
+            raise
 
     @property
     def _requires_y(self) -> bool:
@@ -108,12 +141,15 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             if self._requires_y:
                 raise ValueError(f"{name} requires y to be passed, but the target y is None")
             return None
-        side: Any = as_supervision(y, n, unlabelled=-1 if self._unlabelled == "minus one" else None)
+        unlabelled = -1 if self._unlabelled == "minus one" else None
+        side: Any = as_supervision(y, n, unlabelled=unlabelled, numbers=Targets in kinds)
         if not isinstance(side, tuple(kinds)):
             converted = next((c for c in (side.to(kind) for kind in kinds) if c is not None), None)
             if converted is None:
                 wanted = " or ".join(kind.kind for kind in kinds)
                 raise TypeError(f"{name} learns from {wanted}; it cannot use {side.kind}")
+            if isinstance(side, Triplets | Quadruplets):
+                warn_user(_taken_apart(side, converted, name))
             side = converted
         check_side(side, () if part else self._needs, name)
         return side
@@ -145,17 +181,21 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 raise ValueError(f"without `pairs`, X must have shape (m, 2, d), got {T.shape}")
             Z = self.transform(T.reshape(-1, T.shape[2])).reshape(len(T), 2, -1)
             return np.linalg.norm(Z[:, 0] - Z[:, 1], axis=1)
-        i, j = (pairs.i, pairs.j) if hasattr(pairs, "i") else np.asarray(pairs).T
-        return np.sqrt(pair_sqdist(np.asarray(self.transform(X)), np.asarray(i), np.asarray(j)))
+        return np.sqrt(pair_sqdist(np.asarray(self.transform(X)), *pair_rows(pairs)))
 
     def score(self, X: Any, y: Any) -> float:
-        """Leave-one-out 1-NN accuracy of labels, or the area under the ROC curve of pairs, in the learned space."""
+        """How well neighbours in the learned space agree: higher is better, and 1 is perfect.
+
+        Leave-one-out 1-NN accuracy of labels, the area under the ROC curve of pairs, or the R² of a leave-one-out 5-NN
+        regression of targets.
+        """
         from isometry.eval import get_scorer
 
-        side = as_supervision(y)
+        side = as_supervision(y, numbers=Targets in self._sees)
         if side is None:
             raise ValueError(f"{type(self).__name__}.score requires y to be passed, but the target y is None")
-        return get_scorer("knn" if isinstance(side, Labels) else "pair_auc")(self, X, side)
+        name = "knn" if isinstance(side, Labels) else "knn_r2" if isinstance(side, Targets) else "pair_auc"
+        return get_scorer(name)(self, X, side)
 
     def save(self, path: Any) -> None:
         """Write the fitted metric to one file; `isometry.load` reads it back."""
@@ -192,8 +232,58 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self._requires_y
+        tags.target_tags.multi_output = Targets in self._sees
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class MetaLearner(MetricLearner):
+    """Abstract: a metric made of another learner, its parameter ``learner``, from the supervision that this one takes.
+
+    ``_fit`` leaves the fitted learner as ``learner_``.
+    """
+
+    learner: Any
+    learner_: Any
+
+    @property
+    def _sees(self) -> tuple[type[Supervision] | None, ...]:  # type: ignore[override]
+        return getattr(self.learner, "_sees", ())
+
+    @property
+    def _needs(self) -> tuple[str, ...]:
+        return self.learner._needs
+
+    @property
+    def _unlabelled(self) -> str:  # type: ignore[override]
+        return self.learner._unlabelled
+
+    def _supervise(self, y: Any, n: int, *, part: bool = False) -> Supervision | None:
+        if not isinstance(self.learner, MetricLearner):
+            raise TypeError(f"learner must be a metric learner such as GMML(), got {self.learner!r}")
+        return self.learner._supervise(y, n, part=part)
+
+    def _take_report(self, learner: MetricLearner) -> None:
+        """Say how the learner ended as if it had been this one."""
+        for name in ("n_iter_", "history_", "stop_reason_", "converged_"):
+            if hasattr(learner, name):
+                setattr(self, name, getattr(learner, name))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        if isinstance(self.learner, MetricLearner):
+            tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
+        return tags
+
+
+def _taken_apart(side: Triplets | Quadruplets, made: Supervision, name: str) -> str:
+    """What becomes of comparisons in a method that knows pairs or groups only, in words."""
+    near, far = ("a and p", "a and n") if isinstance(side, Triplets) else ("a and b", "c and d")
+    groups = ", and groups of similar samples are made of these" if made.kind == "chunklets" else ""
+    return (
+        f"{name} does not compare distances: of each of the {side.kind}, {near} become a similar pair and {far} a "
+        f"dissimilar one, whatever else is near{groups}. LMNN and RelativeML learn from comparisons as they are"
+    )
 
 
 def check_side(side: Supervision, needs: tuple[str, ...], name: str) -> None:
@@ -207,6 +297,16 @@ def check_side(side: Supervision, needs: tuple[str, ...], name: str) -> None:
         for need in needs:
             if len(getattr(side, need).i) == 0:
                 raise ValueError(f"{name} needs {need} pairs; y holds none")
+    elif isinstance(side, Targets) and side.varying.shape[1] == 0:
+        raise ValueError(
+            f"{name} needs targets that vary; y is constant, {side.values[:1].ravel().tolist()} in every row"
+        )
+
+
+def pair_rows(pairs: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers i, j (m,) of pairs given as (m, 2) or as a `Pairs` object."""
+    i, j = (pairs.i, pairs.j) if hasattr(pairs, "i") else np.asarray(pairs).T
+    return np.asarray(i), np.asarray(j)
 
 
 def check_components(p: int | str | None, d: int) -> int | None:
@@ -279,6 +379,7 @@ class OnlineMetric(LinearMetric):
         side = self._supervise(y, len(X), part=True)
         if isinstance(side, Labels) and not side.labelled.all():
             X, side = X[side.labelled], side[side.labelled]
+        check_scale(X, varied=False)
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._fit(X, side, update=True)
         self._record(solution)

@@ -15,13 +15,15 @@ from sklearn.utils import check_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
+from isometry.base import check_side
 from isometry.core.frame import Frame
 from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
+from isometry.core.scale import check_scale
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters
 from isometry.strength import REGS, AutomaticStrength, analytic_choice
-from isometry.supervision import Chunklets, Labels, Pairs, Supervision, as_supervision
+from isometry.supervision import MIN_SLICE, Chunklets, Labels, Pairs, Slices, Supervision, Targets, as_supervision
 
 FAN_IN = 2  # moments merged by one task of a Dask graph: they may be larger than a chunk
 
@@ -33,9 +35,12 @@ class MomentsMetric(AutomaticStrength):
     (``partial_fit``) and from Dask arrays, with the same result to rounding.
 
     A method that weighs all classes alike sets ``_pooled``: chunks then leave one scatter, not one for each class.
+
+    For a method that learns from `Targets`, the classes are ``n_slices`` slices of samples with near targets.
     """
 
     moments_: StreamMoments  # of the chunks so far; absent after a fit on an array, which keeps nothing
+    slices_: Slices  # of targets, as the first of these chunks gave them
 
     @property
     def _pooled(self) -> bool | str:
@@ -59,12 +64,15 @@ class MomentsMetric(AutomaticStrength):
         y : class labels, or a supervision object over the rows of X; with a Dask array, labels as an array of either
             kind
         """
-        self.__dict__.pop("moments_", None)
+        for name in ("moments_", "slices_"):
+            self.__dict__.pop(name, None)
         if not _is_dask(X):
             return super().fit(X, y, **more)
         if isinstance(self._pooled, str):
             raise ValueError(f"{type(self).__name__} cannot learn from chunks of rows: {self._pooled}")
         check_parameters(self)
+        if Targets in self._sees and y is not None:
+            self.slices_ = self._slices_of(Targets(np.asarray(y)))
         self.moments_ = _dask_moments(self, X, y)
         self.n_features_in_ = X.shape[1]
         self.__dict__.pop("feature_names_in_", None)
@@ -154,6 +162,8 @@ class MomentsMetric(AutomaticStrength):
     def _moments_of(self, X: np.ndarray, side: Any) -> ClassMoments | ListedMoments:
         if isinstance(side, Pairs):
             return ListedMoments(X, side.similar, side.dissimilar)
+        if isinstance(side, Targets):
+            side = Labels.from_codes(self._slices_of(side).codes(side))
         codes, classes = groups(side, len(X))
         n_classes = None if classes is None else len(classes)
         moments = ArrayMoments(X, codes, n_classes, differ=getattr(side, "negative_links", None))
@@ -167,7 +177,12 @@ class MomentsMetric(AutomaticStrength):
         name = type(self).__name__
         if y is None and self._requires_y:
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
-        side = as_supervision(y, len(X))
+        side = as_supervision(y, len(X), numbers=Targets in self._sees)
+        if isinstance(side, Targets) and Targets in self._sees:
+            if not hasattr(self, "slices_"):
+                self.slices_ = self._slices_of(side)
+            codes = self.slices_.codes(side)
+            return StreamMoments(X.shape[1], pooled=bool(self._pooled)).update(X, codes)
         if side is not None and not isinstance(side, Labels):
             raise TypeError(
                 f"{name} learns from chunks with class labels; it cannot use {side.kind}, whose numbers hold in one "
@@ -175,8 +190,14 @@ class MomentsMetric(AutomaticStrength):
             )
         if side is not None and Labels in self._sees and not side.labelled.all():
             X, side = X[side.labelled], side[side.labelled]
+        check_scale(X, varied=False)
         codes, classes = groups(side, len(X))
         return StreamMoments(X.shape[1], pooled=bool(self._pooled)).update(X, codes, classes)
+
+    def _slices_of(self, targets: Targets) -> Slices:
+        """Where targets are cut; if they are part of a stream, for all that follow."""
+        check_side(targets, (), type(self).__name__)
+        return Slices.of(targets, max(2, min(self.get_params(deep=False)["n_slices"], len(targets) // MIN_SLICE)))
 
     def _lack(self, moments: ClassMoments) -> str:
         """What these rows lack to learn from, in words."""
@@ -194,6 +215,8 @@ class MomentsMetric(AutomaticStrength):
                 what = "needs a class or chunklet with at least 2 samples, or similar pairs; y holds none"
                 return f"no chunklet has 2 samples: {name} {what}"
             return f"{name} needs a class with at least 2 samples; every class in y has one"
+        if isinstance(moments, StreamMoments) and not moments.covariance().any():
+            return f"{name} needs samples that differ; all rows so far are equal"
         return ""
 
     def _check_fitted(self) -> None:
@@ -237,7 +260,10 @@ def _dask_moments(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
         labels = list(y.to_delayed().ravel())
     if len(labels) != X.numblocks[0]:
         raise ValueError(f"X has {X.numblocks[0]} chunks of rows but y has {len(labels)}: chunk them alike")
-    of_chunk = delayed(partial(_check_and_sum, clone(learner)), pure=False)
+    twin = clone(learner)
+    if hasattr(learner, "slices_"):
+        twin.slices_ = learner.slices_
+    of_chunk = delayed(partial(_check_and_sum, twin), pure=False)
     parts = [of_chunk(rows, names) for rows, names in zip(X.to_delayed().ravel(), labels, strict=True)]
     while len(parts) > 1:
         parts = [delayed(_merged, pure=False)(parts[k : k + FAN_IN]) for k in range(0, len(parts), FAN_IN)]

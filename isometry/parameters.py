@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Collection
-from dataclasses import KW_ONLY, dataclass, fields
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
@@ -22,10 +22,12 @@ __all__ = [
     "NotNegative",
     "Positive",
     "PositiveShare",
+    "Rule",
     "Seed",
     "Share",
     "check_choices",
     "check_parameters",
+    "checked",
     "expected_type",
     "one_of",
     "parameter_types",
@@ -53,6 +55,7 @@ Share = Annotated[float, Rule(lambda v: 0 <= v <= 1, "must lie in [0, 1]")]
 PositiveShare = Annotated[float, Rule(lambda v: 0 < v <= 1, "must lie in (0, 1]")]
 Count = Annotated[int, Rule(lambda v: v >= 1, "must be at least 1")]
 Iterations = Annotated[int, Rule(lambda v: v >= 0, "must not be negative")]
+NUMBERS: dict[Any, str] = {float: "a number", int: "a whole number"}
 
 
 @dataclass_transform(eq_default=False)
@@ -65,31 +68,90 @@ def parameters(learner: type[Learner]) -> type[Learner]:
 
 
 def check_parameters(learner: Any) -> None:
-    """Refuse a value that the annotation of its parameter does not allow."""
+    """Refuse a value that the annotation of its parameter does not allow; also in a sampler or learner within."""
     of_class: Any = type(learner)
     for name, kinds in _annotations(of_class).items():
-        _check(name, getattr(learner, name), kinds)
+        value = getattr(learner, name)
+        _check(name, value, kinds)
+        if is_dataclass(value) and not isinstance(value, type):
+            check_parameters(value)
+
+
+def checked(name: str, value: Any, kind: Any) -> Any:
+    """The value, if an annotation such as `Positive` allows it."""
+    _check(name, value, (kind,))
+    return value
 
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
-    choices = [choice for kind in kinds if typing.get_origin(kind) is Literal for choice in typing.get_args(kind)]
-    numbers = [kind for kind in kinds if typing.get_origin(kind) is Annotated]
-    others = [kind for kind in kinds if kind not in numbers and typing.get_origin(kind) not in (Literal, Annotated)]
-    if value is None and type(None) in kinds:
+    """Refuse a value that is of none of the kinds, the members of its parameter's annotation."""
+    if any(_admits(kind, value) for kind in kinds):
         return
-    if numbers and isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-        kind, rule = typing.get_args(numbers[0])
-        if kind is int and not isinstance(value, Integral):
-            raise ValueError(f"{name}={value!r} must be a whole number")
-        if not rule.holds(value):
-            raise ValueError(f"{name}={value!r} {rule.words}")
-        return
-    if (isinstance(value, str) and value in choices) or not (choices or numbers):
-        return
-    if str not in kinds if isinstance(value, str) else not set(others) - {type(None)}:
-        expected = [*map(repr, choices), *["a number"] * bool(numbers or float in kinds)]
-        expected += ["None"] * (type(None) in kinds)
-        raise ValueError(f"{name}={value!r} is unknown; expected {' or '.join(expected)}")
+    rules = [typing.get_args(kind) for kind in kinds if typing.get_origin(kind) is Annotated]
+    if rules and _is_number(value):
+        number, rule = rules[0]
+        wrong = "must be a whole number" if number is int and not isinstance(value, Integral) else rule.words
+        raise ValueError(f"{name}={value!r} {wrong}")
+    words = [words for kind in kinds for words in _words(kind)]
+    expected = sorted(dict.fromkeys(words), key=lambda w: (w == "None", not w.startswith("'")))  # names come first
+    raise ValueError(f"{name}={value!r:.80} is unknown; expected {' or '.join(expected)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def _is_finite(values: Any) -> bool:
+    """Whether all entries of an array are finite numbers."""
+    try:
+        return bool(np.isfinite(np.asarray(values, dtype=np.float64)).all())
+    except (TypeError, ValueError):  # no numbers, or lists of unequal lengths
+        return False
+
+
+def _admits(kind: Any, value: Any) -> bool:
+    """Whether a value is of one kind: a type, a number with a rule, one of some names, a sequence."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return True
+    if origin is Annotated:
+        number, rule = args
+        return _is_number(value) and (number is float or isinstance(value, Integral)) and bool(rule.holds(value))
+    if origin is Literal:
+        return isinstance(value, str | bool | None) and value in args
+    if origin in (tuple, Sequence):
+        return isinstance(value, tuple | list | range | np.ndarray) and _admits_all(origin, args, value)
+    if kind is float or kind is int:
+        return _is_number(value) and (value == value if kind is float else isinstance(value, Integral))
+    if kind is bool:
+        return isinstance(value, bool | np.bool_)
+    if kind is np.ndarray:
+        return (isinstance(value, list | tuple) or hasattr(value, "__array__")) and _is_finite(value)
+    if (origin or kind) is Callable:
+        return callable(value)
+    return isinstance(value, origin or kind)
+
+
+def _admits_all(origin: Any, args: tuple[Any, ...], values: Any) -> bool:
+    """Whether every member of a sequence is of the kind that its annotation gives: one for all, or one for each."""
+    if not args:
+        return True
+    each = args if origin is tuple and Ellipsis not in args else args[:1] * len(values)
+    return len(values) == len(each) and all(_admits(kind, v) for kind, v in zip(each, values, strict=True))
+
+
+def _words(kind: Any) -> list[str]:
+    """What an error calls a kind of values."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return [repr(choice) for choice in args]
+    if origin is Annotated or kind in NUMBERS:
+        return [NUMBERS[args[0] if origin is Annotated else kind]]
+    if origin in (tuple, Sequence):
+        number = NUMBERS.get(args[0], "a value").split(" ", 1)[1] if args else "value"
+        return [f"{len(args)} {number}s" if origin is tuple and Ellipsis not in args else f"a list of {number}s"]
+    known = {type(None): "None", bool: "True or False", str: "a name", np.ndarray: "an array of finite numbers"}
+    return [known.get(kind) or f"a {getattr(origin or kind, '__name__', str(kind))}"]
 
 
 def parameter_types(learner: Any) -> dict[str, tuple[Any, ...]]:

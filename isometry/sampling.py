@@ -1,4 +1,4 @@
-"""Which pairs, triplets or chunklets a method looks at, drawn from labels.
+"""Which pairs, comparisons or chunklets a method looks at, drawn from labels.
 
 A sampler is a small parameter object: ``ITML(pairs=RandomPairs(500))`` is searchable as ``pairs__n``.
 """
@@ -8,16 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from isometry.core.compare import ComparisonEdges
 from isometry.core.edges import EdgeLoss, ListedEdges, MeasuredEdges, TriangleEdges
-from isometry.core.graph import nearest_allowed, target_neighbors
-from isometry.parameters import KW_ONLY, parameters
-from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Supervision, Triplets
+from isometry.core.graph import nearest_allowed, target_neighbors, undirected, unique_pairs
+from isometry.core.order import row_order
+from isometry.core.warn import warn_user
+from isometry.parameters import KW_ONLY, Count, parameters
+from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Quadruplets, Supervision, Triplets
 
-__all__ = ["AllPairs", "NeighborPairs", "NeighborTriplets", "RandomChunklets", "RandomPairs"]
+__all__ = [
+    "AllPairs",
+    "NeighborPairs",
+    "NeighborTriplets",
+    "OrdinalTriplets",
+    "RandomChunklets",
+    "RandomComparisons",
+    "RandomPairs",
+]
 
 ALL_PAIRS_UP_TO = 2_000_000  # "auto" takes all pairs up to this many: methods visit them in blocks, unlisted
 KEEP_SIGNS_UP_TO = 1_000  # samples; up to this many, the signs of all pairs are computed once, 16 bytes a pair
@@ -30,6 +42,13 @@ class Sampler(BaseEstimator):
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Supervision:
         raise NotImplementedError
+
+
+def in_own_order(X: np.ndarray, labels: Labels) -> tuple[np.ndarray, Labels]:
+    """The samples in an order of their own, and classes numbered as they come: for draws that depend on neither."""
+    order = row_order(X)
+    _, first, codes = np.unique(labels.codes[order], return_index=True, return_inverse=True)
+    return X[order], Labels.from_codes(np.argsort(np.argsort(first))[codes])
 
 
 class AllPairs(Sampler):
@@ -46,7 +65,7 @@ class RandomPairs(Sampler):
     ``balanced=True`` draws the class of a similar pair uniformly instead, so that small classes count as much as large.
     """
 
-    n: int = 100_000
+    n: Count = 100_000
     _: KW_ONLY
     balanced: bool = False
 
@@ -68,45 +87,119 @@ class RandomPairs(Sampler):
 class NeighborPairs(Sampler):
     """Each sample with its k nearest samples of the same label and its k nearest of other labels."""
 
-    k: int = 3
+    k: Count = 3
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
         edges = []
         for neighbors in _neighbors_by_label(X, labels.codes, self.k):
-            i, j = np.repeat(np.arange(len(X)), neighbors.shape[1]), neighbors.ravel()
-            edges.append(EdgeList.make(*_unique(i[j >= 0], j[j >= 0])))
+            edges.append(EdgeList.make(*undirected(neighbors)))
         same, other = edges
         return Pairs.from_edges(same, other, len(X))
 
 
 @parameters
 class NeighborTriplets(Sampler):
-    """Each sample with its k nearest of the same label, against its k nearest of other labels: k² triplets a sample."""
+    """Each sample with its k nearest of the same label, against its nearest ``misses`` of other labels (None: k)."""
 
-    k: int = 3
+    k: Count = 3
+    misses: Count | None = None
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
-        same, other = _neighbors_by_label(X, labels.codes, self.k)  # (n, k)
-        shape = (len(X), same.shape[1], other.shape[1])
-        a = np.broadcast_to(np.arange(len(X))[:, None, None], shape).ravel()
-        p = np.broadcast_to(same[:, :, None], shape).ravel()
-        n = np.broadcast_to(other[:, None, :], shape).ravel()
-        keep = (p >= 0) & (n >= 0)
-        return Triplets(a[keep], p[keep], n[keep], n_samples=len(X))
+        same, other = _neighbors_by_label(X, labels.codes, self.k, self.misses)  # (n, k), (n, m)
+        return _triplets(same, other)
 
 
-def _neighbors_by_label(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """(n, k) the nearest samples of the same label, and of other labels; −1 where there are fewer."""
-    return target_neighbors(X, codes, k), nearest_allowed(X, k, lambda rows: codes[rows, None] != codes)[0]
+@parameters
+class RandomComparisons(Sampler):
+    """``n`` random triplets: a sample, one of its own label, one of another.
+
+    ``balanced=True`` draws the class of the first sample uniformly, so that small classes count as much as large.
+    ``anchored=False`` draws quadruplets instead, a similar against a dissimilar pair; if there are fewer of either than
+    n, as many as there are.
+    """
+
+    n: Count = 10_000
+    _: KW_ONLY
+    anchored: bool = True
+    balanced: bool = False
+
+    def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets | Quadruplets:
+        if not self.anchored:
+            S, D = _random_similar(labels, self.n, self.balanced, rng), _random_dissimilar(labels, self.n, rng)
+            m = min(len(S.i), len(D.i))
+            near, far = (rng.permutation(len(e.i))[:m] for e in (S, D))
+            return Quadruplets(S.i[near], S.j[near], D.i[far], D.j[far], n_samples=len(labels))
+        codes, counts = labels.codes, labels.counts
+        rows = np.flatnonzero(codes >= 0)
+        order = rows[np.argsort(codes[rows], kind="stable")]  # class by class
+        starts = np.cumsum(counts) - counts
+        rank = np.empty(len(codes), dtype=np.intp)  # of a sample among its class
+        rank[order] = np.arange(len(order)) - starts[codes[order]]
+        anchors = rows[counts[codes[rows]] > 1]
+        if len(anchors) == 0 or len(counts) < 2:
+            return Triplets([], [], [], n_samples=len(labels))
+        share = 1 / counts[codes[anchors]] if self.balanced else np.ones(len(anchors))
+        a = rng.choice(anchors, self.n, p=share / share.sum())
+        c = codes[a]
+        p = rng.randint(0, counts[c] - 1)
+        p = order[starts[c] + p + (p >= rank[a])]
+        n = rng.randint(0, len(order) - counts[c])
+        n = order[n + np.where(n >= starts[c], counts[c], 0)]
+        return Triplets(a, p, n, n_samples=len(labels))
+
+
+@parameters
+class OrdinalTriplets(Sampler):
+    """Triplets from labels with an order: own label before others, and of two others the one nearer in the order.
+
+    Each sample with its k nearest of the same label against its nearest ``misses`` of other labels; and two of those,
+    j against l, where y_i < y_j < y_l or y_i > y_j > y_l.
+    """
+
+    k: Count = 5
+    misses: Count = 15
+
+    def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
+        codes = labels.codes
+        same, other = _neighbors_by_label(X, codes, self.k, self.misses)
+        by_class = _triplets(same, other)
+        y, of = codes[:, None], np.where(other >= 0, codes[other], codes[:, None])  # an absent one is in no order
+        i, j, l = np.nonzero(
+            ((y < of)[:, :, None] & (of[:, :, None] < of[:, None]))
+            | ((y > of)[:, :, None] & (of[:, :, None] > of[:, None]))
+        )
+        a, p, n = (
+            np.concatenate(part)
+            for part in zip((by_class.a, by_class.p, by_class.n), (i, other[i, j], other[i, l]), strict=True)
+        )
+        return Triplets(a, p, n, n_samples=len(X))
+
+
+def _triplets(near: np.ndarray, far: np.ndarray) -> Triplets:
+    """Every sample with each of its near ones (n, k) against each of its far ones (n, m); −1 stands for none."""
+    shape = (len(near), near.shape[1], far.shape[1])
+    a = np.broadcast_to(np.arange(len(near))[:, None, None], shape).ravel()
+    p = np.broadcast_to(near[:, :, None], shape).ravel()
+    n = np.broadcast_to(far[:, None, :], shape).ravel()
+    keep = (p >= 0) & (n >= 0)
+    return Triplets(a[keep], p[keep], n[keep], n_samples=len(near))
+
+
+def _neighbors_by_label(
+    X: np.ndarray, codes: np.ndarray, k: int, misses: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, k) the nearest samples of the same label, and (n, misses or k) of other labels; −1 where there are fewer."""
+    other = nearest_allowed(X, misses or k, lambda rows: codes[rows, None] != codes)[0]
+    return target_neighbors(X, codes, k), other
 
 
 @parameters
 class RandomChunklets(Sampler):
     """Random groups of ``size`` samples within each class; ``n`` groups in all (None: as many as there are)."""
 
-    n: int | None = None
+    n: Count | None = None
     _: KW_ONLY
-    size: int = 2
+    size: Count = 2
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Chunklets:
         codes = labels.codes
@@ -200,6 +293,61 @@ def signed_edges(
     )
 
 
+@dataclass(frozen=True)
+class Comparisons:
+    """Comparisons in the form the engine evaluates, with weights of sum 1."""
+
+    edges: ComparisonEdges
+    weight: np.ndarray  # (m,)
+
+    def mean_loss(self, link: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> EdgeLoss:
+        """The weighted mean of ℓ(h), h = d_near − d_far, where ``link(h) → (ℓ, ∂ℓ/∂h)`` works elementwise."""
+
+        def loss(d: np.ndarray, where: Any) -> tuple[float, np.ndarray]:
+            value, slope = link(d[0] - d[1])
+            w = self.weight[where]
+            return float(value @ w), np.stack([slope * w, -slope * w])
+
+        return loss
+
+    def gap(self, Z: np.ndarray) -> float:
+        """The median of |d_near − d_far|, by weight: what a margin is measured in. 1 if more than half of it is 0."""
+        gaps = np.abs(self.edges.gaps(Z)).astype(np.float64)
+        order = np.argsort(gaps)
+        total = np.cumsum(self.weight[order])
+        low, high = np.searchsorted(total, [0.5 * total[-1] * (1 - 1e-9), 0.5 * total[-1] * (1 + 1e-9)])
+        return float(gaps[order[[low, high]]].mean()) or 1.0
+
+
+def comparisons(side: Supervision, sampler: str | Sampler, X: np.ndarray, rng: np.random.RandomState) -> Comparisons:
+    """Triplets or quadruplets as they are, those of labels by a sampler or its name.
+
+    "auto" is `NeighborTriplets(3, misses=10)`, "ordinal" is `OrdinalTriplets()`.
+    """
+    given = not isinstance(side, Labels)
+    if isinstance(side, Labels):
+        named: dict[Any, Sampler] = {"auto": NeighborTriplets(3, misses=10), "ordinal": OrdinalTriplets()}
+        drawn = named.get(sampler, sampler) if isinstance(sampler, str) else sampler
+        if not isinstance(drawn, Sampler):
+            raise TypeError(
+                f"comparisons must be 'auto', 'ordinal' or a sampler such as NeighborTriplets(3), got {sampler!r}"
+            )
+        side = drawn.draw(X, side, rng)
+    if not isinstance(side, Triplets | Quadruplets):
+        raise TypeError(f"{sampler!r} draws {side.kind}; comparisons are triplets or quadruplets")
+    there = side.weight > 0
+    if not there.any():
+        raise ValueError("there is nothing to compare: y holds no triplet or quadruplet, or its classes yield none")
+    near, far = side.similar, side.dissimilar
+    edges = ComparisonEdges(near.i[there], near.j[there], far.i[there], far.j[there], len(side))
+    if given and edges.n_contradictions:
+        warn_user(
+            f"{edges.n_contradictions} of {edges.size} comparisons contradict one another: no distance can satisfy "
+            "them all. They are kept, and the loss weighs them against each other"
+        )
+    return Comparisons(edges, side.weight[there] / side.weight.sum())
+
+
 def choose_pairs(
     labels: Labels,
     sampler: str | Sampler,
@@ -269,13 +417,5 @@ def _distinct(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], n: int) -> E
         if len(i) >= n:
             break
         a, b = draw(max(64, int(1.1 * (n - len(i)))))
-        i, j = _unique(np.concatenate([i, a]), np.concatenate([j, b]))
+        i, j = unique_pairs(np.concatenate([i, a]), np.concatenate([j, b]))
     return EdgeList.make(i[:n], j[:n])
-
-
-def _unique(i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each unordered pair once, in the order of first appearance."""
-    low, high = np.minimum(i, j).astype(np.int64), np.maximum(i, j).astype(np.int64)
-    _, first = np.unique(low * (int(high.max(initial=0)) + 1) + high, return_index=True)
-    first.sort()
-    return low[first].astype(np.intp), high[first].astype(np.intp)

@@ -8,23 +8,20 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import Tags
 
-from isometry.base import LinearMetric, MetricLearner
+from isometry.base import LinearMetric, MetaLearner
 from isometry.core.start import mean_sqdist
 from isometry.parameters import KW_ONLY, Share, parameters
 from isometry.strength import Choice, Map, choose, mixture
-from isometry.supervision import Supervision
 from isometry.trial import Trial, trial_of
 
 __all__ = ["Shrunk"]
 
-REPORT = ("n_iter_", "history_", "stop_reason_", "converged_")  # how an iterative learner ended
 FOLDS = 3
 
 
 @parameters
-class Shrunk(MetricLearner):
+class Shrunk(MetaLearner):
     """A learned metric, drawn back to Euclidean distance as far as samples held out ask for.
 
     d²(x, y) = (1 − s) |x − y|² / c₀ + s |f(x) − f(y)|² / c₁
@@ -54,15 +51,6 @@ class Shrunk(MetricLearner):
     strength: Share | Literal["auto"] = "auto"
     protocol: Literal["auto", "closed", "open"] = "auto"
 
-    @property
-    def _needs(self) -> tuple[str, ...]:
-        return self.learner._needs
-
-    def _supervise(self, y: Any, n: int, *, part: bool = False) -> Supervision | None:
-        if not isinstance(self.learner, MetricLearner):
-            raise TypeError(f"learner must be a metric learner such as LMNN(), got {self.learner!r}")
-        return self.learner._supervise(y, n, part=part)
-
     def _fit(self, X: np.ndarray, side: Any) -> None:
         choice = self._choose(X, side)
         self.strength_, self.path_, self.reason_ = choice.share, choice.path, choice.reason
@@ -73,9 +61,7 @@ class Shrunk(MetricLearner):
             L = self.learner_.components_.astype(np.float64)
             c0, c1 = self.units_
             self.components_ = mixture(L / np.sqrt(c1), self.strength_, c0).astype(X.dtype)
-        for name in REPORT:
-            if hasattr(self.learner_, name):
-                setattr(self, name, getattr(self.learner_, name))
+        self._take_report(self.learner_)
 
     def _choose(self, X: np.ndarray, side: Any) -> Choice:
         if self.strength != "auto":
@@ -87,6 +73,8 @@ class Shrunk(MetricLearner):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
                 return choose(trial, X, self._maps(X, side, trial), regs=(0.0,))
+            except np.linalg.LinAlgError:
+                raise  # not a matter of too few rows
             except ValueError as error:
                 reason = f"Euclidean distance: a part of the data is not enough to learn from ({error})"
                 return Choice(0.0, 0.0, {}, reason)
@@ -101,8 +89,3 @@ class Shrunk(MetricLearner):
             return X @ self.components_.T
         (c0, c1), s = self.units_, self.strength_
         return np.hstack([np.sqrt((1 - s) / c0) * X, np.sqrt(s / c1) * self.learner_._transform(X)]).astype(X.dtype)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
-        return tags

@@ -20,6 +20,7 @@ from isometry.trial import Trial, trial_of
 
 FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
+MEASURED = 1_000  # rows whose mean squared distance is the unit of a metric on trial
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the learned metric in a mixture with the Euclidean one
 ERRORS_TO_LEAVE = 2.5  # standard errors by which the best of many must beat Euclidean distance for that to be left
 ERRORS_OF_BEST = 1.0  # standard errors within which a weaker metric is as good as the best
@@ -75,6 +76,8 @@ class AutomaticStrength(LinearMetric):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
                 return choose(trial, X, self._path(X, side, trial), SHARES if mixed else (1.0,), euclidean=mixed)
+            except np.linalg.LinAlgError:
+                raise  # not a matter of too few rows
             except ValueError as error:
                 return self._analytic_choice(X, side, f"a part of the data is not enough to learn from ({error})")
 
@@ -151,12 +154,12 @@ def choose(
     values: dict[tuple[float, float], list[np.ndarray]] = {(0.0, np.inf): []} if euclidean else {}
     values |= {(share, reg): [] for share in shares for reg in regs}  # from the weakest metric to the strongest
     for split, learned in zip(trial.splits, maps, strict=True):
-        D0 = trial.distances(lambda rows: X[rows], split) / mean_sqdist(X[split.learn])
+        known = X[split.learn[:: 1 + len(split.learn) // MEASURED]]  # tells how large distances are
+        D0 = trial.distances(lambda rows: X[rows], split) / mean_sqdist(known)
         if euclidean:
             values[0.0, np.inf].append(trial.values(D0, split))
         for reg, embed in zip(regs, learned, strict=True):
-            unit = mean_sqdist(embed(X[split.learn]))
-            D = trial.distances(partial(_embed_rows, embed, X), split) / unit
+            D = trial.distances(partial(_embed_rows, embed, X), split) / mean_sqdist(embed(known))
             for share in shares:
                 values[share, reg].append(trial.values(D if share == 1 else D0 + share * (D - D0), split))
     return weakest_of_the_best(list(values), np.stack([np.concatenate(v) for v in values.values()]))

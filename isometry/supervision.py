@@ -7,15 +7,29 @@ induced sub-object, renumbered, so that `Pipeline`, `cross_validate` and `GridSe
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.multiclass import type_of_target
 
+from isometry.core.distance import sqdist
 from isometry.core.graph import components as graph_components
 
-__all__ = ["Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Supervision", "Triplets", "as_supervision"]
+__all__ = [
+    "Candidates",
+    "Chunklets",
+    "Labels",
+    "Pairs",
+    "Quadruplets",
+    "Supervision",
+    "Targets",
+    "Triplets",
+    "as_supervision",
+]
+
+MAX_SLICES = 10  # of targets that are cut into classes
+MIN_SLICE = 5  # samples in a slice, on average
 
 
 class EdgeList(NamedTuple):
@@ -70,11 +84,10 @@ class Supervision:
             return self
         if not issubclass(kind, (Pairs, Chunklets)):
             return None
-        pairs = Pairs.from_edges(self.similar, self.dissimilar, self.n_samples)
-        return pairs if issubclass(kind, Pairs) else _chunklets_from_pairs(pairs)
+        return Pairs.from_edges(self.similar, self.dissimilar, self.n_samples).to(kind)
 
-    def __getitem__(self, index: Any) -> Supervision:
-        return self._take(_row_index(index, self.n_samples, self.repeatable))
+    def __getitem__(self, index: Any) -> Self:
+        return cast(Self, self._take(_row_index(index, self.n_samples, self.repeatable)))
 
     def _take(self, rows: np.ndarray) -> Supervision:
         raise NotImplementedError
@@ -96,7 +109,7 @@ class Labels(Supervision):
     codes: np.ndarray  # (n,) index of the label in classes, −1 if unlabelled
 
     def __init__(self, y: Any, *, unlabelled: Any = None):
-        y = np.asarray(y.codes if isinstance(y, Labels) else y)
+        y = _label_array(y.codes if isinstance(y, Labels) else y)
         if y.ndim == 2 and y.shape[1] == 1:
             y = y.ravel()
         if y.ndim != 1:
@@ -110,7 +123,9 @@ class Labels(Supervision):
         if y.dtype.kind == "f" and type_of_target(y) == "continuous":
             raise ValueError("Unknown label type: continuous. y must hold class labels; bin a continuous target first")
         self.n_samples = len(y)
-        self.classes, self.codes = _unique_with_codes(y, None if unlabelled is None else np.asarray(y != unlabelled))
+        known = None if unlabelled is None else np.asarray(y != unlabelled)
+        _refuse_mixed(y if known is None else y[known])
+        self.classes, self.codes = _unique_with_codes(y, known)
 
     @classmethod
     def from_codes(cls, codes: np.ndarray, classes: np.ndarray | None = None) -> Labels:
@@ -208,9 +223,7 @@ class Pairs(Supervision):
         if similar is not None and not np.all((s >= 0) & (s <= 1)):
             raise ValueError("similar must hold booleans, +1/-1, or similarities in [0, 1]")
         self.similarity = s
-        self.weight = np.ones(len(s)) if weight is None else np.asarray(weight, dtype=np.float64)
-        if len(self.weight) != len(s) or not np.all(np.isfinite(self.weight) & (self.weight >= 0)):
-            raise ValueError("weight must hold one finite number ≥ 0 for each pair")
+        self.weight = _weights(weight, len(s), "pair")
 
     @classmethod
     def from_edges(cls, similar: EdgeList, dissimilar: EdgeList, n: int) -> Pairs:
@@ -218,14 +231,23 @@ class Pairs(Supervision):
         return cls(i, j, np.repeat([True, False], [len(similar.i), len(dissimilar.i)]), n=n, weight=w)
 
     @classmethod
-    def from_tuples(cls, tuples: np.ndarray, y: ArrayLike) -> tuple[np.ndarray, Pairs]:
-        """X and Pairs from metric-learn's array (m, 2, d) and its labels ±1; equal points become one sample."""
-        T = np.asarray(tuples)
-        if T.ndim != 3 or T.shape[1] != 2:
-            raise ValueError(f"expected pairs as an array (m, 2, d), got shape {T.shape}")
-        X, inverse = np.unique(T.reshape(-1, T.shape[2]), axis=0, return_inverse=True)
-        i, j = inverse.reshape(-1, 2).T
-        return X, cls(i, j, y, n=len(X))
+    def from_tuples(
+        cls, tuples: ArrayLike, y: ArrayLike, *, weight: ArrayLike | None = None
+    ) -> tuple[np.ndarray, Pairs]:
+        """X and Pairs from metric-learn's array (m, 2, d) and its labels ±1; equal points become one sample.
+
+        A pair of two equal points keeps both: they are two samples at distance 0.
+        """
+        X, (i, j) = _rows_of_tuples(tuples, "pairs", apart=[(0, 1)])
+        return X, cls(i, j, y, n=len(X), weight=weight)
+
+    def tuples(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """The pairs as metric-learn takes them: an array (m, 2, d) of rows of X, and labels ±1, or soft similarities.
+
+        ``Pairs.from_tuples(*pairs.tuples(X))`` is the reverse; weights and targets stay behind.
+        """
+        s = self.similarity
+        return _tuples_of_rows(X, self.n_samples, self.i, self.j), 2 * s - 1 if np.all((s == 0) | (s == 1)) else s
 
     @property
     def similar(self) -> EdgeList:
@@ -278,11 +300,18 @@ class Pairs(Supervision):
 
 
 class Triplets(Supervision):
-    """Triplets: sample a is nearer to p than to n."""
+    """Triplets: sample a is nearer to p than to n.
+
+    Parameters
+    ----------
+    a, p, n : (m,) indices of the samples
+    n_samples : number of samples
+    weight : (m,) optional weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice
+    """
 
     kind = "triplets"
 
-    def __init__(self, a: ArrayLike, p: ArrayLike, n: ArrayLike, *, n_samples: int):
+    def __init__(self, a: ArrayLike, p: ArrayLike, n: ArrayLike, *, n_samples: int, weight: ArrayLike | None = None):
         self.n_samples = int(n_samples)
         self.a, self.p, self.n = (_indices(v, n_samples, name) for v, name in ((a, "a"), (p, "p"), (n, "n")))
         if not len(self.a) == len(self.p) == len(self.n):
@@ -290,47 +319,91 @@ class Triplets(Supervision):
         clash = (self.a == self.p) | (self.a == self.n) | (self.p == self.n)
         if clash.any():
             raise ValueError(f"triplet {int(np.argmax(clash))} uses a sample twice")
+        self.weight = _weights(weight, len(self.a), "triplet")
+
+    @classmethod
+    def from_tuples(cls, tuples: ArrayLike, *, weight: ArrayLike | None = None) -> tuple[np.ndarray, Triplets]:
+        """X and Triplets from metric-learn's array (m, 3, d): the first point is nearer to the second than to the last.
+
+        Equal points become one sample, but for those of one triplet.
+        """
+        X, (a, p, n) = _rows_of_tuples(tuples, "triplets", apart=[(0, 1), (0, 2), (1, 2)])
+        return X, cls(a, p, n, n_samples=len(X), weight=weight)
+
+    def tuples(self, X: ArrayLike) -> np.ndarray:
+        """The triplets as metric-learn takes them: an array (m, 3, d) of rows of X."""
+        return _tuples_of_rows(X, self.n_samples, self.a, self.p, self.n)
 
     @property
     def similar(self) -> EdgeList:
-        return EdgeList.make(self.a, self.p)
+        return EdgeList.make(self.a, self.p, self.weight)
 
     @property
     def dissimilar(self) -> EdgeList:
-        return EdgeList.make(self.a, self.n)
+        return EdgeList.make(self.a, self.n, self.weight)
 
     def _take(self, rows: np.ndarray) -> Triplets:
-        (a, p, n), _ = _renumber(rows, self.n_samples, self.a, self.p, self.n)
-        return Triplets(a, p, n, n_samples=len(rows))
+        (a, p, n), keep = _renumber(rows, self.n_samples, self.a, self.p, self.n)
+        return Triplets(a, p, n, n_samples=len(rows), weight=self.weight[keep])
 
     def __repr__(self) -> str:
         return f"Triplets(n_samples={self.n_samples}, n_triplets={len(self.a)})"
 
 
 class Quadruplets(Supervision):
-    """Quadruplets: a and b are nearer to each other than c and d are."""
+    """Quadruplets: a and b are nearer to each other than c and d are.
+
+    Parameters
+    ----------
+    a, b, c, d : (m,) indices of the samples
+    n_samples : number of samples
+    weight : (m,) optional weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice
+    """
 
     kind = "quadruplets"
 
-    def __init__(self, a: ArrayLike, b: ArrayLike, c: ArrayLike, d: ArrayLike, *, n_samples: int):
+    def __init__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike,
+        d: ArrayLike,
+        *,
+        n_samples: int,
+        weight: ArrayLike | None = None,
+    ):
         self.n_samples = int(n_samples)
         self.a, self.b, self.c, self.d = (_indices(v, n_samples, k) for v, k in zip((a, b, c, d), "abcd", strict=True))
         if not len(self.a) == len(self.b) == len(self.c) == len(self.d):
             raise ValueError("a, b, c and d must have equal lengths")
         if np.any((self.a == self.b) | (self.c == self.d)):
             raise ValueError("a quadruplet compares a sample with itself")
+        self.weight = _weights(weight, len(self.a), "quadruplet")
+
+    @classmethod
+    def from_tuples(cls, tuples: ArrayLike, *, weight: ArrayLike | None = None) -> tuple[np.ndarray, Quadruplets]:
+        """X and Quadruplets from metric-learn's array (m, 4, d): the first two points are nearer than the last two.
+
+        Equal points become one sample, but for those of one pair.
+        """
+        X, (a, b, c, d) = _rows_of_tuples(tuples, "quadruplets", apart=[(0, 1), (2, 3)])
+        return X, cls(a, b, c, d, n_samples=len(X), weight=weight)
+
+    def tuples(self, X: ArrayLike) -> np.ndarray:
+        """The quadruplets as metric-learn takes them: an array (m, 4, d) of rows of X."""
+        return _tuples_of_rows(X, self.n_samples, self.a, self.b, self.c, self.d)
 
     @property
     def similar(self) -> EdgeList:
-        return EdgeList.make(self.a, self.b)
+        return EdgeList.make(self.a, self.b, self.weight)
 
     @property
     def dissimilar(self) -> EdgeList:
-        return EdgeList.make(self.c, self.d)
+        return EdgeList.make(self.c, self.d, self.weight)
 
     def _take(self, rows: np.ndarray) -> Quadruplets:
-        (a, b, c, d), _ = _renumber(rows, self.n_samples, self.a, self.b, self.c, self.d)
-        return Quadruplets(a, b, c, d, n_samples=len(rows))
+        (a, b, c, d), keep = _renumber(rows, self.n_samples, self.a, self.b, self.c, self.d)
+        return Quadruplets(a, b, c, d, n_samples=len(rows), weight=self.weight[keep])
 
 
 class Chunklets(Supervision):
@@ -412,13 +485,121 @@ class Candidates(Supervision):
         return Candidates(self.mask[rows])
 
 
-def as_supervision(y: Any, n_samples: int | None = None, *, unlabelled: Any = None) -> Supervision | None:
-    """``y`` as a supervision object: objects pass, arrays become Labels; the length is checked.
+class Targets(Supervision):
+    """A number for each sample, or several: what a regression predicts. ``values`` is (n, q).
 
-    In an array that holds −1 and +1 and nothing else these are two classes, also where ``unlabelled`` is −1.
+    An array of integers holds numbers here, not names of classes.
+    """
+
+    kind = "targets"
+    repeatable = True
+    values: np.ndarray  # (n, q) float64
+
+    def __init__(self, y: Any):
+        y = np.asarray(y.values if isinstance(y, Targets) else y)
+        if y.ndim not in (1, 2) or (y.ndim == 2 and y.shape[1] == 0):
+            raise ValueError(f"targets are one number for each sample, or a table (n_samples, q); got shape {y.shape}")
+        try:
+            values = y.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"targets must be numbers, and y holds {y.ravel()[:1].tolist()[0]!r}; for names of classes take a "
+                "method that learns from labels"
+            ) from error
+        bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        if bad.any():
+            raise ValueError(
+                f"y has {bad.sum()} missing or infinite targets, NaN among numbers (first at row "
+                f"{np.flatnonzero(bad)[0]}); drop those rows"
+            )
+        self.n_samples = len(values)
+        self.values = values.reshape(len(values), -1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.n_samples,) if self.values.shape[1] == 1 else self.values.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def varying(self) -> np.ndarray:
+        """(n, q') the columns that are not constant."""
+        return self.values[:, np.ptp(self.values, axis=0) > 0] if self.n_samples else self.values[:, :0]
+
+    def components(self) -> np.ndarray:
+        return np.arange(self.n_samples)
+
+    def to(self, kind: type[Supervision]) -> Supervision | None:
+        """Themselves; or, of a single number for each sample, `Labels` of slices at quantiles."""
+        if isinstance(self, kind):
+            return self
+        if not issubclass(kind, Labels) or self.values.shape[1] > 1:
+            return None
+        slices = Slices.of(self, max(2, min(MAX_SLICES, self.n_samples // MIN_SLICE)))
+        return Labels.from_codes(slices.codes(self))
+
+    def _take(self, rows: np.ndarray) -> Targets:
+        return Targets(self.values[rows])
+
+
+class Slices:
+    """Where targets are cut into classes of near values: one target at quantiles, several by k-means.
+
+    Values that are equal fall into one slice; where there are no more of them than slices, each has its own.
+    """
+
+    edges: np.ndarray | None  # (h − 1,) of a single target: slice k holds edges[k − 1] < y ≤ edges[k]
+    centres: np.ndarray | None  # (h, q) of several, in units of scale
+    scale: np.ndarray | None  # (q,)
+
+    @classmethod
+    def of(cls, targets: Targets, n_slices: int) -> Slices:
+        """At most ``n_slices`` slices of about equally many samples."""
+        self, Y = cls(), targets.values
+        self.edges, self.centres, self.scale = None, None, None
+        if Y.shape[1] == 1:
+            self.edges = _quantile_edges(Y[:, 0], n_slices)
+            return self
+        from sklearn.cluster import KMeans
+
+        spread = Y.std(axis=0)
+        self.scale = np.where(spread > 0, spread, 1.0)
+        n_slices = min(n_slices, len(np.unique(Y, axis=0)))
+        self.centres = KMeans(n_slices, n_init=3, random_state=0).fit(Y / self.scale).cluster_centers_
+        return self
+
+    def codes(self, targets: Targets) -> np.ndarray:
+        """(n,) the slice of each sample."""
+        if self.edges is not None:
+            return np.searchsorted(self.edges, targets.values[:, 0], side="left")
+        assert self.centres is not None and self.scale is not None  # of several targets
+        return np.asarray(sqdist(targets.values / self.scale, self.centres).argmin(axis=1))
+
+
+def _quantile_edges(y: np.ndarray, n_slices: int) -> np.ndarray:
+    """(h − 1,) edges of at most ``n_slices`` slices, none of them empty."""
+    distinct = np.unique(y)
+    if len(distinct) <= n_slices:
+        return distinct[:-1]
+    edges = np.unique(np.quantile(y, np.arange(1, n_slices) / n_slices))
+    edges = edges[edges < distinct[-1]]  # many samples may share the largest value
+    return edges if len(edges) else distinct[-2:-1]
+
+
+def as_supervision(
+    y: Any, n_samples: int | None = None, *, unlabelled: Any = None, numbers: bool = False
+) -> Supervision | None:
+    """``y`` as a supervision object: objects pass, arrays become Labels, or Targets if they are ``numbers``.
+
+    The length is checked. In an array that holds −1 and +1 and nothing else these are two classes, also where
+    ``unlabelled`` is −1.
     """
     if y is None:
         return None
+    if numbers and not isinstance(y, Supervision):
+        y = Targets(y)
     if unlabelled == -1 and not isinstance(y, Supervision) and _holds_two_signs(np.asarray(y)):
         warnings.warn(
             "y holds -1 and +1 and nothing else, which are taken for two classes. Pass Labels(y) to say so, or "
@@ -456,6 +637,39 @@ def _indices(values: ArrayLike, n: int, name: str) -> np.ndarray:
         bad = int(index.min() if index.min() < 0 else index.max())
         raise ValueError(f"{name} holds index {bad}, but there are {n} samples (valid: 0 to {n - 1})")
     return index.astype(np.intp, copy=False)
+
+
+def _weights(weight: ArrayLike | None, m: int, what: str) -> np.ndarray:
+    """(m,) weights of tuples, 1 if none are given."""
+    w = np.ones(m) if weight is None else np.asarray(weight, dtype=np.float64)
+    if w.shape != (m,) or not np.all(np.isfinite(w) & (w >= 0)):
+        raise ValueError(f"weight must hold one finite number ≥ 0 for each {what}")
+    return w
+
+
+def _rows_of_tuples(tuples: ArrayLike, kind: str, *, apart: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct points X (n, d) of an array (m, k, d) of tuples, and their numbers (k, m).
+
+    The members of a tuple that must stay ``apart`` get rows of their own where they are equal.
+    """
+    T, k = np.asarray(tuples), max(max(pair) for pair in apart) + 1
+    if T.ndim != 3 or T.shape[1] != k:
+        raise ValueError(f"expected {kind} as an array (m, {k}, d), got shape {T.shape}")
+    X, inverse = np.unique(T.reshape(-1, T.shape[2]), axis=0, return_inverse=True)
+    index = inverse.reshape(-1, k).T.copy()  # (k, m)
+    for first, second in apart:
+        equal = np.flatnonzero(index[first] == index[second])
+        index[second, equal] = len(X) + np.arange(len(equal))
+        X = np.concatenate([X, T[equal, second]])
+    return X, index
+
+
+def _tuples_of_rows(X: ArrayLike, n: int, *columns: np.ndarray) -> np.ndarray:
+    """(m, k, d) the rows of X that the k columns of indices name."""
+    X = np.asarray(X)
+    if X.ndim != 2 or len(X) != n:
+        raise ValueError(f"X must be the table of the {n} samples, got shape {X.shape}")
+    return X[np.stack(columns, axis=1)]
 
 
 def _targets(values: ArrayLike, m: int) -> np.ndarray:
@@ -515,6 +729,27 @@ def _holds_two_signs(y: np.ndarray) -> bool:
     """Whether all entries are −1 or +1, and both occur."""
     plus, minus = (np.asarray(y == sign) for sign in (1, -1))
     return bool(plus.any() and minus.any() and np.all(plus | minus))
+
+
+def _label_array(y: Any) -> np.ndarray:
+    """y as an array; a list of text and numbers keeps them apart, where numpy would write the numbers out."""
+    array = np.asarray(y)
+    if array.dtype.kind == "U" and array.ndim == 1 and isinstance(y, list | tuple):
+        return array if all(isinstance(label, str) for label in y) else np.array(y, dtype=object)
+    return array
+
+
+def _refuse_mixed(y: np.ndarray) -> None:
+    """An error if some labels are text and others are not: they have no order, and 1 is not the class "1"."""
+    if y.dtype.kind != "O":
+        return
+    text = [isinstance(label, str) for label in y]
+    if any(text) and not all(text):
+        word, other = y[text.index(True)], y[text.index(False)]
+        raise TypeError(
+            f"labels must be of one kind, but y holds the text {word!r} and {other!r}, of type {type(other).__name__}: "
+            "turn all into text, as in [str(label) for label in y]"
+        )
 
 
 def _missing(y: np.ndarray) -> np.ndarray:

@@ -22,8 +22,9 @@ FOLDS = 5
 OPEN_FOLDS = 3  # where whole classes are held out
 MIN_OPEN_CLASSES = 20  # with so many classes, new ones are what a metric will mostly meet: whole classes are held out
 MAX_WHOLE = 2_000  # rows up to which every row is held out once
-MAX_HELD = 1_500  # rows held out of larger tables, which are split once
-MAX_GALLERY = 3_000  # rows among which their neighbours are looked for
+MAX_HELD = 1_000  # rows held out of larger tables, which are split once
+MAX_OPEN = 600  # rows of new classes, which are looked for among one another
+MAX_GALLERY = 2_000  # rows among which their neighbours are looked for
 MAX_LEARNED = 20_000  # rows that a metric on trial is learned from
 
 Embed = Callable[[np.ndarray], np.ndarray]  # rows → their images
@@ -197,7 +198,7 @@ def _class_splits(codes: np.ndarray, counts: np.ndarray, key: np.ndarray, folds:
     fold[classes] = np.arange(len(classes)) % OPEN_FOLDS
     splits = []
     for f in range(OPEN_FOLDS if len(order) <= MAX_WHOLE and folds > 1 else 1):
-        learn, held = order[fold[codes[order]] != f], _thin(order[fold[codes[order]] == f], MAX_HELD)
+        learn, held = order[fold[codes[order]] != f], _thin(order[fold[codes[order]] == f], MAX_OPEN)
         if np.unique(codes[held], return_counts=True)[1].max(initial=0) < 2:
             return []
         splits.append(Split(_thin(learn, MAX_LEARNED), held, held))

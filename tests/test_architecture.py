@@ -19,7 +19,7 @@ from isometry.base import LinearMetric, MetricLearner
 from isometry.kernelized import KernelMetric
 from isometry.moments import MomentsMetric
 from isometry.registry import FAMILIES, METHODS, all_methods
-from isometry.supervision import Candidates, Chunklets, Labels, Pairs, Quadruplets, Triplets
+from isometry.supervision import Candidates, Chunklets, Labels, Pairs, Quadruplets, Targets, Triplets
 
 ROOT = Path(isometry.__file__).parent
 # each layer may import itself and the layers before it
@@ -34,7 +34,7 @@ LAYERS = [
     {"trial"},
     {"strength"},
     {"moments"},
-    {"kernelized", "shrunk"},
+    {"fixed", "kernelized", "normalized", "shrunk"},
     {"spectral", "geometric", "probabilistic", "deep"},
     {"kernel"},  # kernel versions of linear methods
     {"select"},
@@ -90,7 +90,8 @@ def test_heavy_libraries_stay_where_they_belong(path):
         package = module.split(".")[0]
         if package in {"torch", "accelerate"}:
             assert me == "deep", f"{package} belongs under deep/"
-        if package in {"plotly", "matplotlib"}:
+        assert package != "plotly", "pages draw with less"
+        if package == "matplotlib":
             assert me == "report", f"{package} belongs under report/"
             assert not top, f"{package} is imported inside functions"
         if package in {"pandas", "pyarrow", "cvxpy", "pymanopt", "dask", "faiss", "onnx"}:
@@ -126,6 +127,15 @@ def test_learners_do_not_import_torch_or_plotting():
         "import sys, isometry; isometry.LMNN; print([m for m in ('torch', 'plotly', 'matplotlib') if m in sys.modules])"
     )
     assert run(code).strip() == "[]"
+
+
+def test_without_torch_a_loss_says_which_extra_it_needs():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import isometry.deep\ntry:\n    isometry.deep.Triplet\n"
+        "except ModuleNotFoundError as error:\n    print(error)"
+    )
+    assert run(code).strip() == 'isometry.deep.Triplet needs torch: pip install "isometry[deep]"'
 
 
 REFERENCE = r'(After )?[A-Z].+, ".+",( .+)? (17|18|19|20)\d\d( \(\w+\))?'  # authors, "title", place year
@@ -167,19 +177,21 @@ def small_sides():
         "triplets": Triplets([0], [1], [2], n_samples=4),
         "quadruplets": Quadruplets([0], [1], [2], [3], n_samples=4),
         "candidates": Candidates(np.eye(2, dtype=bool)[y]),
+        "targets": Targets([0.1, 0.5, 0.7, 2.0]),
     }
 
 
 @pytest.mark.parametrize("row", all_methods(kind="estimator"), ids=lambda m: m.name)
 def test_the_table_says_what_supervision_the_learner_takes(row):
-    from isometry.select.candidates import _can_use
+    from isometry.select.candidates import can_use
 
     if row.family == "deep":
         pytest.importorskip("torch")
     learner, told = row.make(), set(row.sees.split(", "))
-    taken = {kind for kind, side in small_sides().items() if told != {"none"} and _can_use(learner, side)}
+    taken = {kind for kind, side in small_sides().items() if told != {"none"} and can_use(learner, side)}
     assert told - {"none"} <= taken
-    assert taken - told <= {"chunklets", "triplets", "quadruplets"}  # those are cut into pairs, which says less
+    # those are cut into pairs, or slices that stand for classes, which says less
+    assert taken - told <= {"chunklets", "triplets", "quadruplets", "targets"}
     assert ("none" in told) == (not get_tags(learner).target_tags.required)
 
 

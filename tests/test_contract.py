@@ -22,7 +22,8 @@ from tests.conftest import make_blobs, make_planted
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 METHODS = [m for m in all_methods(kind="estimator") if m.family != "deep"]
-TABLE = [m for m in METHODS if "matrix-samples" not in m.traits]  # samples are rows of a table
+OTHER_SAMPLES = {"matrix-samples", "histograms"}  # these have suites of their own
+TABLE = [m for m in METHODS if not OTHER_SAMPLES & set(m.traits)]  # samples are rows of any table
 
 
 def every(methods=TABLE, *, trait=None, without=None):
@@ -40,6 +41,10 @@ def named_exceptions(request):
     test = f"{name}[{params['mess']}]" if "mess" in params else name
     if method is not None and test in method.xfails:
         request.applymarker(pytest.mark.xfail(reason=f"{method.key}: {method.xfails[test]}", strict=True))
+
+
+def sees(method):
+    return set(method.sees.replace(",", " ").split())
 
 
 def make(method, **params):
@@ -84,7 +89,7 @@ def test_deterministic_for_a_seed(method):
 def test_sample_order_and_label_names_do_not_matter(method):
     X, y = make_blobs()
     order = np.random.default_rng(1).permutation(len(X))
-    names = np.array(["zebra", "ant", "mole"])[y]
+    names = np.array(["zebra", "ant", "mole"])[y] if "targets" not in sees(method) else y
     base = distances(make(method).fit(X, y), X)
     moved = distances(make(method).fit(X[order], names[order]), X)
     assert_same_metric(base, moved, rtol=1e-3 if "iterative" in method.traits else 1e-6)
@@ -105,6 +110,16 @@ def test_affine_maps_of_the_features_do_not_matter(method):
     params = {"reg": 0.0} if "reg" in method.example().get_params() else {}
     A, B = make(method, **params).fit(X, y), make(method, **params).fit(X @ T.T + 3.0, y)
     assert_same_metric(distances(A, X), distances(B, X @ T.T + 3.0), rtol=1e-6)
+
+
+@every()
+def test_an_offset_does_not_matter(method):
+    X, y = make_blobs()
+    offset = 2.0**26
+    X = X + offset - offset  # now the offset can be added without rounding
+    A, B = (make(method).fit(Y, y).transform(Y).astype(np.float64) for Y in (X, X + offset))
+    A, B = (np.sqrt(sqdist(Z - Z[:1])) for Z in (A, B))
+    assert_same_metric(A, B, rtol=2e-3 if "iterative" in method.traits else 1e-5)
 
 
 MESSY = {
@@ -161,7 +176,7 @@ def test_data_frame_and_set_output(method):
 @every()
 def test_labels_and_all_their_pairs_agree(method):
     """A method that sees labels and pairs gives the same metric from either."""
-    if not {"labels", "pairs"} <= set(method.sees.replace(",", " ").split()):
+    if not {"labels", "pairs"} <= sees(method):
         pytest.skip("does not see both")
     X, y = make_blobs()
     params = {"n_components": 2} if method.example().get_params().get("n_components") == "auto" else {}
@@ -171,7 +186,7 @@ def test_labels_and_all_their_pairs_agree(method):
     assert_same_metric(distances(A, X), distances(B, X), rtol=1e-3 if "iterative" in method.traits else 1e-7)
 
 
-SEMI_SUPERVISED = {"M09", "M14", "M18", "M19"}  # a plain −1 is no label for these
+SEMI_SUPERVISED = {"B01s", "M09", "M14", "M18", "M19"}  # a plain −1 is no label for these
 
 
 @every()
@@ -184,7 +199,7 @@ def test_minus_one_and_plus_one_are_two_classes(method):
         warnings.simplefilter("always")
         A = distances(learner.fit(X, 2 * y - 1), X)
     assert any("taken for two classes" in str(w.message) for w in caught) == semi
-    assert_allclose(A, distances(make(method).fit(X, y), X), rtol=0, atol=0)
+    assert_same_metric(A, distances(make(method).fit(X, y), X), rtol=1e-6 if "targets" in sees(method) else 0)
     if semi:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*taken for two classes")
@@ -197,8 +212,9 @@ def test_minus_one_and_plus_one_are_two_classes(method):
             make(method).fit(X, np.where(np.arange(len(y)) % 3, y, -1))  # −1, 0 and 1
 
 
-FROM_PAIRS = [m for m in TABLE if {"pairs", "chunklets"} & set(m.sees.replace(",", " ").split())]
-CANNOT_WEIGH = {"M06", "M07", "M19", "M20", "P16", "P17"}  # groups made of pairs, and pairs kept apart: all or nothing
+FROM_PAIRS = [m for m in TABLE if {"pairs", "chunklets"} & sees(m)]
+# groups made of pairs, lists of partners, and pairs kept apart: all or nothing
+CANNOT_WEIGH = {"B16", "B19", "M06", "M07", "M19", "M20", "P16", "P17"}
 
 
 def some_pairs(seed=0):
@@ -255,7 +271,7 @@ def test_weights_and_soft_similarities_count_or_are_refused(method):
     both = from_pairs(method, X, np.r_[i, i], np.r_[j, j], np.repeat([1.0, 0.0], 120), weight=np.r_[soft, 1 - soft])
     assert_same_metric(softly, both, pair_tolerance(method))
     for other in (softly, from_pairs(method, X, i, j, s, weight=weight)):
-        assert np.abs(other - plain).max() > 10 * pair_tolerance(method) * plain.max()
+        assert np.abs(other - plain).max() > 5 * pair_tolerance(method) * plain.max()
 
 
 @every()
@@ -271,10 +287,14 @@ def test_bad_input_is_named(method):
     if learner.__sklearn_tags__().target_tags.required:
         with pytest.raises(ValueError, match="y has 44 entries but X has 45 rows"):
             learner.fit(X, y[:-1])
-        with pytest.raises(ValueError, match="missing label"):
+        with pytest.raises(ValueError, match=r"missing (label|or infinite target)"):
             learner.fit(X, np.where(np.arange(len(y)) == 2, np.nan, y.astype(float)))
-        with pytest.raises(ValueError, match="continuous"):
-            learner.fit(X, X[:, 0])
+        if "targets" in sees(method):
+            with pytest.raises(ValueError, match="y is constant"):
+                learner.fit(X, np.ones(len(y)))
+        else:
+            with pytest.raises(ValueError, match="continuous"):
+                learner.fit(X, X[:, 0])
         with pytest.raises(ValueError, match="y to be passed"):
             learner.fit(X)
     learner.fit(X, y)
@@ -289,8 +309,10 @@ def test_one_class_or_useless_pairs_are_refused(method):
     learner = make(method)
     if not learner._sees or "dissimilar" not in learner._needs:
         return
-    with pytest.raises(ValueError, match=r"at least 2 classes|dissimilar"):
+    with pytest.raises(ValueError, match=r"at least 2 classes|dissimilar|y is constant"):
         learner.fit(X, np.zeros(len(y)))
+    if "targets" in sees(method):
+        return
     with pytest.raises(ValueError, match=r"at least 2 samples|similar"):
         learner.fit(X, np.arange(len(y)))
     if "pairs" in method.sees:
@@ -344,7 +366,7 @@ def test_reports_how_it_ended(method):
 @every()
 def test_beats_euclidean_on_a_planted_problem(method):
     """The signal is hidden among noise of larger variance: held-out 1-NN in the learned space finds it."""
-    if method.key in ("EUC", "M00"):
+    if method.key in ("EUC", "M00", "B25", "B26", "B26p"):
         pytest.skip("a baseline: it does not look at the labels")
     from isometry.eval import knn_hits
 

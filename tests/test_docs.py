@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +71,34 @@ def test_citations_name_title_and_place():
     assert cites["M07"].endswith('contextual constraints for image retrieval", CVPR 2006')
     for key in ("M12", "M12h"):
         assert cites[key].startswith("P. A. Poorheravi") and "Computational Vision and Imaging Systems" in cites[key]
+
+
+def test_every_picture_is_shown_on_a_page():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    shown = set()
+    for page in pages:
+        for target in re.findall(r"!\[[^]]*\]\(([^)]+\.png)\)", page.read_text()):
+            picture = (page.parent / target).resolve()
+            assert picture.exists(), f"{page.name} shows {target}, which is not there"
+            shown.add(picture)
+    assert set((ROOT / "docs" / "images").glob("*.png")) == shown
+
+
+def test_the_picture_of_the_readme_is_that_of_make_demo(monkeypatch):
+    """Its numbers were made by the command of the Makefile, and closed forms give them again."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from docs.pictures import NUMBERS, demo_command, rows_of, run_demo
+
+    kept = json.loads(NUMBERS.read_text())
+    command = demo_command()
+    assert kept["command"] == shlex.join(command)
+    assert "make demo" in (ROOT / "README.md").read_text()
+    methods = command.index("--methods") + 1
+    assert kept["rows"].keys() == {"Euclidean", "Covariance", *command[methods].split(",")}
+    quick = ["RCA", "FisherML", "GMML"]
+    again = run_demo([*command[:methods], ",".join(quick), *command[methods + 1 :]])
+    for name in quick:
+        for part in ("score", "difference"):
+            for end, value in again[name][part].items():
+                assert value == pytest.approx(kept["rows"][name][part][end], abs=1e-3), (name, part, end)
+    assert rows_of({"results": []}) == {}

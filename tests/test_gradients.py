@@ -38,7 +38,7 @@ def problem(method, side):
     information = as_supervision(SIDES[side](y), len(X))
     objective = learner._objective(X, information, np.random.RandomState(0))
     scale = 1 / np.sqrt(np.var(X, axis=0).sum())
-    rows = min(learner.n_components or 3, 3)
+    rows = min(learner.get_params().get("n_components") or 3, 3)
     return objective, scale * np.random.default_rng(3).standard_normal((rows, 3))
 
 

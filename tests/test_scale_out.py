@@ -15,7 +15,11 @@ from isometry import (
     DMBK,
     GMML,
     IGML,
+    KISSME,
+    PLDA,
     RCA,
+    RVML,
+    XQDA,
     Chunklets,
     Covariance,
     FisherML,
@@ -23,6 +27,7 @@ from isometry import (
     Pairs,
     ProbabilisticRCA,
     TraceRatioML,
+    Whitening,
     load,
 )
 from isometry.core import moments
@@ -44,6 +49,12 @@ LEARNERS = {
     "TraceRatioML": TraceRatioML(2, reg=0.0),
     "IGML": IGML(reg=1e-8),
     "ProbabilisticRCA": ProbabilisticRCA(3, reg=1e-6),
+    "KISSME": KISSME(),
+    "XQDA": XQDA(),
+    "PLDA": PLDA(),
+    "RVML": RVML(),
+    "Whitening": Whitening(),
+    "Whitening, within": Whitening(within=True, power=1.0),
     "DMBK": DMBK(2, reg=0.0, n_init=2, random_state=0, tol=1e-9, max_iter=500),
 }
 

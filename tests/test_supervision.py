@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -12,8 +14,10 @@ from sklearn.preprocessing import StandardScaler
 
 import isometry
 from isometry import (
+    DCA,
     GMML,
     ITML,
+    LDML,
     LMNN,
     PCCA,
     RCA,
@@ -65,6 +69,17 @@ def test_unlabelled_rows_are_in_no_pair():
 def test_bad_labels_are_named(y, message):
     with pytest.raises(ValueError, match=message):
         Labels(y)
+
+
+@pytest.mark.parametrize("y", [[0, "a", 0], np.array([0, "a", 2.5], dtype=object), ("a", 1), ["x", True]])
+def test_text_and_numbers_are_no_labels_together(y, blobs):
+    """As text, 1 and "1" would be one class without a word; as objects, they have no order."""
+    with pytest.raises(TypeError, match=r"labels must be of one kind, but y holds the text '[ax]' and .*turn all into"):
+        Labels(y)
+    with pytest.raises(TypeError, match="labels must be of one kind"):
+        RCA().fit(blobs[0][: len(y)], y)
+    side = Labels(["a", -1, "b", "a"], unlabelled=-1)  # a mark for unknown labels is none of them
+    assert side.classes.tolist() == ["a", "b"] and side.codes.tolist() == [0, -1, 1, 0]
 
 
 def test_pairs_understand_booleans_signs_and_soft_similarity():
@@ -174,6 +189,91 @@ def test_metric_learn_tuples(blobs):
     assert_allclose(learner.pair_distance(T), learner.pair_distance(rows, side))
     metric = learner.get_metric()
     assert_allclose(metric(T[0, 0], T[0, 1]), learner.pair_distance(T)[0])
+
+
+def test_tuples_and_back(blobs):
+    """Arrays of points become samples with indices, and indices become arrays of points."""
+    X, _ = blobs
+    triplets = Triplets([0, 3, 0], [1, 4, 2], [2, 0, 7], n_samples=len(X))
+    quadruplets = Quadruplets([0, 3], [1, 4], [0, 5], [2, 6], n_samples=len(X))
+    pairs = Pairs([0, 3, 0], [1, 4, 2], [1, -1, 1], n=len(X))
+    for kind, side, columns in ((Triplets, triplets, "apn"), (Quadruplets, quadruplets, "abcd")):
+        T = side.tuples(X)
+        assert_allclose(T, np.stack([X[getattr(side, name)] for name in columns], axis=1))
+        rows, again = kind.from_tuples(T, weight=np.arange(len(T)))
+        assert len(rows) == len(again) == len(np.unique(T.reshape(-1, X.shape[1]), axis=0))
+        assert_allclose(again.tuples(rows), T)
+        assert again.weight.tolist() == list(range(len(T)))
+        with pytest.raises(ValueError, match=rf"expected {side.kind} as an array \(m, {len(columns)}, d\), got shape"):
+            kind.from_tuples(T[:, :2])
+        with pytest.raises(ValueError, match="X must be the table of the 45 samples, got shape"):
+            side.tuples(X[1:])
+    T, y = pairs.tuples(X)
+    assert y.tolist() == [1, -1, 1] and T.shape == (3, 2, X.shape[1])
+    rows, again = Pairs.from_tuples(T, y, weight=[1, 2, 3])
+    assert_allclose(again.tuples(rows)[0], T)
+    assert again.similarity.tolist() == [1, 0, 1] and again.weight.tolist() == [1, 2, 3]
+    assert Pairs([0], [1], [0.3], n=2).tuples(X[:2])[1].tolist() == [0.3]
+
+
+def test_equal_points_of_one_tuple_stay_two_samples():
+    """Points that are equal in different tuples are one sample."""
+    u, v, w = np.eye(3)
+    X, side = Pairs.from_tuples([[u, u], [u, v], [w, w], [v, v]], [1, -1, 1, -1])
+    assert len(X) == 6 and np.all(side.i != side.j)
+    assert_allclose(side.tuples(X)[0], [[u, u], [u, v], [w, w], [v, v]])
+    assert side.i[0] == side.i[1]
+    assert GMML(reg=0.1).fit(X, side).pair_distance(X, side)[0] == 0
+    T = [[u, u, v], [u, v, v], [u, v, u], [u, u, u], [u, v, w]]
+    X, side = Triplets.from_tuples(T)
+    assert_allclose(side.tuples(X), T)
+    assert len(X) == 3 + 1 + 1 + 1 + 2 and side.n_samples == len(X)
+    T = [[u, u, v, w], [u, v, u, v], [v, w, u, u]]
+    X, side = Quadruplets.from_tuples(T)
+    assert_allclose(side.tuples(X), T)
+    assert len(X) == 3 + 2 and side.a[1] == side.c[1]
+
+
+def test_weights_of_triplets_and_quadruplets():
+    t = Triplets([0, 3, 1], [1, 4, 2], [2, 0, 4], n_samples=5, weight=[2.0, 0.0, 1.0])
+    q = Quadruplets([0, 1], [1, 2], [2, 3], [3, 4], n_samples=5, weight=[0.5, 3.0])
+    assert t[[2, 1, 0, 4]].weight.tolist() == [2.0, 1.0] and q[[4, 3, 2, 1]].weight.tolist() == [3.0]
+    for side in (t, q):
+        pairs = side.to(Pairs)
+        assert pairs.weight.tolist() == [*side.weight, *side.weight]
+        assert pairs.similar.weight.tolist() == [w for w in side.weight if w > 0]
+        with pytest.raises(ValueError, match="cannot weigh them"):
+            side.to(Chunklets)
+        with pytest.raises(ValueError, match="cannot weigh them"):
+            DCA().fit(np.random.default_rng(0).standard_normal((5, 2)), side)
+    assert Triplets([0], [1], [2], n_samples=3).weight.tolist() == [1.0]
+    for wrong in ([-1.0, 1, 1], [1.0], [np.nan, 1, 1], [[1.0, 1, 1]]):
+        with pytest.raises(ValueError, match="weight must hold one finite number ≥ 0 for each triplet"):
+            Triplets([0, 3, 1], [1, 4, 2], [2, 0, 4], n_samples=5, weight=wrong)
+    with pytest.raises(ValueError, match="for each quadruplet"):
+        Quadruplets([0], [1], [2], [3], n_samples=4, weight=[np.inf])
+
+
+@pytest.mark.parametrize("learner", [GMML(reg=0.1), ITML(), LDML(), RCA()], ids=repr)
+def test_triplets_in_a_method_of_pairs_are_taken_apart_with_a_warning(learner):
+    X, y = make_blobs()
+    t = NeighborTriplets(2).draw(X, Labels(y), np.random.RandomState(0))
+    q = Quadruplets(t.a, t.p, t.n, t.a, n_samples=len(X))
+    name = type(learner).__name__
+    for side, near, far in ((t, "a and p", "a and n"), (q, "a and b", "c and d")):
+        said = f"{name} does not compare distances: of each of the {side.kind}, {near} become a similar pair and {far}"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            learner.fit(X, side)
+        assert [str(w.message).startswith(said) for w in caught].count(True) == 1
+        assert caught[0].filename == __file__
+    weight = 1.0 + (np.arange(len(t.a)) % 2)
+    if "RCA" not in name:  # weighs pairs, hence also those of triplets
+        rows = np.repeat(np.arange(len(t.a)), weight.astype(int))
+        twice = Triplets(t.a[rows], t.p[rows], t.n[rows], n_samples=len(X))
+        weighed = Triplets(t.a, t.p, t.n, n_samples=len(X), weight=weight)
+        A, B = (learner.fit(X, side).mahalanobis_ for side in (twice, weighed))
+        assert_allclose(A, B, atol=1e-4 * np.abs(A).max())
 
 
 def all_pairs(y):

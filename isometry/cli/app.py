@@ -43,7 +43,6 @@ class Group(TyperGroup):
 app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Metric learning: compare learned metrics with Euclidean distance, fit one, transform data with it.",
 )

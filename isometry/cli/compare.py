@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -19,16 +21,19 @@ from isometry.cli.inputs import (
     is_embedded,
     is_stdout,
     load_embedded,
+    make_card,
     parse_prepare,
     prepared_scaler,
     read_file,
 )
 from isometry.cli.outputs import (
     UsageError,
+    as_json_values,
     explain,
     interval_text,
     make_table,
     plain,
+    print_json,
     print_to_stderr,
     printer,
     usage_errors,
@@ -37,6 +42,7 @@ from isometry.cli.outputs import (
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
+    from isometry.io import Table
     from isometry.select import Comparison
 
 MARKS = {"better": "[green]better[/]", "worse": "[red]worse[/]", "unclear": "[dim]unclear[/]"}
@@ -59,7 +65,7 @@ def compare(
     ] = None,
     protocol: Annotated[str, typer.Option(help="closed: new points of known classes; open: of new classes")] = "closed",
     scoring: Annotated[
-        str | None, typer.Option(help="knn (default), recall@1, map@r (default of open), r_precision, pair_auc")
+        str | None, typer.Option(help="knn, recall@1, map@r, r_precision or pair_auc; by default knn, of open map@r")
     ] = None,
     neighbors: Annotated[int, typer.Option("--neighbors", "-k", help="neighbours that vote in scoring `knn`")] = 3,
     folds: Annotated[int, typer.Option(help="folds of the cross-validation")] = 5,
@@ -84,6 +90,8 @@ def compare(
     one_hot: options.OneHot = False,
     report: Annotated[Path | None, typer.Option(help="folder or .html file for the report page")] = None,
     save: Annotated[Path | None, typer.Option(help="file for the best metric, fitted on all rows")] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Say, with intervals, whether a learned metric beats Euclidean distance on held-out data."""
     from isometry.io.prepare import describe
@@ -115,7 +123,8 @@ def compare(
             report = report_file(report)
         check_distinct({"--save": save, "--report": report}, {"the table": table_file})
         check_writable(report)
-    console = printer()
+    console = printer(quiet or as_json)
+    command = shlex.join(["isometry", *sys.argv[1:]])
     X = as_frame(table)
     console.print(
         f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
@@ -138,25 +147,29 @@ def compare(
             n_jobs=jobs,
             random_state=seed,
             budget=DEFAULT_BUDGET if budget is None and chosen == ["default"] else budget,
-            verbose=True,
+            verbose=not quiet,
             name=table.name,
         )
     problems: list[Exception] = []
     saved = ""
     with collect_errors(problems):  # first, since it cannot be had again
-        saved = _save(outcome, save)
+        saved = _save(outcome, save, table)
     console.print(comparison_table(outcome, console.width))
     failed = [f"{r.name} failed: {r.failures[0]}" for r in outcome.results if r.score is None and r.failures]
+    if any(r.only_alone for r in outcome.results):
+        console.print(f"‡ {plain(outcome.about_marks)}", style="dim")
     for note in failed + outcome.notes:
         console.print(f"note: {plain(note)}", style="dim")
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
     with collect_errors(problems):
         if report is not None:
-            console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y))}")
+            console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y, command=command))}")
     if saved:
-        console.print(f"saved {plain(saved)}, fitted on all rows: {plain(save)}")
+        console.print(f"saved {plain(saved)}: {plain(save)}")
     for problem in problems[1:]:
         print_to_stderr(f"error: {explain(problem)}")
+    if as_json:
+        print_json({**outcome.to_dict(), "report": report, "saved": save if saved else None})
     if problems:
         raise problems[0]
     if outcome.interrupted:
@@ -188,8 +201,8 @@ def sigterm_keeps_results() -> Iterator[list[int]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _save(outcome: Comparison, path: Path | None) -> str:
-    """Write the best metric, if that is wanted and there is one, and return its name."""
+def _save(outcome: Comparison, path: Path | None, table: Table) -> str:
+    """Write the best metric, if that is wanted and there is one, and return what it is and why."""
     if path is None:
         return ""
     if outcome.best_estimator is None:
@@ -197,8 +210,11 @@ def _save(outcome: Comparison, path: Path | None) -> str:
         return ""
     from isometry.io import save
 
-    save(outcome.best_estimator, path)
-    return type(outcome.best_estimator[-1]).__name__
+    name = outcome.best_name or ""
+    score: dict[str, Any] = {"scoring": outcome.scoring, "protocol": outcome.protocol, "verdict": outcome.verdict}
+    score |= {"score": outcome[name].score, "euclidean": outcome["Euclidean"].score}
+    save(outcome.best_estimator, path, make_card(table, name, **as_json_values(score)))
+    return f"{outcome.best_name}, fitted on all rows ({outcome.why_saved})"
 
 
 @contextlib.contextmanager
@@ -219,7 +235,7 @@ def comparison_table(outcome: Comparison, width: int) -> RichTable:
         if r.score is None:
             table.add_row(name, "", "", "left out" if r.left_out else "[red]failed[/]" if r.failures else "not run", "")
             continue
-        verdict = MARKS.get(r.reliable, "") + ("" if r.complete else " …")
+        verdict = MARKS.get(r.reliable, "") + (" ‡" if r.only_alone else "") + ("" if r.complete else " …")
         gap = interval_text(r.difference, f"+.{digits}f") if r.difference else ""
         table.add_row(name, interval_text(r.score, f".{digits}f"), gap, verdict, f"{r.fit_seconds:.{digits - 1}f}")
     return table

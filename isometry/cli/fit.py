@@ -18,19 +18,18 @@ from isometry.cli.inputs import (
     configure,
     find_method,
     is_stdout,
+    make_card,
     parse_prepare,
     prepared_scaler,
     read_file,
     read_table_or_embedded,
 )
-from isometry.cli.outputs import UsageError, plain, print_to_stderr, printer, usage_errors
+from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer, usage_errors
 
 
 @app.command()
 def fit(
-    method: Annotated[
-        str, typer.Argument(help="name or key, e.g. LMNN or M11; auto: the best of several", show_default=False)
-    ],
+    method: options.MethodName,
     file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
     target: options.Target = None,
@@ -45,6 +44,8 @@ def fit(
     prepare: options.Prepare = "auto",
     impute: options.Impute = False,
     one_hot: options.OneHot = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Fit one metric on a whole table and save it, together with the scaling of the features."""
     from sklearn.pipeline import make_pipeline
@@ -54,7 +55,8 @@ def fit(
     from isometry.select.inputs import make_scaler
 
     check_distinct({"--out": out}, {"the table": file})
-    learner = configure(make_learner(method), set_ or [], seed)
+    name, learner = make_learner(method)
+    learner = configure(learner, set_ or [], seed)
     table = read_table_or_embedded(
         file, target, drop, key, delimiter, decimal, float32=float32, prepare=parse_prepare(prepare, impute, one_hot)
     )
@@ -62,32 +64,37 @@ def fit(
     X = as_frame(table)
     scaler = prepared_scaler(X, "none" if no_scale else "standard")
     if isinstance(learner, AutoMetric):  # fits the scaler inside its folds
-        model = learner.set_params(scaler=None if no_scale else scaler, verbose=True)
+        model = learner.set_params(scaler=None if no_scale else scaler, verbose=not (quiet or as_json))
     else:
         model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
     model.fit(X, table.y)
-    save(model, out)
-    console = printer()
+    save(model, out, make_card(table, name))
+    if as_json:
+        facts = {"rows": len(X), "features": X.shape[1], "dimensions": model.transform(X[:1]).shape[1]}
+        ended = {k: getattr(learner, f"{k}_", None) for k in ("n_iter", "stop_reason", "converged")}
+        print_json({"method": name, "file": out, **facts, **ended})
+        return
+    console = printer(quiet)
     console.print(
         f"{plain(learner)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
     )
-    for words in (getattr(learner, name, "") for name in ("verdict_", "reg_reason_")):
+    for words in (getattr(learner, said, "") for said in ("verdict_", "reg_reason_")):
         console.print(plain(words), style="dim") if words else None
     if hasattr(learner, "stop_reason_"):
         console.print(f"{learner.n_iter_} iterations: {plain(learner.stop_reason_)}", style="dim")
     console.print(f"saved: {plain(out)}")
 
 
-def make_learner(method: str) -> Any:
-    """The estimator of this name, or the one that chooses for itself."""
+def make_learner(method: str) -> tuple[str, Any]:
+    """Name and estimator of a method, or the one that chooses for itself."""
     from isometry.select import AutoMetric
 
     if method.strip().lower() in ("auto", "autometric"):
-        return AutoMetric()
+        return "AutoMetric", AutoMetric()
     row = find_method(method)
     if row.kind != "estimator":
         raise UsageError(f"{row.name} is a {row.kind}, not an estimator: it cannot be fitted to a table by itself")
-    return row.make()
+    return row.name, row.make()
 
 
 @app.command()
@@ -102,6 +109,8 @@ def transform(
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = None,
     float32: options.Float32 = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Map rows into the space where the learned distance is Euclidean."""
     from isometry.io import load, write_table
@@ -116,7 +125,7 @@ def transform(
         metric.set_params(model=load_factory(backbone))
     known = getattr(metric, "feature_names_in_", None)
     features = None if known is None else list(known)
-    takes = {"prepare": STEPS, "categories": category_columns(metric)} if needs_cells(metric) else {}
+    takes: dict[str, Any] = {"prepare": STEPS, "categories": category_columns(metric)} if needs_cells(metric) else {}
     table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features, **takes)
     if not is_stdout(out):
         check_writable(out, table=True)
@@ -131,7 +140,9 @@ def transform(
     Z = metric.transform(as_frame(table) if known is not None else table.X)
     write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")
     done = f"{len(Z)} rows, {Z.shape[1]} dimensions"
-    if is_stdout(out):
+    if as_json and not is_stdout(out):
+        print_json({"file": out, "rows": len(Z), "dimensions": Z.shape[1]})
+    elif is_stdout(out) and not quiet:
         print_to_stderr(done)
-    else:
-        printer().print(f"{done}: {plain(out)}")
+    elif not is_stdout(out):
+        printer(quiet).print(f"{done}: {plain(out)}")

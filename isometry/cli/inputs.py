@@ -122,6 +122,35 @@ def is_embedded(file: Path) -> bool:
     return str(file) in EMBEDDED and not file.exists()
 
 
+def make_card(table: Table, method: str, **more: Any) -> dict[str, Any]:
+    """What a saved metric says of itself: method, data and the day it was made.
+
+    The day is that of ``SOURCE_DATE_EPOCH`` where it is set, so that a build can be repeated byte by byte.
+    """
+    import datetime
+    import os
+
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    zone = datetime.UTC
+    day = datetime.datetime.fromtimestamp(int(epoch), zone) if epoch else datetime.datetime.now(zone)
+    data = {"name": table.name, "rows": len(table.X), "fingerprint": table_fingerprint(table)}
+    if table.target_name is not None:
+        data["labels"] = table.target_name
+    return {"method": method, "date": day.date().isoformat(), "data": data, **more}
+
+
+def table_fingerprint(table: Table) -> str:
+    """Of cells and labels: the same data, the same text."""
+    import numpy as np
+
+    from isometry.cli.run_folder import fingerprint
+
+    y = np.zeros(0) if table.y is None else np.asarray(table.y)
+    if not hasattr(table.X, "iloc"):
+        return fingerprint(table.X, y)
+    return fingerprint(np.frombuffer(table.X.to_csv(index=False).encode(), dtype=np.uint8), y)
+
+
 def draw_sample(table: Table, n: int, seed: int) -> Table:
     """n rows, with the classes in proportion as far as that can be, and at least one row of each."""
     from dataclasses import replace

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.inputs import find_method
-from isometry.cli.outputs import UsageError, make_table, plain, printer, usage_errors
+from isometry.cli.outputs import UsageError, make_table, plain, print_json, printer, usage_errors
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -27,6 +29,8 @@ EVERYWHERE = {  # parameters that mean the same in every method, which docstring
 def list_methods(
     family: Annotated[str | None, typer.Option(help="spectral, geometric, kernel, probabilistic or deep")] = None,
     sees: Annotated[str | None, typer.Option(help="kind of supervision: labels, pairs, triplets, none, …")] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Show the methods there are."""
     from isometry.registry import METHODS, all_methods
@@ -36,20 +40,43 @@ def list_methods(
     if not rows:
         kinds = sorted({s for m in METHODS for s in m.sees.replace(",", " ").split()})
         raise UsageError(f"no method sees {sees!r} in this family; kinds of supervision are {', '.join(kinds)}")
+    if as_json:
+        print_json(
+            [{fact: getattr(m, fact) for fact in ("key", "name", "family", "kind", "sees", "title")} for m in rows]
+        )
+        return
     table = make_table("key", "name", "family", "sees", "title")
     for m in rows:
         table.add_row(*map(plain, (m.key, m.name, m.family, m.sees, m.title)))
-    printer().print(table)
+    printer(quiet).print(table)
 
 
 @app.command()
-def info(method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M11", show_default=False)]) -> None:
-    """Show a method's equation, parameters, reference, and where it departs from the survey."""
+def info(
+    method: Annotated[
+        str,
+        typer.Argument(
+            help="name or key of a method, or a file with a fitted metric",
+            show_default=False,
+            autocompletion=options.complete_method,
+        ),
+    ],
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Show a method's equation, parameters, reference, and where it departs from the survey; or what a file holds."""
     from isometry.registry import METHODS
 
+    if Path(method).is_file():
+        _show_file(Path(method), as_json, quiet)
+        return
     row = find_method(method)
     rows = [m for m in METHODS if m.name == row.name] if method.strip().lower() == row.name.lower() else [row]
-    console = printer()
+    if as_json:
+        facts = ("key", "name", "family", "kind", "sees", "title", "equation", "cite", "deviates", "section")
+        print_json([{fact: getattr(m, fact) for fact in facts} for m in rows])
+        return
+    console = printer(quiet)
     for m in rows:
         console.print(f"[bold]{plain(m.name)}[/] ({m.key})  {plain(m.title)}")
         console.print(f"{m.family} {m.kind}; learns from {plain(m.sees)}; survey: {plain(m.section)}", style="dim")
@@ -61,6 +88,21 @@ def info(method: Annotated[str, typer.Argument(help="name or key, e.g. LMNN or M
             console.print(f"\n[bold]{head}[/]\n{plain(text)}")
         console.print("\n[bold]Parameters[/]")
         console.print(parameter_table(m))
+
+
+def _show_file(path: Path, as_json: bool, quiet: bool) -> None:
+    """The card of a fitted metric."""
+    from isometry.io import read_card
+
+    with usage_errors(ValueError):
+        card = read_card(path)
+    if as_json:
+        print_json(card)
+        return
+    console = printer(quiet)
+    for name, value in card.items():
+        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        console.print(f"[bold]{plain(name)}[/]  {plain(shown)}")
 
 
 def parameter_table(row: Method) -> RichTable:

@@ -7,6 +7,22 @@ from typing import Annotated
 
 import typer
 
+
+def complete_method(incomplete: str) -> list[str]:
+    """Names of methods that begin so, for the shell."""
+    from isometry.registry import METHODS
+
+    return [m.name for m in METHODS if m.name.lower().startswith(incomplete.lower())]
+
+
+MethodName = Annotated[
+    str,
+    typer.Argument(
+        help="name or key, e.g. LMNN or M11; auto: the best of several, or Euclidean",
+        show_default=False,
+        autocompletion=complete_method,
+    ),
+]
 File = Annotated[Path, typer.Argument(help="csv, tsv, parquet, npy or npz file", show_default=False)]
 Target = Annotated[str | None, typer.Option("--target", "-y", help="column of labels; in npz the array `y` by default")]
 Drop = Annotated[str | None, typer.Option(help="columns to leave out, separated by commas")]
@@ -16,6 +32,8 @@ Decimal = Annotated[str | None, typer.Option(help="sign before the fraction of n
 Backbone = Annotated[
     str | None, typer.Option(help="module:factory that made the network, if the model was trained with one")
 ]
+Json = Annotated[bool, typer.Option("--json", help="print the outcome as JSON, and nothing else, to standard output")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but warnings and errors")]
 Seed = Annotated[int, typer.Option(min=0, help="seed of everything random")]
 Float32 = Annotated[bool, typer.Option("--float32", help="work in 32 bits: half the memory, for large embeddings")]
 Prepare = Annotated[

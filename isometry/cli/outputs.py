@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import sys
 import unicodedata
@@ -27,10 +29,30 @@ def process_number() -> int:
     return int(os.environ.get("RANK", "0")) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
 
 
-def printer() -> Console:
-    """Prints to stdout: in colour and wrapped to the width of a terminal, else plain and not wrapped."""
+def printer(silent: bool = False) -> Console:
+    """Prints to stdout: in colour and wrapped to the width of a terminal, else plain and not wrapped; or nothing."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(width=width, highlight=False, soft_wrap=False, emoji=False, quiet=process_number() > 0)
+    return Console(width=width, highlight=False, soft_wrap=False, emoji=False, quiet=silent or process_number() > 0)
+
+
+def print_json(value: Any) -> None:
+    """One JSON text on stdout; what is no number becomes null, and characters outside ASCII are escaped."""
+    print(json.dumps(as_json_values(value), indent=2, allow_nan=False))
+
+
+def as_json_values(value: Any) -> Any:
+    """What JSON can hold: intervals and arrays as tables and lists, null for what is no number, text for the rest."""
+    if isinstance(value, dict):
+        return {str(k): as_json_values(v) for k, v in value.items()}
+    if hasattr(value, "_asdict"):
+        return as_json_values(value._asdict())
+    if hasattr(value, "tolist"):
+        return as_json_values(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [as_json_values(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
 def print_to_stderr(text: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 import sys
 from collections import Counter
 from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,12 +18,13 @@ import typer
 from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.code import is_code, load_factory
-from isometry.cli.inputs import as_frame, check_distinct, draw_sample, read_file
+from isometry.cli.inputs import as_frame, check_distinct, draw_sample, make_card, read_table_or_embedded
 from isometry.cli.outputs import (
     UsageError,
     interval_text,
     make_table,
     plain,
+    print_json,
     print_to_stderr,
     printer,
     process_number,
@@ -31,6 +34,7 @@ from isometry.cli.outputs import (
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+    from rich.console import Console
     from rich.table import Table as RichTable
 
     from isometry.cli.run_folder import RunFolder
@@ -88,6 +92,8 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="go on where a run in this folder stopped, or train anew")
     ] = True,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a network, compare it with classical metrics on held-out classes, and report.
 
@@ -97,7 +103,7 @@ def train(
     from isometry.cli.run_folder import RunFolder
 
     check_distinct({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=True, labels_for="training")
+    table = read_table_or_embedded(file, target, drop, key, delimiter, decimal, float32=True, labels_for="training")
     if sample is not None:
         table = draw_sample(table, sample, seed)
     if backbone not in BACKBONES and not is_code(backbone):
@@ -128,10 +134,14 @@ def train(
         "precision": precision,
         "seed": seed,
     }
-    _train(table, settings, out, fresh=not resume)
+    _train(table, settings, out, fresh=not resume, silent=quiet or as_json)
+    if as_json:
+        folder = RunFolder(out)
+        scores = json.loads(folder.scores.read_text(encoding="utf-8")) if folder.scores.exists() else None
+        print_json({"settings": settings, "model": folder.model, "report": folder.report, "scores": scores})
 
 
-def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> None:
+def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool, silent: bool = False) -> None:
     import numpy
 
     from isometry.cli.run_folder import RunFolder, fingerprint
@@ -149,7 +159,7 @@ def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool) -> No
     settings = folder.check(settings, fresh)
     learner = make_learner(settings)
     with folder.locked() if not process_number() else nullcontext():
-        _run(table, settings, learner, kept, held, folder, fresh)
+        _run(table, settings, learner, kept, held, folder, fresh, silent)
 
 
 def _run(
@@ -160,13 +170,14 @@ def _run(
     held: np.ndarray,
     folder: RunFolder,
     fresh: bool,
+    silent: bool,
 ) -> None:
     """Train in a folder that is ours, and write what came of it."""
     import numpy
 
     from isometry.io import save
 
-    console, y = printer(), numpy.asarray(table.y)
+    console, y = printer(silent), numpy.asarray(table.y)
     going_on = folder.begun and not fresh
     wait_for_everyone(settings["precision"])  # all have looked at the folder before the first one changes it
     if not process_number():
@@ -181,7 +192,7 @@ def _run(
     if small:
         note = f"{small} classes have fewer than {K} samples, the number of each class in a batch: theirs are repeated"
         console.print(f"note: {note}", style="dim")
-    _fit(learner, as_frame(table), y, kept, held, folder)
+    _fit(learner, as_frame(table), y, kept, held, folder, silent)
     if learner.n_iter_ == 0:
         raise RuntimeError("no epoch was finished, so there is no model to keep; see the warning for what to change")
     if process_number():
@@ -190,13 +201,13 @@ def _run(
     learner.set_params(verbose=False)
     if is_code(settings["backbone"]):
         learner.set_params(model=settings["backbone"])  # a file holds the name of the code, and `load` runs none
-    save(learner, folder.model)
+    save(learner, folder.model, make_card(table, settings["loss"], torch=version("torch")))
     learner.set_params(model=network)
     history: Any = learner.history_  # a dict of columns here, where other methods have a list
     folder.write_history(history)
     console.print(f"{learner.n_iter_} epochs: {plain(learner.stop_reason_)}")
     console.print(f"model: {plain(folder.model)}")
-    _report(table, settings, learner, kept, held, folder)
+    _report(table, settings, learner, kept, held, folder, console)
     if not learner.converged_:
         raise typer.Exit(1)
 
@@ -251,10 +262,18 @@ def make_learner(settings: dict[str, Any]) -> DeepMetric:
 
 
 def _fit(
-    learner: DeepMetric, X: pd.DataFrame, y: np.ndarray, kept: np.ndarray, held: np.ndarray, folder: RunFolder
+    learner: DeepMetric,
+    X: pd.DataFrame,
+    y: np.ndarray,
+    kept: np.ndarray,
+    held: np.ndarray,
+    folder: RunFolder,
+    silent: bool,
 ) -> None:
     held_out = (X.iloc[held], y[held]) if len(held) else None
-    callbacks = () if learner.verbose or process_number() else (_print_epoch,)
+    callbacks = () if learner.verbose or silent or process_number() else (_print_epoch,)
+    if silent:
+        learner.set_params(verbose=False)
     try:
         with usage_errors(ValueError):
             learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
@@ -275,14 +294,19 @@ def _print_epoch(trainer: Trainer) -> None:
 
 
 def _report(
-    table: Table, settings: dict[str, Any], learner: DeepMetric, kept: np.ndarray, held: np.ndarray, folder: RunFolder
+    table: Table,
+    settings: dict[str, Any],
+    learner: DeepMetric,
+    kept: np.ndarray,
+    held: np.ndarray,
+    folder: RunFolder,
+    console: Console,
 ) -> None:
     import numpy
 
     from isometry.report.training_page import TrainingReport, write_training_report
     from isometry.select.network import compare_network
 
-    console = printer()
     found = None
     X, y = table.X, numpy.asarray(table.y)
     if len(held):

@@ -1,16 +1,20 @@
-"""Metrics with fixed eigenvectors: W = V diag(λ) Vᵀ, V the principal directions of the data.
+"""Metrics on fixed directions: W = Σ_k w_k b_k b_kᵀ with w ≥ 0, and those of fixed eigenvectors, W = V diag(λ) Vᵀ.
 
-A squared distance is then linear in λ: d² = λᵀw with w_ij = (Vᵀ(x_i − x_j))² entry by entry. Coordinates are scaled so
-that the mean of Σ_l w^l over all pairs is 1: λ = 1 is the Euclidean metric with mean squared distance 1.
+With V the principal directions of the data, a squared distance is linear in λ: d² = λᵀw with w_ij = (Vᵀ(x_i − x_j))²
+entry by entry. Coordinates are scaled so that the mean of Σ_l w^l over all pairs is 1: λ = 1 is the Euclidean metric
+with mean squared distance 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from isometry.core.linalg import RANK_TOL, fix_signs, top_eigenvectors
+from isometry.core.linalg import RANK_TOL, factor, fix_signs, top_eigenvectors
+from isometry.core.solve import Solution, lbfgs
 from isometry.core.start import mean_sqdist
 
 
@@ -46,3 +50,54 @@ def eigenbasis(X: np.ndarray, n_components: int) -> EigenBasis:
 def pair_features(Y: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """w (m, K) of listed pairs, from coordinates Y (n, K)."""
     return (Y[i] - Y[j]) ** 2
+
+
+class MetricFunction(Protocol):
+    """A function of metrics W."""
+
+    def in_metric(self, L: np.ndarray, /) -> tuple[float, np.ndarray]:
+        """Value and ∂f/∂W (d, d) at W = LᵀL."""
+        ...
+
+
+@dataclass(frozen=True)
+class BasisProblem:
+    """An objective over metrics, as one over the weights w ≥ 0 of W = Σ_k w_k b_k b_kᵀ; convex in w where it is in W.
+
+    ∂f/∂w_k = b_kᵀ (∂f/∂W) b_k: no table of all comparisons and all directions is ever made.
+    """
+
+    objective: MetricFunction
+    basis: np.ndarray  # (K, d), rows b_k
+
+    def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        value, G = self.objective.in_metric(self.components(w))
+        return value, np.einsum("ki,ki->k", self.basis @ G, self.basis)
+
+    def components(self, w: np.ndarray) -> np.ndarray:
+        """L with LᵀL = W: a row for each direction, or for each feature if those are fewer."""
+        B = np.sqrt(np.maximum(w, 0))[:, None] * self.basis
+        return B if len(B) <= B.shape[1] else factor(B.T @ B, tol=0)
+
+    def minimize(self, w: np.ndarray, max_iter: int, tol: float, least: float = 0.0) -> Solution:
+        """The weights, none below ``least``."""
+        return bounded_below(self, w, max_iter, tol, least)
+
+
+def bounded_below(
+    fun: Callable[[np.ndarray], tuple[float, np.ndarray]], x: np.ndarray, max_iter: int, tol: float, least: float = 0.0
+) -> Solution:
+    """L-BFGS over x ≥ ``least``.
+
+    It begins anew where it ends, without memory of its steps, until that lowers the value by less than tol: with many
+    variables at their bound a search can end early.
+    """
+    bounds: list[tuple[float | None, float | None]] = [(least, None)] * x.size
+    n_iter, history, value = 0, list[float](), np.inf
+    while True:
+        solution = lbfgs(fun, x, bounds=bounds, max_iter=max(max_iter - n_iter, 1), tol=tol, memory=20)
+        solution = solution.following(n_iter, max_iter, history)
+        x, n_iter, history = solution.x, solution.n_iter, solution.history
+        if n_iter >= max_iter or value - solution.value <= tol * abs(solution.value):
+            return solution
+        value = solution.value

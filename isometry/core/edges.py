@@ -232,3 +232,29 @@ class NeighborEdges:
     def columns(self) -> np.ndarray:
         """Neighbours of all anchors as one vector; point 0 in place of a missing one, whose slope is 0."""
         return np.maximum(self.index, 0).ravel()
+
+
+@dataclass(frozen=True)
+class CenterEdges:
+    """Every point with every centre. The last ``k`` rows of Z are the centres; a loss sees blocks (b, k) of points."""
+
+    k: int
+    n: int  # points
+
+    def evaluate(self, Z: np.ndarray, loss: EdgeLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        V = Z if V is None else V
+        n = self.n
+        value, pull = 0.0, np.zeros(V.shape)
+        for rows in row_blocks(n, max(self.k, Z.shape[1]) * Z.itemsize):
+            f, C = loss(sqdist(Z[rows], Z[n:]), rows)  # (b, k)
+            value += float(f)
+            pull[rows] += C.sum(axis=1)[:, None] * V[rows] - C @ V[n:]
+            pull[n:] += C.sum(axis=0)[:, None] * V[n:] - C.T @ V[rows]
+        return value, pull
+
+    @property
+    def size(self) -> int:
+        return self.n
+
+    def part(self, rows: np.ndarray) -> tuple[np.ndarray, CenterEdges]:
+        return np.concatenate([rows, np.arange(self.n, self.n + self.k)]), CenterEdges(self.k, len(rows))

@@ -19,13 +19,19 @@ class Frame:
 
     X: np.ndarray  # (n, r)
     basis: np.ndarray | None = None  # (d, r), orthonormal; None: the features themselves, r = d
+    unit: float = 1.0  # of a coordinate, in those of the features
 
     @classmethod
-    def of(cls, X: np.ndarray, *, reduced: bool = False) -> Frame:
-        """The frame of samples X (n, d); ``reduced``: in their row space even where n ≥ d."""
+    def of(cls, X: np.ndarray, *, reduced: bool = False, scaled: bool = False) -> Frame:
+        """The frame of samples X (n, d); ``reduced``: in their row space even where n ≥ d.
+
+        ``scaled``: in the unit in which the mean squared distance of two samples is 1.
+        """
         X = X - X.mean(axis=0)
         basis = row_range(X) if reduced or X.shape[1] > len(X) else None
-        return cls(X if basis is None else X @ basis.astype(X.dtype), basis)
+        X = X if basis is None else X @ basis.astype(X.dtype)
+        unit = float(np.sqrt(2 * np.var(X, axis=0, dtype=np.float64).sum())) or 1.0 if scaled else 1.0
+        return cls(X / X.dtype.type(unit) if scaled else X, basis, unit)
 
     @property
     def n_features(self) -> int:
@@ -34,13 +40,13 @@ class Frame:
 
     def lower(self, L: np.ndarray) -> np.ndarray:
         """A map of the features (p, d) as a map of the coordinates (p, r)."""
-        return L if self.basis is None else L @ self.basis
+        return (L if self.basis is None else L @ self.basis) * self.unit
 
     def lift(self, L: np.ndarray) -> np.ndarray:
         """A map of the coordinates (p, r) as a map of the features (p, d)."""
-        return L if self.basis is None else L @ self.basis.T
+        return (L if self.basis is None else L @ self.basis.T) / self.unit
 
     def extend(self, L: np.ndarray) -> np.ndarray:
-        """A square map of the coordinates (r, r) as one of the features (d, d), the identity in other directions."""
+        """A square map of the coordinates (r, r) as one of the features (d, d): the identity in other directions."""
         Q = self.basis
-        return L if Q is None else Q @ L @ Q.T + np.eye(len(Q)) - Q @ Q.T
+        return (L if Q is None else Q @ L @ Q.T + np.eye(len(Q)) - Q @ Q.T) / self.unit

@@ -83,6 +83,20 @@ def _classes(codes: np.ndarray) -> list[np.ndarray]:
     return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
 
 
+def undirected(neighbors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each pair once of the graph that joins row i to ``neighbors`` (n, k) of it; −1: none."""
+    i, j = np.repeat(np.arange(len(neighbors)), neighbors.shape[1]), neighbors.ravel()
+    return unique_pairs(i[j >= 0], j[j >= 0])
+
+
+def unique_pairs(i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each unordered pair once, in the order of first appearance."""
+    low, high = np.minimum(i, j).astype(np.int64), np.maximum(i, j).astype(np.int64)
+    _, first = np.unique(low * (int(high.max(initial=0)) + 1) + high, return_index=True)
+    first.sort()
+    return low[first].astype(np.intp), high[first].astype(np.intp)
+
+
 def components(i: np.ndarray, j: np.ndarray, n: int) -> np.ndarray:
     """(n,) component number of every node of the graph with edges i–j."""
     graph = sp.coo_matrix((np.ones(len(i)), (i, j)), shape=(n, n))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 SMOOTHING = (1e-1, 3e-3, 1e-4)  # widths of the rounding, in units of the margin, one for each round
+WIDTHS = (1e-1, 1e-2)  # the same where a hundredth of the margin is sharp enough
 
 
 def rounded_hinge(h: np.ndarray, tau: float) -> tuple[np.ndarray, np.ndarray]:

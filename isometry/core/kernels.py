@@ -16,9 +16,12 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from isometry.core.distance import row_blocks
 from isometry.core.linalg import RANK_TOL, symmetrize
+from isometry.core.warn import warn_user
 
 Kernel = str | Callable[[np.ndarray, np.ndarray], Any]
 
+SHIFT_INVARIANT = ("rbf", "laplacian", "linear")  # distances in feature space do not know where the origin is
+MIN_SPREAD = 1e-9  # a smaller share of the kernel's trace in differences of images loses digits to rounding
 WITH_GAMMA = ("rbf", "laplacian", "chi2", "poly", "polynomial", "sigmoid")
 
 
@@ -39,21 +42,24 @@ def kernel_matrix(X: np.ndarray, Y: np.ndarray | None, kernel: Kernel, params: M
 
 @dataclass
 class KernelMap:
-    """φ(x) = basisᵀ (k(landmarks, x) − means); ``means`` is given if the kernel is centred in feature space."""
+    """φ(x) = basisᵀ (k(landmarks − origin, x − origin) − means); ``means`` is given if the kernel is centred in feature
+    space. ``origin`` is the mean of the samples where distances in feature space do not depend on it, else None.
+    """
 
     kernel: Kernel
     params: dict[str, Any]
     landmarks: np.ndarray | None  # (m, d); None for a precomputed kernel
-    basis: np.ndarray  # (m, r) = V diag(l)^{-1/2}; its columns sum to 0 if the kernel is centred
-    spectrum: np.ndarray  # (r,) = l
+    basis: Any  # (m, r) = V diag(l)^{-1/2}; its columns sum to 0 if the kernel is centred
+    spectrum: Any  # (r,) = l
     means: np.ndarray | None = None  # (m,) column means of the landmarks' kernel
     rows: np.ndarray | None = None  # (m,) numbers of the landmarks among the rows it was fitted to
+    origin: np.ndarray | None = None  # (d,) float64
 
     def project(self, X: np.ndarray, coef: np.ndarray) -> np.ndarray:
         """(k(x, landmarks) − means) @ coef (n, q), in blocks of rows; ``coef`` (m, q) is in the span of the basis."""
-        Z = np.empty((len(X), coef.shape[1]))
+        Z, marks = np.empty((len(X), coef.shape[1])), _about(self.landmarks, self.origin)
         for rows in row_blocks(len(X), 8 * len(coef), buffers=2):
-            K = kernel_matrix(X[rows], self.landmarks, self.kernel, self.params)  # (b, m)
+            K = kernel_matrix(_about(X[rows], self.origin), marks, self.kernel, self.params)  # (b, m)
             Z[rows] = (K if self.means is None else K - self.means) @ coef
         return Z
 
@@ -86,10 +92,14 @@ def fit_kernel_map(
     params = _with_gamma(X, kernel, params)
     rows = _choose_landmarks(X, kernel, landmarks, rng)
     marks = None if isinstance(kernel, str) and kernel == "precomputed" else np.array(X[rows])
-    K = symmetrize(kernel_matrix(X if marks is None else marks, marks, kernel, params))
+    invariant = isinstance(kernel, str) and kernel in SHIFT_INVARIANT
+    origin = X.mean(axis=0, dtype=np.float64) if invariant else None  # else a kernel of the place of X, not of X alone
+    about = _about(marks, origin)
+    K = symmetrize(kernel_matrix(X if marks is None else about, about, kernel, params))
     eps = np.finfo(X.dtype if marks is None else np.float64).eps  # a precomputed kernel is as exact as its type
     means = K.mean(axis=0)
     spread = float(np.trace(K) - means.sum())  # trace of the centred kernel: a large common part is no variance
+    trace = float(np.trace(K))
     if center:
         K = K - means - means[:, None] + means.mean()
     l, V = sla.eigh(K, driver="evd", overwrite_a=True)
@@ -99,16 +109,35 @@ def fit_kernel_map(
             f"the kernel is not positive semi-definite: its eigenvalues go from {l[-1]:.3g} to {l[0]:.3g}; "
             "use a PSD kernel such as 'rbf', 'linear' or 'polynomial' with coef0 ≥ 0"
         )
+    _check_spread(spread, trace, kernel, eps * len(l))
     keep = l > max(RANK_TOL * min(l[0], spread), eps * len(l) * l[0])
     if variance < 1.0:
         share = np.cumsum(np.maximum(l, 0)) / np.maximum(l, 0).sum()
         keep &= np.arange(len(l)) <= np.searchsorted(share, variance)
     if max_rank is not None:
         keep[int(max_rank) if max_rank >= 1 else max(1, int(max_rank * len(l))) :] = False
-    if not keep.any():
-        raise ValueError("the kernel is zero: all samples are one point of its feature space, nothing can be learned")
     l, V = l[keep], V[:, keep]
-    return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means if center else None, rows)
+    return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means if center else None, rows, origin)
+
+
+def _about(X: Any, origin: np.ndarray | None) -> Any:
+    """X − origin in float64; X as it is without an origin."""
+    return X if origin is None else np.asarray(X, dtype=np.float64) - origin
+
+
+def _check_spread(spread: float, trace: float, kernel: Kernel, rounding: float) -> None:
+    """An error if the images of all samples are one point, to rounding, and a warning if they nearly are."""
+    if spread > MIN_SPREAD * abs(trace):
+        return
+    far = ""
+    if not (isinstance(kernel, str) and kernel in (*SHIFT_INVARIANT, "precomputed")):
+        far = f". kernel={kernel!r} depends on where 0 is: subtract the mean from X if it lies far from 0"
+    if spread <= rounding * abs(trace):
+        raise ValueError(f"all samples are one point of the kernel's feature space: nothing can be learned{far}")
+    warn_user(
+        f"distances in the kernel's feature space are {spread / trace:.1g} of what all images have in common, so that "
+        f"digits are lost to rounding{far or '. Raise gamma, or take another kernel'}"
+    )
 
 
 def _with_gamma(X: np.ndarray, kernel: Kernel, params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -119,6 +148,10 @@ def _with_gamma(X: np.ndarray, kernel: Kernel, params: Mapping[str, Any] | None)
     if kernel != "precomputed" and kernel not in PAIRWISE_KERNEL_FUNCTIONS:
         names = ", ".join(sorted(PAIRWISE_KERNEL_FUNCTIONS))
         raise ValueError(f"kernel={kernel!r} is unknown; expected a function k(x, y), 'precomputed', or one of {names}")
+    if kernel in ("chi2", "additive_chi2") and X.min() < 0:
+        raise ValueError(
+            f"kernel={kernel!r} is for counts and shares, but X holds negative numbers, such as {X.min():.3g}"
+        )
     if kernel in WITH_GAMMA and params.get("gamma") is None:
         params["gamma"] = default_gamma(X)
     return params

@@ -10,6 +10,9 @@ import scipy.linalg as sla
 from isometry.core.warn import warn_user
 
 RANK_TOL = 1e-10  # an eigenvalue below RANK_TOL · largest counts as zero
+ZERO_TOL = 1e-14  # a scatter whose trace is below ZERO_TOL · that of another of the same rows holds rounding errors
+
+NO_SCATTER = "the samples that y says something about are all equal: no distance between them is above 0"
 
 
 class SingularMatrixWarning(UserWarning):
@@ -64,8 +67,20 @@ def ridge(C: np.ndarray, reg: float) -> np.ndarray:
     return C + (reg * np.trace(C) / d) * np.eye(d) if reg else C
 
 
-def definite(C: np.ndarray, reg: float, *, least: float = 1e-4, tol: float = RANK_TOL) -> np.ndarray:
-    """C with its ridge; if that is still singular, with a ridge of at least ``least``, and a warning."""
+def definite(
+    C: np.ndarray, reg: float, *, least: float = 1e-4, tol: float = RANK_TOL, beside: np.ndarray | None = None
+) -> np.ndarray:
+    """C with its ridge; if that is still singular, with a ridge of at least ``least``, and a warning.
+
+    Where C is 0 to rounding ``beside`` a matrix of the same unit, the ridge is a part of that matrix's trace.
+    """
+    if beside is not None and is_zero(C, beside):
+        warn_user(
+            "nothing varies within classes, chunklets or similar pairs: their samples coincide. A ridge of "
+            f"{least:g} of the mean variance stands in for it; are there duplicates of rows?",
+            SingularMatrixWarning,
+        )
+        return least * np.trace(beside) / len(C) * np.eye(len(C))
     if not is_singular(ridge(C, reg), tol):
         return ridge(C, reg)
     reg = max(reg, least)
@@ -75,6 +90,27 @@ def definite(C: np.ndarray, reg: float, *, least: float = 1e-4, tol: float = RAN
         SingularMatrixWarning,
     )
     return ridge(C, reg)
+
+
+def extreme_eigenpairs(A: np.ndarray, p: int, *, smallest: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The p largest (or smallest) eigenpairs of symmetric A, in ascending order.
+
+    LAPACK's routine for a part of the spectrum gives up on some matrices with clustered eigenvalues; the one for all of
+    it does not.
+    """
+    first = 0 if smallest else len(A) - p
+    try:
+        return sla.eigh(A, subset_by_index=[first, first + p - 1])
+    except np.linalg.LinAlgError:
+        w, V = sla.eigh(A, driver="evd")
+        return w[first : first + p], V[:, first : first + p]
+
+
+def is_zero(C: np.ndarray, beside: np.ndarray) -> bool:
+    """Whether the scatter C is 0, to rounding, beside another scatter of the same rows; an error if both are."""
+    if max(np.trace(C), np.trace(beside)) <= 0:
+        raise ValueError(NO_SCATTER)
+    return bool(np.trace(C) <= ZERO_TOL * np.trace(beside))
 
 
 def is_singular(C: np.ndarray, tol: float = RANK_TOL) -> bool:
@@ -91,7 +127,10 @@ def column_range(A: np.ndarray, tol: float = RANK_TOL) -> np.ndarray:
 
 def joint_range(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """Orthonormal basis (d, r) of range(A + B) for symmetric PSD matrices, each weighed by its trace."""
-    return column_range(A / max(np.trace(A), 1e-300) + B / max(np.trace(B), 1e-300))
+    Q = column_range(A / max(np.trace(A), 1e-300) + B / max(np.trace(B), 1e-300))
+    if Q.shape[1] == 0:
+        raise ValueError(NO_SCATTER)
+    return Q
 
 
 def row_range(X: np.ndarray) -> np.ndarray:
@@ -106,12 +145,21 @@ def row_range(X: np.ndarray) -> np.ndarray:
 
 
 def top_eigenvectors(
-    A: np.ndarray, B: np.ndarray | None = None, p: int | None = None, *, reg: float = 0.0, smallest: bool = False
+    A: np.ndarray,
+    B: np.ndarray | None = None,
+    p: int | None = None,
+    *,
+    reg: float = 0.0,
+    smallest: bool = False,
+    of_features: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The p leading (or smallest) eigenpairs of A v = λ B v, best first, with Vᵀ(B + ridge)V = I.
 
     With B, the problem is solved inside range(A + B), where directions without any variance do not exist. If B is
     singular even there, the ridge is raised to at least 1e-4 so that the quotient stays finite, with a warning.
+    ``of_features``: rows of A and B are features, which may have units of their own: if some would count as zero
+    beside others for that reason alone, all are divided by their deviations first, which changes the ridge and no
+    eigenvalue.
     """
     A = symmetrize(np.asarray(A, dtype=np.float64))
     if B is None:
@@ -119,8 +167,17 @@ def top_eigenvectors(
         order = slice(None) if smallest else slice(None, None, -1)
         return w[order][:p], V[:, order][:, :p]
     B = symmetrize(np.asarray(B, dtype=np.float64))
+    if is_zero(B, beside=A):
+        B = np.zeros_like(B)
     Q = joint_range(A, B)
+    if of_features and Q.shape[1] < len(A):
+        unit = np.sqrt(A.diagonal() / np.trace(A) + B.diagonal() / max(np.trace(B), 1e-300))
+        unit = 1 / np.where(unit > 0, unit, 1.0)  # (d,)
+        A1, B1 = (unit[:, None] * M * unit for M in (A, B))
+        if joint_range(A1, B1).shape[1] > Q.shape[1]:
+            w, V = top_eigenvectors(A1, B1, p, reg=reg, smallest=smallest)
+            return w, unit[:, None] * V
     Ar, Br = Q.T @ A @ Q, symmetrize(Q.T @ B @ Q)
-    w, V = sla.eigh(symmetrize(Ar), definite(Br, reg))
+    w, V = sla.eigh(symmetrize(Ar), definite(Br, reg, beside=Ar))
     order = slice(None) if smallest else slice(None, None, -1)
     return w[order][:p], (Q @ V[:, order])[:, :p]

@@ -329,6 +329,46 @@ class ListedMoments(Moments):
         return ArrayMoments(self._X, np.zeros(len(self._X), dtype=np.intp), 1).covariance(ddof=ddof)
 
 
+class CrossMoments(Moments):
+    """What the closed forms need to know about pairs of different groups, such as pictures from different cameras.
+
+    With F(P) the sum over all pairs inside a part of the partition P of the rows, those of one class and different
+    groups sum to F(classes) − F(classes ∩ groups), and all of different groups to F(everything) − F(groups).
+    """
+
+    n_classes = None
+
+    def __init__(self, X: np.ndarray, side: Any, groups: np.ndarray):
+        self._X, self._side, self._groups = X, side, groups
+        self.dtype = X.dtype.name
+
+    def mean_pair_scatters(self) -> tuple[np.ndarray, np.ndarray]:
+        """M_S, M_D: mean of (x_i − x_j)(x_i − x_j)ᵀ over similar and over dissimilar pairs of different groups."""
+        if hasattr(self._side, "codes"):
+            (S, n_similar), (D, n_dissimilar) = self._from_classes(self._side.codes)
+        else:
+            (S, n_similar), (D, n_dissimilar) = (
+                self._from_list(e) for e in (self._side.similar, self._side.dissimilar)
+            )
+        for kind, n in (("similar", n_similar), ("dissimilar", n_dissimilar)):
+            if n == 0:
+                raise ValueError(f"no {kind} pair joins two groups: y and groups leave nothing to learn from")
+        return S / n_similar, D / n_dissimilar
+
+    def _from_list(self, edges: Any) -> tuple[np.ndarray, float]:
+        across = self._groups[edges.i] != self._groups[edges.j]
+        i, j, weight = edges.i[across], edges.j[across], edges.weight[across]
+        return pair_scatter(self._X, i, j, weight), float(weight.sum())
+
+    def _from_classes(self, codes: np.ndarray) -> list[tuple[np.ndarray, float]]:
+        groups, one = self._groups, np.zeros_like(codes)
+        parts = np.unique(codes * (groups.max() + 1) + groups, return_inverse=True)[1]
+        inside = [all_pair_scatters(ArrayMoments(self._X, c))[::2] for c in (codes, parts, one, groups)]
+        (F_class, n_class), (F_part, n_part), (F_one, n_one), (F_group, n_group) = inside
+        S, n_similar = F_class - F_part, n_class - n_part
+        return [(S, n_similar), (F_one - F_group - S, n_one - n_group - n_similar)]
+
+
 def total_scatter(moments: ClassMoments, within: np.ndarray) -> np.ndarray:
     """T = Σ_c W_c + Σ_c n_c (μ_c − μ)(μ_c − μ)ᵀ, given the unweighted within-class scatter."""
     return within + between_scatter(moments)

@@ -63,16 +63,30 @@ class DistanceObjective:
 
     def metric_gradient(self, L: np.ndarray) -> np.ndarray:
         """∂f/∂W (d, d) at W = LᵀL."""
+        return self.in_metric(L)[1]
+
+    def in_metric(self, L: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and ∂f/∂W (d, d) at W = LᵀL."""
         Z = self.X @ L.T.astype(self.X.dtype, copy=False)
-        _, pull = self.edges.evaluate(Z, self.loss, V=self.X)
+        value, pull = self.edges.evaluate(Z, self.loss, V=self.X)
         G = (self.X.T @ pull.astype(self.X.dtype, copy=False)).astype(np.float64, copy=False)
         if self.linear is not None:
-            G = G + self.linear
+            value, G = value + float(np.vdot(L @ self.linear, L)), G + self.linear
+        if self.penalty is not None:
+            value += self.penalty(L)[0]
         if self.penalty_slope is not None:
             G = G + self.penalty_slope(L.T @ L)
-        return G
+        return value, G
 
 
 def ridge_penalty(reg: float) -> Penalty | None:
     """reg |L|² and its gradient; None if there is nothing to add."""
     return None if reg == 0 else lambda L: (reg * float(np.vdot(L, L)), 2 * reg * L)
+
+
+def logdet_penalty(L: np.ndarray) -> tuple[float, np.ndarray]:
+    """LogDet divergence of W = LᵀL (d, d) from the identity, tr W − log det W − d, and its gradient in L."""
+    sign, logdet = np.linalg.slogdet(L)
+    if sign == 0:
+        return np.inf, np.zeros_like(L)
+    return float(np.vdot(L, L)) - 2 * logdet - len(L), 2 * L - 2 * np.linalg.inv(L).T

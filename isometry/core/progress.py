@@ -64,11 +64,16 @@ def time_limit(is_over: Callable[[], bool]) -> Iterator[None]:
         _is_over.reset(before)
 
 
-def report(value: float) -> None:
-    """One more iteration is done, and this is the objective now."""
+def check_time() -> None:
+    """`OutOfTime` if the innermost `time_limit` is over."""
     is_over = _is_over.get()
     if is_over is not None and is_over():
         raise OutOfTime
+
+
+def report(value: float) -> None:
+    """One more iteration is done, and this is the objective now."""
+    check_time()
     bar = _bar.get()
     if bar is not None:
         bar.step(value)

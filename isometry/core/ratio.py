@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from isometry.core.linalg import column_range, top_eigenvectors
+from isometry.core.linalg import joint_range, top_eigenvectors
 from isometry.core.solve import Solution, trace_ratio
 from isometry.core.warn import warn_user
 
@@ -25,7 +25,7 @@ def ratio_directions(
     p=None is ``default``, but at least one dimension less than the range has. ``lam`` stands for the best ratio.
     Outside the range a direction costs nothing and gains nothing: U would degenerate to fewer effective dimensions.
     """
-    Q = column_range(B / max(np.trace(B), 1e-300) + C / max(np.trace(C), 1e-300))  # (d, r)
+    Q = joint_range(B, C)  # (d, r)
     r = Q.shape[1]
     p = max(1, min(default, r - 1)) if p is None else min(p, r)
     if p == r > 1:

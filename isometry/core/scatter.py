@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from isometry.core.distance import row_blocks
+from isometry.core.graph import nearest_misses, target_neighbors
 
 
 def laplacian(A: Any) -> Any:
@@ -31,3 +32,19 @@ def pair_scatter(X: np.ndarray, i: np.ndarray, j: np.ndarray, weight: np.ndarray
         delta = (X[i[block]] - X[j[block]]).astype(np.float64, copy=False)  # (b, d)
         S += delta.T @ (delta if weight is None else delta * weight[block, None])
     return S
+
+
+def neighbor_scatters(X: np.ndarray, codes: np.ndarray, k_same: int, k_other: int) -> tuple[np.ndarray, np.ndarray]:
+    """S_w and S_b: (1/n) Σ_i (1/k_i) Σ_j (x_i − x_j)(x_i − x_j)ᵀ over the k_i nearest of the class, and of others.
+
+    k_i is the number that exists, up to ``k_same`` and ``k_other``; a class of one adds nothing to S_w.
+    """
+    same, other = target_neighbors(X, codes, k_same), nearest_misses(X, codes, min(k_other, len(X) - 1))
+    S_w, S_b = (_mean_scatter(X, neighbors) for neighbors in (same, other))
+    return S_w, S_b
+
+
+def _mean_scatter(X: np.ndarray, neighbors: np.ndarray) -> np.ndarray:
+    i, column = np.nonzero(neighbors >= 0)
+    weight = 1 / (len(X) * np.bincount(i, minlength=len(X)))[i] if len(i) else np.zeros(0)
+    return pair_scatter(X, i, neighbors[i, column], weight)

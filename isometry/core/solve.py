@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg as sla
 import scipy.optimize as so
 
-from isometry.core.linalg import RANK_TOL, symmetrize
+from isometry.core.linalg import RANK_TOL, extreme_eigenpairs, symmetrize
 from isometry.core.progress import report
 
 MAX_STORED_NUMBERS = 1 << 22  # in the steps, and in the changes of the gradient, that L-BFGS stores
@@ -193,8 +193,8 @@ def trace_ratio(
         return Solution(U, float(np.trace(U.T @ B @ U)), 1, "denominator vanishes: null-space branch"), np.inf
     lam, history = np.trace(B) / np.trace(C), []
     scale = max(np.abs(B).max(), 1e-300)
-    for it in range(1, max_iter + 1):
-        w, V = sla.eigh(B - lam * C, subset_by_index=[r - p, r - 1])
+    for it in range(1, max(max_iter, 1) + 1):
+        w, V = extreme_eigenpairs(B - lam * C, p)
         U = V[:, ::-1]
         history.append(float(lam))
         if abs(w.sum()) <= tol * scale * r:  # g(λ) = max tr(Uᵀ(B − λC)U) = 0 at the optimum
@@ -210,9 +210,12 @@ def alternate(
     max_iter: int = 100,
     tol: float = 1e-6,
 ) -> Solution:
-    """Repeat ``x, value = step(x)``, where each step lowers the value, until the relative decrease is below tol."""
+    """Repeat ``x, value = step(x)``, where each step lowers the value, until the relative decrease is below tol.
+
+    One step is always taken.
+    """
     x, history = x0, []
-    for it in range(1, max_iter + 1):
+    for it in range(1, max(max_iter, 1) + 1):
         x, value = step(x)
         history.append(float(value))
         report(value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.linalg as sla
 
-from isometry.core.linalg import symmetrize
+from isometry.core.linalg import extreme_eigenpairs, symmetrize
 from isometry.core.objective import DistanceObjective
 from isometry.core.progress import report
 from isometry.core.solve import Adam, Solution, lbfgs
@@ -80,7 +79,7 @@ class Certified:
             L = _listed(x)[k]
             if not square[k]:
                 continue
-            w, V = sla.eigh(symmetrize(G), subset_by_index=[0, 0])
+            w, V = extreme_eigenpairs(symmetrize(G), 1, smallest=True)
             if w[0] >= -max(self.tol, 1e-8) * max(1.0, np.abs(G).max(), slope):
                 continue
             step = float(np.vdot(L, L)) / len(L) + 1e-12
@@ -145,3 +144,17 @@ Solver = Lbfgs | Batches
 def whole_or_batches(size: int | None, rng: np.random.RandomState, max_iter: int, tol: float) -> Solver:
     """Batches of this size; None: no batches."""
     return Lbfgs(max_iter, tol) if size is None else Batches(size, rng, max_iter, tol)
+
+
+def in_rounds(
+    minimize: Callable[[Any, Any, int], Solution], problems: Iterable[Any], x: Any, max_iter: int
+) -> Solution:
+    """The solution of the last of several problems, such as ever sharper hinges, each starting from the one before.
+
+    ``minimize(problem, x, budget)`` is given the iterations that are left of ``max_iter``.
+    """
+    n_iter, history = 0, list[float]()
+    for problem in problems:
+        solution = minimize(problem, x, max(max_iter - n_iter, 1)).following(n_iter, max_iter, history)
+        x, n_iter, history = solution.x, solution.n_iter, solution.history
+    return solution

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.core.linalg import RANK_TOL, definite, fix_signs, joint_range, sym_fn, symmetrize
+from isometry.core.linalg import RANK_TOL, definite, fix_signs, is_zero, joint_range, sym_fn, symmetrize
 
 
 def geodesic(A: np.ndarray, B: np.ndarray, t: float = 0.5) -> np.ndarray:
@@ -43,11 +43,11 @@ def shifted_mean_factor(S: np.ndarray, D: np.ndarray, t: float, reg: float, W0: 
 
     With reg = 0 a singular scatter gets a small ridge, with a warning.
     """
-    d, size = len(S), np.trace(S) or np.trace(D)
-    if size <= 0:
-        raise ValueError("all samples are equal: there is no scatter to learn from")
+    d = len(S)
+    S, D = (np.zeros_like(S) if is_zero(S, beside=D) else S), (np.zeros_like(D) if is_zero(D, beside=S) else D)
+    size = np.trace(S) or np.trace(D)
     if reg == 0:
-        return inverse_geodesic_factor(definite(S, 0.0), definite(D, 0.0, tol=0.0), t)
+        return inverse_geodesic_factor(definite(S, 0.0, beside=D), definite(D, 0.0, tol=0.0, beside=S), t)
     shift = reg * size / d
     W0 = np.eye(d) if W0 is None else W0
     return inverse_geodesic_factor(S + shift * sla.inv(W0), D + shift * W0, t)

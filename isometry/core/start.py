@@ -35,12 +35,17 @@ def initial_map(
     r = frame.X.shape[1]
     p = min(p or r, r)
     if not isinstance(init, str):
-        L = np.array(init, dtype=np.float64)
-        if L.shape != (p, frame.n_features):
-            raise ValueError(f"init must have shape {(p, frame.n_features)} (n_components, n_features), got {L.shape}")
-        return frame.lower(L)
+        return frame.lower(given_map(init, p, frame.n_features))
     L = _named_map(frame.X, getattr(side, "codes", None), init, p, rng)
     return L if unit is None else L / np.sqrt(unit(frame.X @ L.T.astype(frame.X.dtype)))
+
+
+def given_map(init: np.ndarray, p: int, d: int) -> np.ndarray:
+    """A start that was given as an array, L₀ (p, d)."""
+    L = np.array(init, dtype=np.float64)
+    if L.shape != (p, d):
+        raise ValueError(f"init must have shape {(p, d)} (n_components, n_features), got {L.shape}")
+    return L
 
 
 def _named_map(X: np.ndarray, codes: np.ndarray | None, init: str, p: int, rng: np.random.RandomState) -> np.ndarray:

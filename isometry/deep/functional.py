@@ -5,7 +5,7 @@ A distance takes embeddings (B, p) and references (R, p) and gives a matrix (B, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -116,11 +116,55 @@ def inner(z: Tensor, refs: Tensor) -> Tensor:
     return -(z @ refs.T)
 
 
+def manhattan(z: Tensor, refs: Tensor) -> Tensor:
+    """Σ_k |z_ik − r_jk|"""
+    return torch.cdist(z, refs, p=1)
+
+
+def snr(z: Tensor, refs: Tensor) -> Tensor:
+    """var(z_i − r_j) / var(z_i) over the coordinates: noise to signal, seen from z_i, and so not symmetric.
+
+    Adding a constant to all coordinates of a row changes nothing. A row without variance is divided by 1.
+    """
+    a = _without_mean(z)
+    b = a if refs is z else _without_mean(refs)
+    return sqeuclidean(a, b) / _signal(a)
+
+
+def _without_mean(z: Tensor) -> Tensor:
+    if z.shape[-1] < 2:
+        raise ValueError("distance='snr' compares variances over the coordinates, and these embeddings have only one")
+    return z - z.mean(-1, keepdim=True)
+
+
+def _signal(a: Tensor) -> Tensor:
+    """Σ a² of each row (…, 1), 1 for a row of (nearly) zeros."""
+    total = a.square().sum(-1, keepdim=True)
+    return torch.where(total > 1e-12, total, 1)
+
+
+class Lp:
+    """The distance (Σ_k |z_ik − r_jk|^p)^{1/p}, p ≥ 1."""
+
+    def __init__(self, p: float):
+        if not p >= 1:
+            raise ValueError(f"p={p} must be at least 1: otherwise it is no distance")
+        self.p = p
+
+    def __call__(self, z: Tensor, refs: Tensor) -> Tensor:
+        return torch.cdist(z, refs, p=self.p, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def __repr__(self) -> str:
+        return f"Lp({self.p})"
+
+
 DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "euclidean": euclidean,
     "sqeuclidean": sqeuclidean,
     "cosine": cosine,
     "inner": inner,
+    "manhattan": manhattan,
+    "snr": snr,
 }
 
 
@@ -141,6 +185,8 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 def paired(distance: Distance, a: Tensor, b: Tensor) -> Tensor:
     """The distance of each vector of ``a`` (..., p) to its partner in ``b`` (..., p), by explicit difference."""
+    if isinstance(distance, Lp):
+        return torch.linalg.vector_norm(a - b, distance.p, dim=-1)
     if callable(distance):
         rows = torch.vmap(lambda u, v: distance(u[None], v[None])[0, 0])
         return rows(a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])).reshape(a.shape[:-1])
@@ -148,6 +194,11 @@ def paired(distance: Distance, a: Tensor, b: Tensor) -> Tensor:
         return 1 - (unit(a) * unit(b)).sum(-1)
     if distance == "inner":
         return -(a * b).sum(-1)
+    if distance == "manhattan":
+        return (a - b).abs().sum(-1)
+    if distance == "snr":
+        a = _without_mean(a)
+        return (a - _without_mean(b)).square().sum(-1) / _signal(a).squeeze(-1)
     d2 = (a - b).square().sum(-1)
     return d2 if distance == "sqeuclidean" else safe_sqrt(d2)
 
@@ -183,6 +234,28 @@ def length(z: Tensor) -> Tensor:
 def unit(z: Tensor) -> Tensor:
     """z / ‖z‖ row by row; a row of zeros stays zero and keeps a finite gradient."""
     return _Unit.apply(z)
+
+
+def inside(cos: Tensor) -> Tensor:
+    """Cosines kept a little away from ±1, with slope 0 beyond: there the angle, and its sine, have no derivative."""
+    most = 1 - (1e-12 if cos.dtype == torch.float64 else 1e-7)
+    return cos.clamp(-most, most)
+
+
+def cosine_of_sum(cos: Tensor, angle: float | Tensor) -> Tensor:
+    """cos(θ + angle) of angles θ in [0, π] given by their cosines, in radians."""
+    m, c = torch.as_tensor(angle, dtype=cos.dtype, device=cos.device), inside(cos)
+    return c * m.cos() - ((1 - c) * (1 + c)).sqrt() * m.sin()
+
+
+def turned(cos: Tensor, angle: float | Tensor) -> Tensor:
+    """cos(θ + angle), decreasing in θ also where θ + angle leaves [0, π]; the angle between −π/2 and π/2.
+
+    Above π it goes on as cos θ − angle · sin(angle), below 0 it stays at 1.
+    """
+    m = torch.as_tensor(angle, dtype=cos.dtype, device=cos.device)
+    t = torch.where((m > 0) & (cos < -m.cos()), cos - m * m.sin(), cosine_of_sum(cos, m))
+    return t.masked_fill((m < 0) & (cos > m.cos()), 1.0)
 
 
 @torch.no_grad()
@@ -238,6 +311,12 @@ def packed(mask: Tensor) -> tuple[Tensor, Tensor]:
     columns = torch.zeros(len(mask), width, dtype=torch.long, device=mask.device)
     columns[i, slot] = j
     return columns, torch.arange(width, device=mask.device) < count[:, None]
+
+
+def passes(pos: Tensor, neg: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """One positive p (B,) of each row at a time, and which of (B, R) are its negatives; none in a row without p."""
+    columns, filled = packed(pos)
+    return ((p, neg & used[:, None]) for p, used in zip(columns.T, filled.T))
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------

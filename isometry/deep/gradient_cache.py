@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -52,6 +53,11 @@ class InChunks(nn.Module):
         super().__init__()
         self.model, self.chunk_size = model, chunk_size
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Samples (B, …) to embeddings (B, p)."""
-        return torch.cat([checkpoint(self.model, chunk, use_reentrant=False) for chunk in x.split(self.chunk_size)])
+    def forward(self, x: Any) -> Tensor:
+        """Samples (B, …), or several things (B, …) of each sample by name, to embeddings (B, p)."""
+        if isinstance(x, Mapping):
+            parts = zip(*(value.split(self.chunk_size) for value in x.values()))
+            chunks: Any = (dict(zip(x, part)) for part in parts)
+        else:
+            chunks = x.split(self.chunk_size)
+        return torch.cat([checkpoint(self.model, chunk, use_reentrant=False) for chunk in chunks])

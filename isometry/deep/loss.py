@@ -40,6 +40,7 @@ class LossModule(nn.Module):
 
     lr_mult: float = 1.0  # their learning rate, in units of the backbone's
     lr_cap: float = 1e-2
+    beside: str = ""  # if it collapses when it stands alone: with what it is meant to stand
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss, given the learning rate of the backbone."""
@@ -49,9 +50,11 @@ class LossModule(nn.Module):
 class LabelLoss(LossModule, ABC):
     """A loss of embeddings and labels that compares no pairs."""
 
+    squared = False  # True: it takes squares of the embeddings, which must be finite too
+
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The loss of embeddings (B, p) with labels or targets (B, …)."""
-        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z")
+        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z", self.squared)
         y = as_labels(y, z.device)
         if len(y) != len(z):
             raise ValueError(f"{len(z)} embeddings need as many labels or targets, got {len(y)}")
@@ -70,8 +73,8 @@ class Loss(LossModule, ABC):
 
     Parameters
     ----------
-    distance : {"euclidean", "sqeuclidean", "cosine", "inner"} or callable
-        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs.
+    distance : {"euclidean", "sqeuclidean", "cosine", "inner", "manhattan", "snr"} or callable
+        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs; ``Lp(p)`` is such a callable.
     miner : Miner or its name, optional
         Narrows the positives and negatives; by default all take part.
     normalize : bool
@@ -130,6 +133,7 @@ class Loss(LossModule, ABC):
             refs = as_embeddings(refs, "refs", squared=True).to(z.dtype)
             ref_y = None if ref_y is None else as_labels(ref_y, z.device)
             self_index = None if self_index is None else torch.as_tensor(self_index, device=z.device)
+        y, ref_y = self.read_labels(y, ref_y)
         check_batch(z, y, refs, ref_y)
         if not len(z) or not len(refs):
             return z.sum() * 0
@@ -147,6 +151,10 @@ class Loss(LossModule, ABC):
         if self.accelerated:
             return with_slopes(D, lambda D: self.slopes(D, pos, neg, self.totals(pos, neg)))
         return self.loss(D, pos, neg)
+
+    def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Labels as ``masks`` takes them, (B,) and (R,), or a matrix (B, R) that a loss makes of labels of its kind."""
+        return y, ref_y
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
@@ -197,10 +205,9 @@ class Loss(LossModule, ABC):
         """What ``slopes`` of some anchors are divided by, counted over the whole batch; None: they need all anchors."""
         return None
 
-    def views(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """The loss of two views of the same unlabelled samples: each instance is a class of two."""
-        instance = torch.arange(len(z1), device=z1.device)
-        return self(torch.cat([z1, z2]), torch.cat([instance, instance]))
+    def views(self, *zs: Tensor) -> Tensor:
+        """The loss of two or more views (m, p) of the same unlabelled samples: each instance is a class."""
+        return self(*as_instances(*zs))
 
 
 class TripletForm(Loss):
@@ -276,6 +283,15 @@ def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:
     """One optimiser group of the parameters to be trained, or none."""
     params = [p for p in module.parameters() if p.requires_grad]
     return [{"params": params, "lr": lr, "weight_decay": 0.0}] if params else []
+
+
+def as_instances(*zs: Tensor) -> tuple[Tensor, Tensor]:
+    """Views (m, p) of the same samples as one batch, and the number of the sample as its label."""
+    if len(zs) < 2 or len({len(z) for z in zs}) > 1:
+        raise ValueError(
+            f"views must be two or more, of equal length, got lengths {', '.join(str(len(z)) for z in zs)}"
+        )
+    return torch.cat(zs), torch.arange(len(zs[0]), device=zs[0].device).repeat(len(zs))
 
 
 def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
@@ -359,3 +375,11 @@ def check_labels(y: Tensor, num_classes: int) -> None:
             f"labels must lie in 0 … {num_classes - 1} for num_classes={num_classes}, got {int(y.min())} … "
             f"{int(y.max())}; encode the labels or raise num_classes"
         )
+
+
+def check_classes(z: Tensor, y: Tensor, points: Tensor) -> None:
+    """A label 0 … C − 1 for each embedding, in the dimension of points (C, p), or an error that says what is wrong."""
+    if y.ndim != 1:
+        raise ValueError(f"{len(z)} embeddings need class labels ({len(z)},), got shape {tuple(y.shape)}")
+    check_batch(z, y, points, y.new_empty(()).expand(len(points)))
+    check_labels(y, len(points))

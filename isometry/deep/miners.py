@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import Distance, any_of_row, get_distance, masks, packed, unit
+from isometry.deep.functional import Distance, any_of_row, get_distance, masked_max, masked_min, masks, packed, unit
 from isometry.deep.slopes import Triples
 from isometry.parameters import one_of
 
@@ -194,6 +194,35 @@ class EasyPositive(TripleMiner):
     def candidates(self, D: Tensor, pos: Tensor) -> Tensor:
         """The positives that are no copies of their anchor."""
         return pos if self.min_distance is None else pos & (self.min_distance < D)
+
+
+class MultiSimilarityMiner(Miner):
+    """Pairs that violate a ranking: positives beyond the nearest negative, negatives within the farthest positive.
+
+        { p : d_ap + ε > min_n d_an },     { n : d_an − ε < max_p d_ap }
+
+    An anchor that lacks one of the two is left out.
+
+    Parameters
+    ----------
+    eps : float
+        ε, by how much a pair may fall short of a violation, in the unit of the distance.
+
+    References
+    ----------
+    X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep metric
+    learning", CVPR 2019.
+    """
+
+    def __init__(self, eps: float = 0.1):
+        super().__init__()
+        self.eps = eps
+
+    def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        nearest, farthest = masked_min(D, neg)[:, None], masked_max(D, pos)[:, None]  # (B, 1)
+        pos, neg = pos & (D + self.eps > nearest), neg & (D - self.eps < farthest)
+        anchors = (any_of_row(pos) & any_of_row(neg))[:, None]
+        return pos & anchors, neg & anchors
 
 
 class Extreme(Draws, TripleMiner):

@@ -122,6 +122,8 @@ def as_objective(objective: nn.Module | TrainingObjective) -> TrainingObjective:
     A foreign module says by its ``forward`` what it is: an objective calls its first argument ``model`` or ``network``,
     anything else is a loss of embeddings and labels.
     """
+    if isinstance(objective, LossModule) and objective.beside:
+        warnings.warn(f"{type(objective).__name__} alone draws all to one point; take {objective.beside}", stacklevel=3)
     if isinstance(objective, (LossModule, Gathered)) or (isinstance(objective, nn.Module) and _is_loss(objective)):
         return LossObjective(objective)
     return objective

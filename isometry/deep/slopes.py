@@ -9,6 +9,7 @@ Under ``create_graph=True`` the backward works C(D) out anew, with a graph, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,14 +27,35 @@ BLOCK, MIN_ROWS = 1 << 19, 64  # numbers in a block; fewer rows would make poor 
 
 def in_blocks(distance: Distance, z: Tensor, refs: Tensor, f: BlockSlopes) -> Tensor:
     """Σ f over blocks of rows of the distances D (B, R) of embeddings (B, p) to references (R, p)."""
-    if distance in EUCLIDEAN:
-        return _InBlocks.apply(z, refs, distance == "sqeuclidean", f)
+    if distance in (*EUCLIDEAN, "inner"):
+        return _InBlocks.apply(z, refs, distance, f)
     return with_slopes(get_distance(distance)(z, refs), lambda D: f(slice(0, len(D)), D))
 
 
 def with_slopes(D: Tensor, f: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
     """f(D), where f gives its value and its slopes, for a matrix that is part of a graph."""
     return _WithSlopes.apply(D, f)
+
+
+def slopes_of_rows(
+    D: Tensor, f: Callable[[slice, Tensor], Tensor], numbers: int, block: int = BLOCK // 4
+) -> tuple[Tensor, Tensor]:
+    """Σ f(rows, D[rows]) over blocks of rows, where f needs so many ``numbers`` a row, and its slopes by autograd.
+
+    The graph of one block is in memory at a time. For ``with_slopes``: the slopes have a graph if D has one.
+    """
+    graph = D.requires_grad and torch.is_grad_enabled()
+    most = max(1, min(block, 4 * D.numel()) // max(numbers, 1))  # no more than four matrices of the size of D
+    value = D.new_zeros(())
+    slopes: list[Tensor] = []
+    for start in range(0, len(D), most):
+        rows = slice(start, start + most)
+        with torch.enable_grad():
+            part = D[rows] if graph else D[rows].detach().requires_grad_()
+            share = f(rows, part)
+        slopes += torch.autograd.grad(share, part, create_graph=graph)
+        value = value + (share if graph else share.detach())
+    return value, torch.cat(slopes)
 
 
 def of_triples(distance: Distance, z: Tensor, refs: Tensor, choose: Callable[[Tensor], Triples]) -> tuple[Tensor, ...]:
@@ -70,25 +92,11 @@ class _WithSlopes(torch.autograd.Function):
 
 class _InBlocks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, refs: Tensor, squared: bool, f: BlockSlopes) -> Tensor:
-        for_z, for_refs = ctx.needs_input_grad[:2]
-        centred = Centred.of(z, refs)
-        a, b = centred.a, centred.b
-        value = z.new_zeros(())
-        dz, pull, weight = torch.empty_like(z), b.new_zeros(b.shape[::-1]), b.new_zeros(len(b))  # (B, p), (p, R), (R,)
-        for rows in blocks(len(z), len(refs)):
-            D = gram_sqdist(z, refs, centred, rows)
-            share, W = f(rows, D if squared else D.sqrt_())
-            value += share
-            W.mul_(2 if squared else inverse_(D))
-            if for_z:
-                dz[rows] = pulled(W, a[rows], b)
-            if for_refs:
-                pull.addmm_(a[rows].T, W)
-                weight += W.sum(0)
-        ctx.squared, ctx.f = squared, f
-        drefs = torch.addcmul(-pull.T, weight[:, None], b) if for_refs else None
-        ctx.save_for_backward(z, refs, dz if for_z else None, drefs)
+    def forward(ctx: Any, z: Tensor, refs: Tensor, distance: str, f: BlockSlopes) -> Tensor:
+        pulls = inner_pulls if distance == "inner" else partial(euclidean_pulls, squared=distance == "sqeuclidean")
+        value, dz, drefs = pulls(z, refs, f, *ctx.needs_input_grad[:2])
+        ctx.distance, ctx.f = distance, f
+        ctx.save_for_backward(z, refs, dz, drefs)
         return value
 
     @staticmethod
@@ -96,10 +104,46 @@ class _InBlocks(torch.autograd.Function):
         z, refs, *d = ctx.saved_tensors
         if torch.is_grad_enabled():  # these gradients will be differentiated again
             z, refs = apart(z, refs)
-            D = get_distance("sqeuclidean" if ctx.squared else "euclidean")(z, refs)
+            D = get_distance(ctx.distance)(z, refs)
             _, C = ctx.f(slice(0, len(z)), D)
             return *gradients(D, (z, refs), g * C, ctx.needs_input_grad[:2]), None, None
         return *(None if x is None else g * x for x in d), None, None
+
+
+def euclidean_pulls(
+    z: Tensor, refs: Tensor, f: BlockSlopes, for_z: bool, for_refs: bool, squared: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Σ f of Euclidean distances, or their squares, and its gradients in z and in refs, those that are wanted."""
+    centred = Centred.of(z, refs)
+    a, b = centred.a, centred.b
+    value = z.new_zeros(())
+    dz, pull, weight = torch.empty_like(z), b.new_zeros(b.shape[::-1]), b.new_zeros(len(b))  # (B, p), (p, R), (R,)
+    for rows in blocks(len(z), len(refs)):
+        D = gram_sqdist(z, refs, centred, rows)
+        share, W = f(rows, D if squared else D.sqrt_())
+        value += share
+        W.mul_(2 if squared else inverse_(D))
+        if for_z:
+            dz[rows] = pulled(W, a[rows], b)
+        if for_refs:
+            pull.addmm_(a[rows].T, W)
+            weight += W.sum(0)
+    return value, dz if for_z else None, torch.addcmul(-pull.T, weight[:, None], b) if for_refs else None
+
+
+def inner_pulls(
+    z: Tensor, refs: Tensor, f: BlockSlopes, for_z: bool, for_refs: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The same for D = −z rᵀ, whose slopes W pull by −W r and −Wᵀz."""
+    value, dz, pull = z.new_zeros(()), torch.empty_like(z), refs.new_zeros(refs.shape[::-1])  # (B, p), (p, R)
+    for rows in blocks(len(z), len(refs)):
+        share, W = f(rows, (z[rows] @ refs.T).neg_())
+        value += share
+        if for_z:
+            torch.mm(W, refs, out=dz[rows]).neg_()
+        if for_refs:
+            pull.addmm_(z[rows].T, W, alpha=-1)
+    return value, dz if for_z else None, pull.T if for_refs else None
 
 
 class _ChosenEuclidean(torch.autograd.Function):

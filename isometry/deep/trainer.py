@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
+from isometry.core.progress import check_time
 from isometry.deep.batches import Probe, as_dataset, training_data
 from isometry.deep.checkpoint import Checkpoints, StopSignals, isolated_rng, rng_state, set_rng_state
 from isometry.deep.engine import Engine, make_accelerator
@@ -153,6 +154,7 @@ class Trainer:
                         run.record(len(group), loss, active, engine.update(loss))
                         bar.set_postfix_str(run.status(), refresh=False)
                         bar.update()
+                        check_time()
                         if run.bad_steps >= self.stopping.max_bad_steps:
                             run.fail(NOT_FINITE.format(run.bad_steps, run.step, run.epoch + 1))
                             break

@@ -8,6 +8,7 @@ import numpy as np
 
 from isometry.eval.labels import as_labels, encode, labelled
 from isometry.eval.neighbors import nearest
+from isometry.supervision import Targets
 
 
 def knn_predict(Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, k: int = 1) -> np.ndarray:
@@ -36,6 +37,32 @@ def loo_hits(Z: np.ndarray, y: Any, k: int = 1) -> np.ndarray:
     Z, codes, _ = labelled(Z, encode(y)[0])
     index, _ = nearest(Z, k)
     return np.asarray(_vote(codes[index]) == codes)
+
+
+def knn_residuals(Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, y_test: Any, k: int = 5) -> np.ndarray:
+    """y − ŷ (m, q), ŷ the mean of the targets of the k nearest training rows; k is at most their number."""
+    train, test = Targets(y_train).values, Targets(y_test).values
+    index, _ = nearest(Z_test, min(k, len(train)), gallery=Z_train)
+    return np.asarray(test - train[index].mean(axis=1))
+
+
+def loo_residuals(Z: np.ndarray, y: Any, k: int = 5) -> np.ndarray:
+    """y − ŷ (n, q), ŷ the mean of the targets of the k nearest of the others; k is at most their number."""
+    targets = Targets(y).values
+    if len(Z) != len(targets):
+        raise ValueError(f"Z has {len(Z)} rows but there are {len(targets)} targets: give one target per row.")
+    index, _ = nearest(Z, min(k, len(Z) - 1))
+    return np.asarray(targets - targets[index].mean(axis=1))
+
+
+def r2_values(residuals: np.ndarray, y: Any) -> np.ndarray:
+    """(n,) values whose mean is R² = 1 − Σ|y − ŷ|² / Σ|y − ȳ|², the mean over targets if there are several."""
+    Y = Targets(y).values
+    variance = np.var(Y, axis=0)  # (q,)
+    varies = np.ptp(Y, axis=0) > 0
+    if not varies.any():
+        raise ValueError("the targets are constant: R² compares errors with their variance, which is 0.")
+    return np.asarray(1 - np.mean(residuals[:, varies] ** 2 / variance[varies], axis=1))
 
 
 def balanced_accuracy(hits: np.ndarray, y: Any) -> float:

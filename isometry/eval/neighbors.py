@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
@@ -18,20 +19,30 @@ RESERVE = 16
 CROWDED = 16  # candidates for each neighbour, from which on it is asked whether points are copies of one another
 
 
-def nearest(Z: np.ndarray, k: int, gallery: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def nearest(
+    Z: np.ndarray, k: int, gallery: np.ndarray | None = None, *, correction: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest gallery items of every row of Z: indices (m, k) and squared distances (m, k), nearest first.
 
     ``d = Σ_c (z_c − g_c)²``; ties go to the smaller index. Without a ``gallery`` the rows of Z are searched among
     themselves, and a row is never its own neighbour (a duplicate of it may be). float32 and float64 are kept.
+    ``correction`` orders by distances that leave fewer hubs, and returns these: a name of `HubnessCorrection`, or one.
     """
-    search = NeighborSearch.over(Z, gallery)
+    plain = NeighborSearch.over(Z, gallery)
+    if correction is None:
+        search: Any = plain
+    else:
+        from isometry.eval.hubness import corrected_search
+
+        search = corrected_search(plain, correction)
     if not 1 <= k <= search.n_available:
         raise ValueError(
             f"k={k} neighbours were asked for, but each query has {search.n_available} gallery items to choose from"
             f"{' besides itself' if search.within else ''}: choose k between 1 and {search.n_available}."
         )
     m = search.n_queries
-    indices, sqdist = np.empty((m, k), dtype=np.intp), np.empty((m, k), dtype=search.points.dtype)
+    dtype = plain.points.dtype if search is plain else np.float64
+    indices, sqdist = np.empty((m, k), dtype=np.intp), np.empty((m, k), dtype=dtype)
     for rows, index, d in search.blocks(k):
         indices[rows], sqdist[rows] = index, d
     return indices, sqdist
@@ -57,6 +68,10 @@ class NeighborSearch:
                 f"Z has {Z.shape[1]} columns and the gallery {gallery.shape[1]}: transform both with the same metric."
             )
         return cls(np.concatenate([Z, gallery]), len(Z), len(Z))
+
+    def reverse(self) -> NeighborSearch:
+        """The same with gallery and queries exchanged."""
+        return self if self.within else NeighborSearch.over(self.points[self.offset :], self.points[: self.n_queries])
 
     @property
     def within(self) -> bool:

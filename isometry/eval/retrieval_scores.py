@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from isometry.eval.hubness import corrected_search
 from isometry.eval.labels import encode, labelled
 from isometry.eval.neighbors import NeighborSearch
 
@@ -32,7 +33,13 @@ class Retrieval:
 
 
 def retrieval(
-    Z: np.ndarray, y: Any, *, gallery: np.ndarray | None = None, gallery_y: Any = None, ks: Sequence[int] = (1, 5, 10)
+    Z: np.ndarray,
+    y: Any,
+    *,
+    gallery: np.ndarray | None = None,
+    gallery_y: Any = None,
+    ks: Sequence[int] = (1, 5, 10),
+    correction: Any = None,
 ) -> Retrieval:
     """Rank the gallery by distance from each row of Z; an item is relevant when it has the label of the query.
 
@@ -43,6 +50,7 @@ def retrieval(
     (MAP@R of Musgrave et al. 2020, "A Metric Learning Reality Check".) Without a gallery the rows of Z are ranked for
     one another, never for themselves. Ties of distance go to the smaller index. Ranks beyond the end of the gallery
     count as irrelevant. Queries without a relevant item are left out and counted; unlabelled rows take no part.
+    ``correction`` ranks by distances that leave fewer hubs: a name of `HubnessCorrection`, or one.
     """
     if (gallery is None) != (gallery_y is None):
         raise ValueError("gallery and gallery_y go together: give both, or neither to search among the rows of Z.")
@@ -54,7 +62,7 @@ def retrieval(
         gallery_codes = codes
     else:
         gallery, gallery_codes, _ = labelled(gallery, gallery_codes, "gallery")
-    search = NeighborSearch.over(Z, gallery)
+    search = corrected_search(NeighborSearch.over(Z, gallery), correction)
     sizes = np.bincount(gallery_codes, minlength=codes.max() + 1)
     R = sizes[codes] - search.within  # (m,) relevant items of each query
     matched = np.flatnonzero(R > 0)

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.utils import check_array, check_random_state
 
 from isometry.core.distance import pair_sqdist
-from isometry.eval.knn import loo_hits
+from isometry.eval.knn import loo_hits, loo_residuals, r2_values
 from isometry.eval.labels import encode, labelled
 from isometry.eval.retrieval_scores import retrieval
 from isometry.eval.verification import pair_auc
@@ -25,6 +25,11 @@ Scorer = Callable[[Any, Any, Any], float]
 def knn_scorer(k: int = 1) -> Scorer:
     """Leave-one-out k-nearest-neighbour accuracy within the scored rows."""
     return partial(_score_knn, k=k)
+
+
+def knn_r2_scorer(k: int = 5) -> Scorer:
+    """R² of leave-one-out k-nearest-neighbour regression within the scored rows; the mean over several targets."""
+    return partial(_score_knn_r2, k=k)
 
 
 def recall_scorer(k: int = 1) -> Scorer:
@@ -56,6 +61,10 @@ def _embed(estimator: Any, X: Any) -> np.ndarray:
 
 def _score_knn(estimator: Any, X: Any, y: Any, *, k: int) -> float:
     return float(loo_hits(_embed(estimator, X), y, k).mean())
+
+
+def _score_knn_r2(estimator: Any, X: Any, y: Any, *, k: int) -> float:
+    return float(r2_values(loo_residuals(_embed(estimator, X), y, k), y).mean())
 
 
 def _score_retrieval(estimator: Any, X: Any, y: Any, *, name: str, ks: tuple[int, ...]) -> float:
@@ -112,6 +121,7 @@ def _draw(weight: np.ndarray, n_draws: int, rng: np.random.RandomState) -> np.nd
 
 SCORERS: dict[str, Scorer] = {
     "knn": knn_scorer(),
+    "knn_r2": knn_r2_scorer(),
     "recall@1": recall_scorer(1),
     "map@r": map_at_r_scorer(),
     "pair_auc": pair_auc_scorer(),

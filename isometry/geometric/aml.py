@@ -51,7 +51,7 @@ class AML(LinearMetric):
     alpha: NotNegative = 1.0
     beta: Positive = 1.0
     solver: Literal["bilevel", "alternating"] = "bilevel"
-    reg: float = 1e-6
+    reg: NotNegative = 1e-6
     max_iter: Iterations = 200
     tol: NotNegative = 1e-8
     verbose: bool | int = False

@@ -14,7 +14,7 @@ from isometry.core.probability import softplus
 from isometry.core.solve import Solution
 from isometry.core.solvers import Lbfgs
 from isometry.core.start import initial_map, mean_sqdist
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -32,7 +32,7 @@ class DRML(LinearMetric):
     Parameters
     ----------
     n_components : p (default: all features)
-    reg : λ, weight of the LogDet divergence that keeps Λ near Λ₀ and of full rank
+    reg : λ > 0, weight of the LogDet divergence that keeps Λ near Λ₀ and of full rank
     prior : Λ₀: "identity" or a positive definite array (p, p)
     pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
     init : "pca", "identity", "lda", "random" or an array (p, d); named starts are scaled to mean squared distance 1
@@ -51,9 +51,9 @@ class DRML(LinearMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
-    reg: float = 0.1
+    reg: Positive = 0.1
     prior: str | np.ndarray = "identity"
     pairs: str | Sampler = "auto"
     init: str | np.ndarray = "pca"
@@ -72,8 +72,6 @@ class DRML(LinearMetric):
         return solution
 
     def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> DistanceObjective:
-        if not self.reg > 0:
-            raise ValueError(f"reg={self.reg} must be positive: without the penalty Λ can lose its rank")
         signed = signed_edges(side, self.pairs, X, rng)
         loss = signed.loss(logistic, similar=1 / signed.n_similar, dissimilar=1 / signed.n_dissimilar)
         p = min(self.n_components or X.shape[1], X.shape[1])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg as sla
 
 from isometry.base import check_components
-from isometry.core.linalg import RANK_TOL, canonical, definite, joint_range, symmetrize
-from isometry.core.priors import prior_matrix
+from isometry.core.linalg import RANK_TOL, canonical, definite, joint_range
+from isometry.core.priors import inverse_covariance, prior_matrix
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, Share, parameters
+from isometry.parameters import KW_ONLY, Count, Share, parameters
 from isometry.strength import Reg
 from isometry.supervision import Labels, Pairs
 
@@ -45,11 +45,11 @@ class GMML(MomentsMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     t: Share = 0.5
     reg: Reg = "auto"
-    prior: str | np.ndarray = "identity"
+    prior: Literal["identity", "covariance"] | np.ndarray = "identity"
 
     def _fit_moments(self, moments: Any) -> None:
         p = check_components(self.n_components, self.n_features_in_)
@@ -70,5 +70,5 @@ class GMML(MomentsMetric):
 
     def _prior(self, moments: Any, d: int) -> np.ndarray:
         if isinstance(self.prior, str) and self.prior == "covariance":  # of the moments: there may be no rows at hand
-            return symmetrize(sla.inv(definite(moments.covariance(ddof=1), 0.0, least=1e-6)))
+            return inverse_covariance(moments.covariance(ddof=1))
         return prior_matrix(self.prior, np.empty((0, d)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -53,12 +54,12 @@ class LayeredGMML(MetricLearner):
 
     _: KW_ONLY
     n_layers: Count = 2
-    dims: Any = None
+    dims: Sequence[int] | None = None
     t: Share = 0.5
     reg: NotNegative = 1e-3
     activation: Literal["tanh"] | None = "tanh"
     activation_scale: Positive = 3.0
-    damping: float | None = None
+    damping: Positive | None = None
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:
         widths = self._check_params(X.shape[1])

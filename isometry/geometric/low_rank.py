@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 import scipy.linalg as sla
@@ -13,7 +14,17 @@ from isometry.core.linalg import RANK_TOL, symmetrize, top_eigenvectors
 from isometry.core.solve import Solution, riemannian
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, check_choices, parameters
+from isometry.parameters import (
+    KW_ONLY,
+    Count,
+    Iterations,
+    NotNegative,
+    Positive,
+    Seed,
+    Share,
+    check_choices,
+    parameters,
+)
 from isometry.supervision import Labels, Pairs
 
 # f(U) = Σ φ(log m_i): φ and φ' as functions of m
@@ -61,15 +72,15 @@ class LowRankGMML(LinearMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | str | None = "auto"
+    n_components: Count | Literal["auto"] | None = "auto"
     _: KW_ONLY
-    t: float = 0.5
+    t: Share = 0.5
     objective: str = "geodesic"
     subspace: str = "optimise"
-    scale: float | str = "auto"
+    scale: Positive | Literal["auto"] = "auto"
     init: str | np.ndarray = "gmml"
-    n_init: int = 1
-    reg: float = 1e-6
+    n_init: Count = 1
+    reg: NotNegative = 1e-6
     max_iter: Iterations = 250
     tol: NotNegative = 1e-6
     random_state: Seed = None
@@ -90,12 +101,6 @@ class LowRankGMML(LinearMetric):
         return solution
 
     def _check_params(self) -> None:
-        if not 0 <= self.t <= 1:
-            raise ValueError(f"t={self.t} must lie in [0, 1]")
-        if self.n_init < 1:
-            raise ValueError(f"n_init={self.n_init} must be at least 1")
-        if self.scale != "auto" if isinstance(self.scale, str) else not self.scale > 0:
-            raise ValueError(f"scale={self.scale!r} must be 'auto' or a positive number")
         check_choices(self, objective=OBJECTIVES, subspace=("optimise", "discriminant"))
         if isinstance(self.init, str):
             check_choices(self, init=("gmml", "discriminant", "random"))

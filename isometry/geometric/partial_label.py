@@ -17,7 +17,7 @@ from isometry.core.nnls import nonnegative_minimum
 from isometry.core.scatter import scatter
 from isometry.core.spd import inverse_geodesic_factor
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Count, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Positive, Share, parameters
 from isometry.supervision import Candidates
 
 
@@ -54,16 +54,12 @@ class PartialLabelGMML(LinearMetric):
 
     _: KW_ONLY
     n_neighbors: Count = 10
-    weight_reg: float = 0.1
-    reconstruction: float = 0.1
-    t: float = 0.5
-    reg: float = 1e-4
+    weight_reg: Positive = 0.1
+    reconstruction: NotNegative = 0.1
+    t: Share = 0.5
+    reg: NotNegative = 1e-4
 
     def _fit(self, X: np.ndarray, side: Candidates) -> None:
-        if not 0 <= self.t <= 1:
-            raise ValueError(f"t={self.t} must lie in [0, 1]")
-        if self.n_neighbors < 1 or not self.weight_reg > 0 or self.reconstruction < 0 or self.reg < 0:
-            raise ValueError("n_neighbors and weight_reg must be positive, reconstruction and reg not negative")
         if side.mask.shape[1] < 2:
             raise ValueError("PartialLabelGMML needs at least 2 classes; y names 1 class")
         Y, dtype = side.mask.astype(np.float32), X.dtype
@@ -75,7 +71,8 @@ class PartialLabelGMML(LinearMetric):
         A, R = self._reconstruct(X, Y, hits)
         S = (scatter(X, A) + self.reconstruction * R.T @ R) / anchors
         D = self._dissimilar_scatter(X, Y, np.where(np.isfinite(dist), dist, -1).max(axis=1))
-        self._store(inverse_geodesic_factor(definite(S, self.reg), definite(D, self.reg), self.t), dtype)
+        S, D = (definite(M, self.reg, beside=X.T @ X / len(X)) for M in (S, D))
+        self._store(inverse_geodesic_factor(S, D, self.t), dtype)
 
     def vote_predict(self, X: Any, X_train: Any, candidates: Any) -> np.ndarray:
         """(m,) column of ``candidates`` (n, q), the sets of the training rows, with the largest vote of the neighbours.

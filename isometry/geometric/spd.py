@@ -10,7 +10,7 @@ from isometry.core.priors import prior_matrix
 from isometry.core.spd import shifted_mean_factor, spd_log
 from isometry.geometric.matrices import MatrixMetric, one_sided_scatters
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, NotNegative, Share, parameters
+from isometry.parameters import KW_ONLY, NotNegative, Positive, Share, parameters
 
 
 @parameters
@@ -45,7 +45,7 @@ class SPDGMML(MatrixMetric):
     t: Share = 0.5
     reg: NotNegative = 1e-2
     prior: str | np.ndarray = "identity"
-    eps: float = 1e-10
+    eps: Positive = 1e-10
     form: Literal["sided", "flat"] = "sided"
 
     def _image(self, X: np.ndarray) -> np.ndarray:

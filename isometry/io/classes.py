@@ -18,13 +18,17 @@ PACKAGE = __name__.partition(".")[0]
 
 # learners, samplers and descriptors beside those of the method table
 ESTIMATORS = {
+    "isometry.FixedMetric": "isometry.fixed",
     "isometry.Kernelized": "isometry.kernelized",
     "isometry.Shrunk": "isometry.shrunk",
     "isometry.AutoMetric": "isometry.select.auto",
+    "isometry.Normalized": "isometry.normalized",
     "isometry.AllPairs": "isometry.sampling",
     "isometry.NeighborPairs": "isometry.sampling",
     "isometry.NeighborTriplets": "isometry.sampling",
+    "isometry.OrdinalTriplets": "isometry.sampling",
     "isometry.RandomChunklets": "isometry.sampling",
+    "isometry.RandomComparisons": "isometry.sampling",
     "isometry.RandomPairs": "isometry.sampling",
     "isometry.CoefficientFastNCA": "isometry.kernel.coefficient_penalty",
     "isometry.CovarianceDescriptor": "isometry.geometric.descriptors",
@@ -37,7 +41,9 @@ PLAIN = {
     "isometry.Labels": "isometry.supervision",
     "isometry.Pairs": "isometry.supervision",
     "isometry.Quadruplets": "isometry.supervision",
+    "isometry.Slices": "isometry.supervision",
     "isometry.StreamMoments": "isometry.core.moments",
+    "isometry.Targets": "isometry.supervision",
     "isometry.Triplets": "isometry.supervision",
 }
 NAMED_TUPLES = {

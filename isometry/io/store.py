@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from isometry.io.atomic import atomic_write
 from isometry.io.classes import PACKAGE, find_class, name_of, sklearn_names, today_attribute, today_parameters
 from isometry.io.tensors import ContainerError, read_tensors, write_tensors
 
-__all__ = ["StoreError", "load", "save"]
+__all__ = ["StoreError", "load", "read_card", "save"]
 
 FORMAT = 2  # 1: classes by their modules, text arrays as JSON
 # routing of fit arguments, of no use to a fitted estimator; values of all samples in a comparison
@@ -49,7 +50,7 @@ class _NoFile(StoreError, FileNotFoundError):
     """A missing file: both a `StoreError` and a `FileNotFoundError`."""
 
 
-def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+def save(estimator: Any, path: str | os.PathLike[str], card: Mapping[str, Any] | None = None) -> None:
     """Write a fitted estimator, or a whole pipeline of them, to one file; `load` gives it back bit for bit.
 
     The same estimator gives the same bytes. The ``memory`` of a pipeline, a folder of this computer, is not written.
@@ -58,6 +59,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     ----------
     estimator : an estimator of this package, or a scikit-learn pipeline of them with the usual scalers and projections
     path : the file to write; by custom it ends in ``.safetensors``. An older file is replaced only by a complete one
+    card : what else should be known of it, as JSON can hold it: data, score, date. `read_card` shows it
     """
     check_is_fitted(estimator)
     writer = _Writer()
@@ -69,8 +71,36 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         "estimator": tree,
         "sha256": _digest(tree, writer.tensors),
     }
+    if card:
+        metadata["card"] = json.dumps(dict(card), allow_nan=False)
     with atomic_write(path) as temporary:
         write_tensors(temporary, writer.tensors, metadata)
+
+
+def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a file says of itself: the estimator, versions it was written with, and the card that `save` was given."""
+    try:
+        metadata = read_tensors(path)[0]
+        tree = json.loads(metadata["estimator"])
+        card = json.loads(metadata.get("card", "{}"))
+        versions = json.loads(metadata["versions"])
+        if not isinstance(card, dict) or not isinstance(versions, dict):
+            raise ValueError("its card is no table")
+    except FileNotFoundError as error:
+        raise _NoFile(f"there is no file {path}") from error
+    except (OSError, ValueError, KeyError, RecursionError) as error:
+        raise StoreError(f"{path} is no file of {PACKAGE}, or a damaged one: {error}") from error
+    return {"estimator": _outline(tree), "format": metadata.get("format_version"), "versions": versions, **card}
+
+
+def _outline(tree: Tree) -> str:
+    """The class of an estimator in a tree, with those of its steps."""
+    name = str(tree.get("$object", "?")).rpartition(".")[2] if isinstance(tree, dict) else "?"
+    steps = tree.get("params", {}).get("steps") if isinstance(tree, dict) else None
+    if not isinstance(steps, list):
+        return name
+    inside = [step["$tuple"][1] for step in steps if isinstance(step, dict) and len(step.get("$tuple", ())) == 2]
+    return f"{name}({', '.join(_outline(step) for step in inside)})"
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -191,7 +221,8 @@ class _Writer:
         if kind == "named":
             return {"$named": name, "items": [self.encode(v, f"{where}[{k}]") for k, v in enumerate(value)]}
         params = value.get_params(deep=False) if kind == "estimator" else {}
-        state = {k: v for k, v in vars(value).items() if k not in params and k not in NOT_KEPT}
+        left = {*params, *NOT_KEPT, *getattr(value, "_only_of_fit", tuple)()}
+        state = {k: v for k, v in vars(value).items() if k not in left}
         for k in state:
             _check_attribute(type(value), k)
         if isinstance(value, Pipeline):

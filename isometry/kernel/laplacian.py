@@ -13,11 +13,12 @@ from isometry.base import MetricLearner
 from isometry.core.edges import ListedEdges
 from isometry.core.graph import nearest_allowed
 from isometry.core.linalg import fix_signs
+from isometry.core.order import row_order
 from isometry.core.progress import report
 from isometry.core.scatter import laplacian
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import RandomPairs, Sampler, choose_pairs
 from isometry.supervision import EdgeList, Labels, Pairs
 
@@ -63,7 +64,8 @@ class LaplacianKernelML(MetricLearner):
     Notes
     -----
     K is only determined up to a translation, hence the centring; the survey's smoothness lacks 1/n. A graph in several
-    pieces is joined by its shortest links, else pieces would collapse to points at arbitrary distances.
+    pieces is joined by its shortest links, else pieces would collapse to points at arbitrary distances. Pairs are drawn
+    from labels in an order of the samples that does not depend on how the table lists them.
 
     References
     ----------
@@ -73,11 +75,11 @@ class LaplacianKernelML(MetricLearner):
     _sees = (Labels, Pairs)
     _unlabelled = "minus one"
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_neighbors: Count = 10
-    reg: float = 1.0
-    margin: float = 1.0
+    reg: Positive = 1.0
+    margin: Positive = 1.0
     pairs: str | Sampler = "auto"
     max_iter: Iterations = 50
     tol: NotNegative = 1e-4
@@ -85,11 +87,9 @@ class LaplacianKernelML(MetricLearner):
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        if self.n_neighbors < 1 or not (self.reg > 0 and self.margin > 0):
-            raise ValueError("n_neighbors must be at least 1, reg and margin positive")
-        if self.n_components is not None and self.n_components < 1:
-            raise ValueError(f"n_components={self.n_components} must be None or at least 1")
         rng, n, origin = check_random_state(self.random_state), len(X), X.mean(axis=0)
+        order = row_order(X)  # what is drawn at random shall not depend on how the samples are listed
+        X, side = X[order], side[order]
         graph = neighbor_graph(X - origin, self.n_neighbors)
         E_S, dissimilar = self._pairs(X, side, rng)
         unit = 2 / n * (1 + self.reg / n * graph.nnz)  # mean of the diagonal of the sum below
@@ -98,8 +98,9 @@ class LaplacianKernelML(MetricLearner):
         Y = np.sqrt(self.margin) * solution.x
         U, s, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
         leading = np.flatnonzero(s > 1e-5 * s[0])[: self.n_components]
-        self.embedding_ = fix_signs((U * s)[:, leading].T).T  # (n, p)
-        self.samples_, self.origin_ = X - origin, origin
+        self.embedding_, self.samples_, self.origin_ = np.empty((n, len(leading))), np.empty_like(X), origin
+        self.embedding_[order] = fix_signs((U * s)[:, leading].T).T  # (n, p)
+        self.samples_[order] = X - origin
         self.objective_ = unit * float(np.vdot(Y, Q @ Y))
         self.multipliers_ = unit * mu
         self.certificate_ = least_eigenvalue

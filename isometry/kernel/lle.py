@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,17 @@ from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
 from isometry.kernelized import KernelMetric, kernel_coordinates
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, check_choices, parameters
+from isometry.parameters import (
+    KW_ONLY,
+    Count,
+    Iterations,
+    NotNegative,
+    Positive,
+    PositiveShare,
+    Seed,
+    check_choices,
+    parameters,
+)
 from isometry.supervision import Labels, Pairs
 
 CHOICES = {"geometry": ("input", "kernel"), "constraint": ("rkhs", "coef"), "basis": ("all", "constrained")}
@@ -67,18 +78,18 @@ class KernelLLE(KernelMetric):
     _: KW_ONLY
     n_neighbors: Count = 10
     reg: NotNegative = 0.1
-    lle_reg: float = 1e-3
+    lle_reg: NotNegative = 1e-3
     geometry: str = "input"
     ridge: NotNegative = 1e-3
     constraint: str = "rkhs"
     basis: str = "all"
-    kernel: Any = "rbf"
-    gamma: float | None = None
-    degree: int = 3
+    kernel: str | Callable[..., Any] = "rbf"
+    gamma: Positive | None = None
+    degree: Count = 3
     coef0: float = 1.0
-    landmarks: Any = None
-    variance: float = 0.95
-    max_rank: int | None = 500
+    landmarks: Count | None = None
+    variance: PositiveShare = 0.95
+    max_rank: Positive | None = 500
     max_iter: Iterations = 50
     tol: NotNegative = 1e-10
     random_state: Seed = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
 from isometry.kernelized import KernelMetric, kernel_coordinates
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Count, NotNegative, Positive, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Positive, PositiveShare, Seed, parameters
 from isometry.supervision import Labels, Pairs
 
 
@@ -53,12 +54,12 @@ class KernelSpectrum(KernelMetric):
     _: KW_ONLY
     reg: NotNegative = 1e-3
     scale: Positive | Literal["trace"] = "trace"
-    kernel: Any = "rbf"
-    gamma: float | None = None
-    degree: int = 3
+    kernel: str | Callable[..., Any] = "rbf"
+    gamma: Positive | None = None
+    degree: Count = 3
     coef0: float = 1.0
-    landmarks: Any = None
-    variance: float = 0.95
+    landmarks: Count | None = None
+    variance: PositiveShare = 0.95
     random_state: Seed = None
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:

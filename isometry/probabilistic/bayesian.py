@@ -17,7 +17,7 @@ from isometry.core.distance import row_blocks
 from isometry.core.probability import isotonic_link, jaakkola_jordan, jaakkola_jordan_constant, pair_logistic
 from isometry.core.progress import report
 from isometry.core.solve import Solution, alternate
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, check_choices, parameters
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
@@ -91,15 +91,15 @@ class BayesianML(MetricPosterior, OnlineMetric):
     _sees = (Labels, Pairs)
     _needs = ()
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     prior_mean: float = 1.0
     prior_threshold: float = 1.0
-    prior_precision: float = 1.0
+    prior_precision: Positive = 1.0
     covariance: str = "auto"
     link: str = "auto"
     pairs: str | Sampler = "auto"
-    memory: int = 200_000
+    memory: Iterations = 200_000
     max_iter: Iterations = 100
     tol: NotNegative = 1e-6
     random_state: Seed = None
@@ -107,10 +107,6 @@ class BayesianML(MetricPosterior, OnlineMetric):
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs, update: bool = False) -> Solution:
         check_choices(self, **CHOICES)
-        if not self.prior_precision > 0:
-            raise ValueError(f"prior_precision={self.prior_precision} must be positive")
-        if not self.memory >= 0:
-            raise ValueError(f"memory={self.memory} must not be negative")
         if not update or not hasattr(self, "posterior_mean_"):
             self.basis_ = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30)).map
             mean = np.append(self.prior_threshold, np.full(len(self.basis_), self.prior_mean))

@@ -18,7 +18,7 @@ from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.probability import isotonic_link, neighbor_softmax, softmax_curvature
 from isometry.core.solve import Solution, alternate, lbfgs
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, check_choices, parameters
 from isometry.probabilistic.posterior import MetricPosterior
 from isometry.supervision import Labels
 
@@ -89,7 +89,7 @@ class BNCA(MetricPosterior, LinearMetric):
 
     _sees = (Labels,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_neighbors: Count = 10
     candidates: str = "knn"
@@ -97,7 +97,7 @@ class BNCA(MetricPosterior, LinearMetric):
     covariance: str = "laplace"
     link: str = "isotonic"
     prior_mean: float = 1.0
-    prior_precision: float = 1.0
+    prior_precision: Positive = 1.0
     solver: str = "lbfgs"
     max_iter: Iterations = 500
     tol: NotNegative = 1e-7
@@ -105,10 +105,6 @@ class BNCA(MetricPosterior, LinearMetric):
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         check_choices(self, **CHOICES)
-        if self.n_neighbors < 1 or not self.prior_precision > 0:
-            raise ValueError(
-                f"n_neighbors={self.n_neighbors} must be at least 1 and prior_precision={self.prior_precision} positive"
-            )
         basis = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30))
         Y = basis(X)
         problem = self._problem(Y, side.codes)

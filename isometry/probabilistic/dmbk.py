@@ -12,11 +12,11 @@ from sklearn.utils import check_random_state
 from isometry.base import check_components
 from isometry.core.edges import EdgeLoss, Edges
 from isometry.core.frame import Frame
-from isometry.core.linalg import ridge, sym_fn, top_eigenvectors
+from isometry.core.linalg import is_zero, ridge, sym_fn, top_eigenvectors
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.core.solve import Solution, lbfgs
 from isometry.moments import MomentsMetric, label_moments
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, check_choices, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels
 
@@ -60,15 +60,15 @@ class DMBK(MomentsMetric):
 
     _sees = (Labels,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     divergence: str = "normalised"
-    reg: float = 1.0
+    reg: NotNegative = 1.0
     whiten: bool = True
     kl_constant: bool = True
-    shrinkage: float = 1e-3
+    shrinkage: NotNegative = 1e-3
     pairs: str | Sampler = "auto"
-    n_init: int = 3
+    n_init: Count = 3
     max_iter: Iterations = 500
     tol: NotNegative = 1e-5
     random_state: Seed = None
@@ -93,10 +93,6 @@ class DMBK(MomentsMetric):
 
     def _check_parameters(self) -> None:
         check_choices(self, divergence=DIVERGENCES)
-        if self.reg < 0 or self.shrinkage < 0 or self.n_init < 1:
-            raise ValueError(
-                f"reg={self.reg} and shrinkage={self.shrinkage} must not be negative, n_init={self.n_init} at least 1"
-            )
 
     def _solve(
         self, problem: BalancedDivergence, moments: ClassMoments, rng: np.random.RandomState
@@ -142,6 +138,8 @@ class DMBK(MomentsMetric):
         covariances = moments.class_scatters()[used] / counts[:, None, None]
         d = means.shape[1]
         pooled = np.tensordot(counts / counts.sum(), covariances, axes=1)
+        if is_zero(pooled, beside=moments.covariance()):
+            raise ValueError("in every class all samples are equal: a Gaussian of no variance has no divergence")
         spread = np.maximum(
             np.trace(covariances, axis1=1, axis2=2), 1e-3 * np.trace(pooled)
         )  # not 0, even if the rows of a class are equal

@@ -56,7 +56,7 @@ class FastNCA(LinearMetric):
 
     _sees = (Labels,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_neighbors: Count = 10
     n_updates: Iterations = 0

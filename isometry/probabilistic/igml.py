@@ -9,7 +9,7 @@ from isometry.base import check_components
 from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, Positive, parameters
+from isometry.parameters import KW_ONLY, Count, Positive, parameters
 from isometry.strength import Reg
 from isometry.supervision import Labels
 
@@ -45,7 +45,7 @@ class IGML(MomentsMetric):
     _needs = ()
     _pooled = True
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     label_reg: Positive = 1e-2
     reg: Reg = "auto"

@@ -70,7 +70,7 @@ class ITML(OnlineMetric):
     pairs: str | Sampler = "auto"
     solver: Literal["lbfgs", "bregman"] = "lbfgs"
     online: Literal["loss", "projection", "slack"] = "loss"
-    eta: float = 0.1
+    eta: Positive = 0.1
     batch_size: Count | None = None
     max_iter: Iterations = 200
     tol: NotNegative = 1e-8

@@ -13,7 +13,7 @@ from isometry.core.edges import DenseEdges, EdgeLoss, Edges, NeighborEdges
 from isometry.core.graph import nearest_misses, pair_neighbors, target_neighbors
 from isometry.core.probability import neighbor_softmax
 from isometry.core.solve import Solution, alternate, lbfgs
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, check_choices, parameters
 from isometry.probabilistic.nca import is_alone, log_loss, same_class
 from isometry.supervision import Labels, Pairs
 
@@ -53,18 +53,16 @@ class LDM(LinearMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
-    n_neighbors: int | None = None
-    reg: float = 1e-4
+    n_neighbors: Count | None = None
+    reg: NotNegative = 1e-4
     solver: str = "lbfgs"
     max_iter: Iterations = 200
     tol: NotNegative = 1e-6
     verbose: bool | int = False
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
-        if self.reg < 0:
-            raise ValueError(f"reg={self.reg} must not be negative")
         check_choices(self, solver=("lbfgs", "mm"))
         basis = eigenbasis(X, check_components(self.n_components, X.shape[1]) or min(X.shape[1], 30))
         start, Y = np.ones(len(basis.map)), basis(X)

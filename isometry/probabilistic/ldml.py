@@ -15,7 +15,7 @@ from isometry.core.probability import pair_logistic
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.core.threshold import ThresholdObjective, minimize_threshold
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Sampler, signed_edges
 from isometry.supervision import Labels, Pairs
 
@@ -51,7 +51,7 @@ class LDML(LinearMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     reg: NotNegative = 0.0
     fit_bias: bool = True

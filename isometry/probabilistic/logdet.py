@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.core.objective import DistanceObjective
+from isometry.core.objective import DistanceObjective, logdet_penalty
 from isometry.core.progress import report
 from isometry.core.solve import Solution, lbfgs
 from isometry.sampling import SignedEdges
@@ -30,16 +30,8 @@ class LogDetProblem:
     @cached_property
     def objective(self) -> DistanceObjective:
         """F(L) = |L|² − 2 log|det L| − d + γ Σ h(|Lv|²/bound)."""
-        d = self.X.shape[1]
-
-        def divergence(L: np.ndarray) -> tuple[float, np.ndarray]:
-            sign, logdet = np.linalg.slogdet(L)
-            if sign == 0:
-                return np.inf, np.zeros_like(L)
-            return float(np.vdot(L, L)) - 2 * logdet - d, 2 * L - 2 * np.linalg.inv(L).T
-
         loss = self.signed.loss(self._link(dual=False), similar=self.gamma, dissimilar=self.gamma)
-        return DistanceObjective(self.X, self.signed.edges, loss, divergence)
+        return DistanceObjective(self.X, self.signed.edges, loss, logdet_penalty)
 
     def _link(self, *, dual: bool) -> Link:
         """Elementwise h and its slope; or the term of the dual objective, log(bound/distance) on violated pairs."""

@@ -17,7 +17,7 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.moments import label_moments
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.supervision import Labels
 
 
@@ -44,7 +44,7 @@ class MCML(LinearMetric):
 
     _sees = (Labels,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     penalty: Literal["trace", "frobenius"] = "trace"
     reg: NotNegative = 0.0

@@ -55,7 +55,7 @@ class NCA(LinearMetric):
 
     _sees = (Labels,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     objective: Literal["sum", "log"] = "sum"
     reg: NotNegative | Literal["auto"] = 0.0

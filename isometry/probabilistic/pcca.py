@@ -44,7 +44,7 @@ class PCCA(LinearMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     beta: Positive = 3.0
     margin: Positive = 1.0

@@ -8,7 +8,7 @@ from isometry.base import check_components
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, Positive, parameters
+from isometry.parameters import KW_ONLY, Count, Positive, parameters
 from isometry.strength import Reg
 from isometry.supervision import Chunklets
 
@@ -46,7 +46,7 @@ class ProbabilisticRCA(MomentsMetric):
     _needs = ("similar",)
     _pooled = True
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     margin: Positive | None = None
     reg: Reg = "auto"
@@ -55,6 +55,7 @@ class ProbabilisticRCA(MomentsMetric):
         within = moments.pooled()
         p = check_components(self.n_components, self.n_features_in_)
         C = within / moments.counts.sum()
-        _, A = top_eigenvectors(moments.covariance(within), C, p, reg=float(self.reg))  # AᵀCA = I
+        T, features = moments.covariance(within), moments.frame is None
+        _, A = top_eigenvectors(T, C, p, reg=float(self.reg), of_features=features)  # AᵀCA = I
         m = A.shape[1] if self.margin is None else self.margin
         self._store(moments.lift(np.sqrt(m / A.shape[1]) * fix_signs(A.T)), moments.dtype)

@@ -67,4 +67,14 @@ ROWS: tuple[Method, ...] = (
         "unknown) with flipped labels, since maximising the loss itself is unbounded. Adversarial pairs are "
         "closed-form functions of W and X and are substituted (bi-level); alternating the two steps has another fixed "
         "point and is an option."),
+    # beyond the survey
+    Method("B09", "isometry.geometric.dmlmj:DMLMJ", "beyond the survey", traits=("rotation",),
+        deviates="Ours: by default the directions with λ > 1 are kept, since those with λ < 1, which the divergence "
+        "likes as well, spread the own class more than strangers; the relative ridge.",
+        xfails={"test_labels_and_all_their_pairs_agree": "labels give pairs of near samples, not all pairs"}),
+    Method("B16", "isometry.geometric.rgml:RGML", "beyond the survey", traits=("rotation", "iterative"),
+        deviates="Ours: natural gradient steps of each class and a common one of all, instead of a search on the "
+        "product manifold; shrinkage takes a share of ρ, since added to Tyler's it would let the scale grow without "
+        "end; classes that are too small take no part.",
+        below_euclidean="It looks at no dissimilar pairs, and many small classes leave it little to learn from."),
 )

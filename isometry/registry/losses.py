@@ -8,7 +8,12 @@ from isometry.registry.method import Method
 
 _loss = partial(Method, kind="loss", own_sees="labels")
 _head = partial(Method, kind="head", own_sees="labels, targets")
+_BEYOND = "beyond the survey"
 _SIZES = {"num_classes": 4, "embedding_size": 4}  # for tests: embeddings (B, 4) of four classes
+_margin = partial(_loss, test_params=_SIZES)
+
+_pair_loss = partial(Method, kind="pair loss", section="beyond the survey")
+_regularizer = partial(Method, kind="regularizer", section="beyond the survey", own_sees="none")
 
 # a row is a line or two of facts, then prose
 # fmt: off
@@ -120,4 +125,141 @@ ROWS: tuple[Method, ...] = (
         test_params={"class_counts": (3, 4, 5, 6)},
         deviates="Targets come from the class counts of the training set; per mini-batch, as the survey has it, they "
         "are random and undefined for absent classes. The equivalence to FDA holds up to an invertible map."),
+    # what came after the survey: margins, proxies and pairs
+    _margin("E01", "isometry.deep.losses.margin_softmax:CosFace", _BEYOND,
+        deviates="The margin is the 0.35 of the paper; other code has 0.40 as its default."),
+    _margin("E01n", "isometry.deep.losses.margin_softmax:NormalizedSoftmax", _BEYOND),
+    _margin("E02", "isometry.deep.losses.margin_softmax:ArcFace", _BEYOND,
+        deviates="The gradient is that of the printed loss. The authors' PyTorch code works the margin out without a "
+        "graph, which makes the slope of the own logit s, not s sin(θ + m)/sin θ, and does not continue where θ + m "
+        "exceeds π: gradient='straight' has that slope. Cosines are kept 1e-7 from ±1, where the angle has no slope."),
+    _margin("E03", "isometry.deep.losses.margin_softmax:SphereFace", _BEYOND,
+        deviates="The target is ψ from the first step; the paper mixes it with cos θ, ever less: anneal=(1000, 5, "
+        "0.12)."),
+    _margin("E03l", "isometry.deep.losses.margin_softmax:LargeMarginSoftmax", _BEYOND,
+        deviates="As for SphereFace."),
+    _margin("E04", "isometry.deep.losses.margin_softmax:SubCenterArcFace", _BEYOND),
+    _margin("E04d", "isometry.deep.losses.margin_softmax:DynamicArcFace", _BEYOND,
+        test_params={**_SIZES, "class_counts": (3, 40, 5, 600)}),
+    _margin("E05", "isometry.deep.losses.adaptive_margin:AdaFace", _BEYOND,
+        deviates="The mean and deviation of lengths begin with the first batch, not with 20 and 100, and forget by "
+        "0.01 as in the published training, not at once as by the default of the authors' class. Cosines are kept "
+        "1e-7 from ±1, not 1e-3, which changes the loss near alignment."),
+    _margin("E06", "isometry.deep.losses.adaptive_margin:MagFace", _BEYOND,
+        test_params={**_SIZES, "length_bounds": (0.5, 4.0), "weight": 6.0}),
+    _margin("E07", "isometry.deep.losses.adaptive_margin:CurricularFace", _BEYOND),
+    _margin("E07e", "isometry.deep.losses.adaptive_margin:ElasticFace", _BEYOND,
+        deviates="With plus=True low cosines get large margins, as the paper says; the authors' code applies the "
+        "permutation of a sort where its inverse is meant, and deals margins that have nothing to do with cosines."),
+    _margin("E08", "isometry.deep.losses.sampled_softmax:SampledSoftmax", _BEYOND,
+        test_params={**_SIZES, "sample_rate": 0.75, "random_state": 0},
+        deviates="One process holds all classes; the authors' code divides them among processes."),
+    _margin("E09", "isometry.deep.losses.center:CenterLoss", _BEYOND,
+        deviates="A mean over the batch, as in the authors' code; the paper has sums, here and in the loss "
+        "beside it.",
+        below_euclidean="It draws all embeddings to one point; meant for use beside cross-entropy."),
+    _margin("E09p", "isometry.deep.losses.center:P2SGrad", _BEYOND,
+        deviates="The paper gives a gradient; this is the loss that has it."),
+    _margin("E10", "isometry.deep.losses.proxy_anchor:ProxyAnchor", _BEYOND),
+    _margin("E11", "isometry.deep.losses.proxy_graph:ProxyGML", _BEYOND,
+        test_params={**_SIZES, "centers_per_class": 2, "share": 0.5},
+        deviates="A class is in the softmax if one of its proxies is kept; the authors' code asks whether its score is "
+        "not 0. The share of proxies lies in (0, 1]."),
+    _margin("E12", "isometry.deep.losses.hypergraph:HIST", _BEYOND, test_params={**_SIZES, "hidden": 8, "tau": 2.0},
+        deviates="Distances are worked out by products, and logarithms of probabilities directly: the authors' code "
+        "builds an array (B, C, p) and drops samples whose probability is 0 in float32. The graph network takes unit "
+        "vectors times √p, where theirs takes the output of a layer normalisation."),
+    _loss("E13", "isometry.deep.losses.multi_similarity:MultiSimilarity", _BEYOND,
+        deviates="As the authors' code: anchors for which the miner leaves no positive or no negative are skipped, and "
+        "the sum is still divided by the size of the batch. The anchor itself is known by its index; their code takes "
+        "every positive with a similarity above 1 − 1e-5 for it."),
+    _loss("E14", "isometry.deep.losses.circle:Circle", _BEYOND,
+        deviates="One term for each anchor, the form in use; the paper's batch form is one term for all pairs."),
+    _loss("E15", "isometry.deep.losses.tuplet_margin:TupletMargin", _BEYOND),
+    _loss("E15v", "isometry.deep.losses.tuplet_margin:IntraPairVariance", _BEYOND, own_sees="labels, pairs"),
+    _loss("E16", "isometry.deep.losses.contrastive:Contrastive", _BEYOND, variant="snr", reference=1,
+        params={"squared_hinge": False, "balanced": True, "distance": "snr", "normalize": True},
+        own_sees="labels, pairs", own_title="Contrastive loss of signal-to-noise ratios",
+        own_equation="mean_pos d + mean_neg [m − d]_+,  d(a, b) = var(a − b) / var(a) over the coordinates"),
+    _loss("E17", "isometry.deep.losses.ranked_list:RankedList", _BEYOND,
+        deviates="Weights are constants in the gradient, which is our reading of the paper (weights of gradients) and "
+        "was not checked against its print or the authors' code; detach_weights=False differentiates them too."),
+    _loss("E18", "isometry.deep.losses.threshold_margin:ThresholdConsistentMargin", _BEYOND,
+        own_sees="labels, pairs"),
+    _loss("E19", "isometry.deep.losses.selective_triplet:SelectiveTriplet", _BEYOND, own_sees="labels, triplets",
+        deviates="As in the paper a triplet is hard where the negative is nearer than the positive. The authors' code "
+        "adds s⁻ > 0.8, and passes over positives with a cosine above 0.9999: hard_above=0.8, min_distance=1e-4."),
+    # -- contrast, ranking and other kinds of labels -------------------------------------------------------------------
+    _loss("E20", "isometry.deep.losses.ranking:SmoothAP", _BEYOND, test_params={"temperature": 0.1},
+        deviates="The query is not counted as its own first positive, which adds 1/K to AP; count_self=True does so, "
+        "as the authors' code. Classes may be of unequal size."),
+    _loss("E20p", "isometry.deep.losses.ranking:PNP", _BEYOND, test_params={"temperature": 0.1},
+        deviates="As for SmoothAP. α = 4 is that of the authors' published command for D_q."),
+    _loss("E21", "isometry.deep.losses.ranking:SupAP", _BEYOND, test_params={"temperature": 0.1, "delta": 0.2},
+        deviates="H⁻ is continuous at δ; the authors' configuration has the offset 1.44 where σ(5) + ½ = 1.4933. The "
+        "query is not counted."),
+    _loss("E21r", "isometry.deep.losses.ranking:ROADMAP", _BEYOND, test_params={"temperature": 0.1, "delta": 0.2},
+        deviates="Weights ½ and ½, in the authors' code 1 and 1; otherwise as for SupAP."),
+    _loss("E22", "isometry.deep.losses.ranking:RecallAtK", _BEYOND, test_params={"k": (1, 2), "temperature": 0.1},
+        deviates="The normaliser is the code's min(k, |P|), not the paper's |P|. The query takes no rank, and the sum "
+        "over positives is not cut off at k."),
+    _loss("E23", "isometry.deep.losses.ranking:FastAP", _BEYOND),
+    _loss("E23h", "isometry.deep.losses.ranking:HistogramLoss", _BEYOND, test_params={"bins": 10}),
+    _loss("E24", "isometry.deep.losses.ranking:BlackboxAP", _BEYOND,
+        deviates="The margin is a constant; the authors' code draws it for every pair (noise=True). Its second term, "
+        "over all pairs of the batch at once, and its memory of batches are left out."),
+    _loss("E25", "isometry.deep.losses.contrast:InfoNCE", _BEYOND, own_sees="labels, views",
+        deviates="From three views or positives on, InfoNCE, SupCon and NCA differ; here other positives of an anchor "
+        "are in neither sum, as in pytorch-metric-learning."),
+    _loss("E26", "isometry.deep.losses.contrast:SupCon", _BEYOND, own_sees="labels, views",
+        deviates="Anchors without a positive leave the mean; the authors' code counts them as 0. Its factor "
+        "T / T_base, 1 by default, is left out."),
+    _loss("E27", "isometry.deep.losses.contrast:DecoupledContrastive", _BEYOND, own_sees="labels, views",
+        deviates="Published for two views; with labels every positive pair against the negatives of its anchor."),
+    _loss("E28", "isometry.deep.losses.contrast:SigLIP", _BEYOND, own_sees="labels, pairs",
+        deviates="Published for two columns; with labels all pairs of the batch. Several processes gather embeddings "
+        "instead of passing blocks round."),
+    _pair_loss("E29", "isometry.deep.losses.redundancy:VICReg", own_sees="views"),
+    _pair_loss("E29b", "isometry.deep.losses.redundancy:BarlowTwins", own_sees="views",
+        deviates="A constant coordinate has correlation 0 and a finite gradient; the authors' batch norm adds 1e-5 to "
+        "every variance instead."),
+    _regularizer("E30", "isometry.deep.regularizers:LpNorm"),
+    _regularizer("E30z", "isometry.deep.regularizers:ZeroMean",
+        deviates="The sum over the coordinates of each row, as in pytorch-metric-learning, not the mean over the "
+        "batch."),
+    _regularizer("E30c", "isometry.deep.regularizers:CenterInvariant"),
+    _regularizer("E30r", "isometry.deep.regularizers:RegularFace"),
+    _regularizer("E30s", "isometry.deep.regularizers:Spherical"),
+    _regularizer("E30k", "isometry.deep.regularizers:KoLeo",
+        deviates="Points that coincide have no gradient; others add 1e-8 to the distance."),
+    _regularizer("E30u", "isometry.deep.regularizers:Uniformity"),
+    _regularizer("E30o", "isometry.deep.regularizers:SpreadOut",
+        deviates="Over all pairs of the batch; published for pairs that do not match."),
+    _regularizer("E30g", "isometry.deep.regularizers:SIGReg", test_params={"slices": 8, "random_state": 0}),
+    _loss("E39", "isometry.deep.losses.label_distance:LogRatio", _BEYOND,
+        deviates="Squared distances, as in the paper; the authors' code has the distance itself (squared=False). All "
+        "samples are anchors; pairs of equal label are left out."),
+    _loss("E40", "isometry.deep.losses.label_distance:RankNContrast", _BEYOND),
+    _loss("E41", "isometry.deep.losses.hierarchy:HierarchicalContrast", _BEYOND,
+        deviates="The maximum is over pairs, as in the paper; the authors' code takes it over levels "
+        "(constraint='level') and thins the batch to one sample a class after each level. It counts the sample's own "
+        "number as a level: hence L + 1."),
+    _pair_loss("E31", "isometry.deep.losses.columns:Ranking", own_sees="columns",
+        deviates="Rows that have the same query or document as another, to the bit, are no negatives of it."),
+    _pair_loss("E31m", "isometry.deep.losses.columns:MegaBatchMargin", own_sees="columns"),
+    _pair_loss("E32", "isometry.deep.losses.columns:GuidedRanking", own_sees="columns",
+        deviates="The guide's embeddings are given, the guide is no part of the loss. A row is excluded from its own "
+        "negatives by index, not because the guide finds it similar to itself."),
+    _pair_loss("E33", "isometry.deep.losses.columns:CoSENT", own_sees="columns, scores"),
+    _pair_loss("E33a", "isometry.deep.losses.columns:AnglE", own_sees="columns, scores",
+        deviates="As in the authors' code, where the quantity is a similarity; the paper speaks of a difference of "
+        "angles, small for similar pairs. Which of the two is meant stays in doubt. The term of the angle only, "
+        "without the contrastive ones beside it."),
+    _pair_loss("E33c", "isometry.deep.losses.columns:CosineRegression", own_sees="columns, scores"),
+    _pair_loss("E34", "isometry.deep.losses.columns:MarginMSE", own_sees="columns, scores"),
+    _pair_loss("E34k", "isometry.deep.losses.columns:ScoreKL", own_sees="columns, scores"),
+    _pair_loss("E34e", "isometry.deep.losses.columns:EmbeddingDistillation", own_sees="columns, targets"),
+    _loss("E35", "isometry.deep.losses.matryoshka:Matryoshka", _BEYOND, test_params={"sizes": (2, 4)},
+        deviates="The mean over widths, so that the learning rate does not depend on their number; "
+        "reduction='sum' is the sum of other libraries. Early layers of the network are not used."),
 )

@@ -25,7 +25,7 @@ class Method:
     section: str  # title of the survey's section
     _: KW_ONLY
     deviates: str = ""  # where the code departs from the survey's printed equations, and why; "" if nowhere
-    kind: str = "estimator"  # in the deep family also "loss", "miner", "network", "objective", "head", "sampler"
+    kind: str = "estimator"  # in the deep family also "loss", "pair loss", "regularizer", "miner", …
     variant: str = ""  # "log" makes this row NCA[log]: the class with ``params``
     params: Mapping[str, Any] = field(default_factory=dict)  # constructor arguments that make the class this method
     published: Mapping[str, Any] = field(default_factory=dict)  # arguments for the paper's method, where defaults adapt

@@ -67,4 +67,5 @@ ROWS: tuple[Method, ...] = (
         "for two updates, of the network with the labels held, and of the labels with the scores held. Labels are "
         "clipped to their intervals; scores are drawn into them by a penalty, since descent on weights cannot hold "
         "them there. The label step could not be checked against the original."),
+    _objective("E31c", "isometry.deep.objectives.columns:Columns", "beyond the survey", own_sees="columns"),
 )

@@ -119,4 +119,31 @@ ROWS: tuple[Method, ...] = (
         below_euclidean="Without privileged features one threshold serves all pairs, and few directions meet it "
         "best: 2 of 6 on bupa, 4 of 9 on glass with most of the variance in one, 25 of 50 on musk1. reg=0.1 wins back "
         "most on glass and all on bupa."),
+    # beyond the survey
+    Method("B13", "isometry.probabilistic.kissme:KISSME", "beyond the survey", traits=("rotation",),
+        deviates="Eigenvalues are cut off at 0. Ours: the relative ridge on both scatters, all pairs of labels from "
+        "class moments, and groups within which no pairs are taken."),
+    Method("B13x", "isometry.probabilistic.kissme:XQDA", "beyond the survey", traits=("rotation", "affine"),
+        deviates="The eigenvectors of M_S⁻¹M_D, as in the article; the authors' program takes its singular vectors "
+        "(subspace='svd'). Ours: the relative ridge on both scatters."),
+    Method("B14", "isometry.probabilistic.plda:PLDA", "beyond the survey", traits=("rotation",),
+        deviates="B counts class sizes that differ (n₀ of the analysis of variance). Ours: the relative ridge on E, "
+        "and the shrinkage of B, without which classes never seen before could differ only where those of the fit do."),
+    Method("B14e", "isometry.probabilistic.plda:PLDA", "beyond the survey", variant="em", params={"estimator": "em"},
+        reference=2, traits=("rotation", "iterative"),
+        own_title="Joint Bayesian: probabilistic linear discriminant analysis of largest likelihood",
+        own_equation="max_{m, B, E} Σ_c log N(x_c; 1 ⊗ m, 11ᵀ ⊗ B + I ⊗ E),  x_c the samples of a class",
+        deviates="The expectations are exact, in a basis where B and E are diagonal, and the mean is learned, too. "
+        "Ours: the relative ridge on E and the shrinkage of B."),
+    # beyond the survey, searched for
+    Method("B02", "isometry.probabilistic.mlkr:MLKR", "beyond the survey",
+        traits=("rotation", "iterative", "objective"),
+        deviates="Ours: the penalty on |L|², without which kernel regression can do worse than without learning, and "
+        "targets of variance 1."),
+    Method("B04", "isometry.probabilistic.sdml:SDML", "beyond the survey", traits=("iterative",),
+        deviates="Means over pairs instead of sums, and both prices relative to their limits: "
+        "beyond η* there is no minimum, which is where fixed prices fail."),
+    Method("B10", "isometry.probabilistic.ncm:NCM", "beyond the survey", traits=("rotation", "iterative", "objective"),
+        deviates="L-BFGS on all samples instead of stochastic steps, and a penalty on |L|² in "
+        "units of the variance. n_centroids=1 is the article's NCMML, several are its NCMC."),
 )

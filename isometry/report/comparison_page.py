@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
 
+from isometry.registry import get
 from isometry.report import page, pictures, views
 from isometry.select.heldout import Refits, refit_best
 from isometry.select.result import BASELINE
@@ -29,7 +30,12 @@ PROTOCOLS = {
 
 
 def write_report(
-    comparison: Comparison, path: str | os.PathLike[str], X: Any = None, y: Any = None, max_points: int = 2000
+    comparison: Comparison,
+    path: str | os.PathLike[str],
+    X: Any = None,
+    y: Any = None,
+    max_points: int = 2000,
+    command: str | None = None,
 ) -> Path:
     """Write the page of a comparison and return where it is.
 
@@ -40,11 +46,13 @@ def write_report(
     X, y : the data that were compared, for pictures of the space before and after. The best metrics are fitted once
         more for them, on a part of the rows, and the pictures show the others
     max_points : points drawn in a picture, at most
+    command : the command line that made the comparison, if one did
     """
     path = page.report_file(path)  # before the fits: a path that cannot be written is an error at once
     refits = refit_best(comparison, X, y, max_points)
     learners = _fitted_learners(comparison, refits)
     name = str(comparison.data.get("name") or "data")
+    seed = comparison.settings.get("random_state") or 0
     return page.write_page(
         path,
         title=f"{name}: comparison of metrics",
@@ -54,10 +62,14 @@ def write_report(
         good=bool(comparison.best),
         sections=[
             _ranking_section(comparison),
+            _next_section(comparison, command),
             pictures.space_section(comparison, refits) if refits else "",
-            pictures.weights_section(comparison.data.get("feature_names"), learners),
-            pictures.pairs_section(refits, comparison.settings.get("random_state") or 0) if refits else "",
+            pictures.weights_section(comparison.transformed_names(), learners),
+            pictures.classes_section(comparison, y, refits) if refits else "",
+            pictures.neighbours_section(refits, seed) if refits else "",
+            pictures.pairs_section(refits, seed) if refits else "",
             pictures.convergence_section(learners),
+            _about_section(comparison),
             _method_section(comparison, refits),
         ],
     )
@@ -94,38 +106,76 @@ def _ranking_section(comparison: Comparison) -> str:
     return page.section(
         f"Difference to {BASELINE}",
         page.paragraph(intro) if rows else page.paragraph(f"No metric could be compared with {BASELINE}."),
-        _forest(rows, comparison.scoring) if rows else "",
         _table(comparison, percent),
+        page.paragraph(f"‡ {comparison.about_marks}.", "small") if any(r.only_alone for r in rows) else "",
     )
-
-
-def _forest(rows: Sequence[MethodResult], scoring: str) -> str:
-    drawn = [(r.name, r.difference, views.VERDICTS.get(r.reliable, views.UNCLEAR)) for r in rows if r.difference]
-    axis = {"title": {"text": f"{escape(scoring)} − {BASELINE}"}, "zeroline": True, "tickformat": "+.3~f"}
-    return page.interval_plot(drawn, axis, f"Differences to {BASELINE} with intervals", signed=True)
 
 
 def _table(comparison: Comparison, percent: str) -> str:
     interval = f"{percent} interval"
-    heads = ["metric", comparison.scoring, interval, f"− {BASELINE}", interval, "", "fit", "notes"]
-    return page.table(heads, [_row(r, r.name == comparison.best) for r in comparison.results])
+    axis = page.interval_axis([r.difference for r in comparison.results if r.difference], zero=True)
+    heads = ["metric", "verdict", f"− {BASELINE}", "", interval, comparison.scoring, interval, "fit", "notes"]
+    return page.table(heads, [_row(r, r.name == comparison.best, axis) for r in comparison.results], "ranking")
 
 
-def _row(r: MethodResult, best: bool) -> str:
+def _row(r: MethodResult, best: bool, axis: tuple[float, float]) -> str:
     remarks = [*([f"{r.unconverged} of {r.n_fits} fits did not converge"] if r.unconverged else []), *r.warnings[:1]]
     if r.score is None:
-        why = f"failed: {r.failures[0]}" if r.failures else "not run"
-        return f'<tr class="failed"><th>{escape(r.name)}</th><td colspan="7" class="text">{escape(why)}</td></tr>'
+        why = escape(r.why_unscored)
+        return f'<tr class="failed"><th>{escape(r.name)}</th><td colspan="8" class="text">{why}</td></tr>'
     if r.failures:
         remarks.insert(0, f"{len(r.failures)} of {r.n_fits} fits failed: {r.failures[0]}")
     d = r.difference
-    cells = [page.number(r.score.mean), page.span(r.score)]
-    cells += [page.number(d.mean, signed=True), page.span(d, signed=True)] if d else ["", ""]
-    numbers = "".join(f"<td>{escape(c)}</td>" for c in cells)
-    mark = f'<td class="text"><span class="mark {escape(r.reliable)}">{escape(r.reliable)}</span></td>'
-    seconds = f"<td>{page.seconds(r.fit_seconds)}</td>"
-    notes = f'<td class="text">{escape("; ".join(remarks))}</td>'
-    return f"<tr{' class=best' if best else ''}><th>{escape(r.name)}</th>{numbers}{mark}{seconds}{notes}</tr>"
+    shown = escape(r.reliable) + (" ‡" if r.only_alone else "")
+    cells = [f'<td class="text"><span class="mark {escape(r.reliable)}">{shown}</span></td>']
+    colour = views.VERDICTS.get(r.reliable, views.UNCLEAR)
+    cells.append(page.strip_cell(d, colour, axis, True) if d else "<td></td>")
+    numbers = [page.number(d.mean, signed=True), page.span(d, signed=True)] if d else ["", ""]
+    numbers += [page.number(r.score.mean), page.span(r.score), page.seconds(r.fit_seconds)]
+    cells += [f"<td>{escape(c)}</td>" for c in numbers]
+    cells.append(f'<td class="text">{escape("; ".join(remarks))}</td>')
+    return f"<tr{' class=best' if best else ''}><th>{escape(r.name)}</th>{''.join(cells)}</tr>"
+
+
+def _next_section(comparison: Comparison, command: str | None) -> str:
+    """What to do with the outcome."""
+    name, why = comparison.best_name, ""
+    parts = []
+    if command:
+        parts += [page.paragraph("This page was made by"), page.code(command)]
+    if name is not None:
+        why = f"The metric to use is {name}: {comparison.why_saved}. "
+        saving = f"{command or 'isometry compare …'} --save metric.safetensors"
+        if command and "--save" in command:
+            saving = command
+        parts += [
+            page.paragraph(f"{why}Fitted on all rows, it is saved and used by"),
+            page.code(f"{saving}\nisometry transform metric.safetensors new.csv --out embedded.parquet"),
+            page.paragraph("or in Python by"),
+            page.code(
+                "import isometry\n\n"
+                'metric = isometry.load("metric.safetensors")  # or comparison.best_estimator\n'
+                "Z = metric.transform(X_new)  # Euclidean distance between rows of Z is the learned distance"
+            ),
+        ]
+    return page.section("What next", *parts) if parts else ""
+
+
+def _about_section(comparison: Comparison) -> str:
+    """A sentence and a link for each method of the table."""
+    entries = []
+    for r in comparison.results:
+        try:
+            row = get(r.name)
+        except KeyError:
+            continue
+        link = ""
+        if row.cite:
+            title = row.cite.split('"')[1] if row.cite.count('"') > 1 else row.cite
+            address = f"https://scholar.google.com/scholar?q={quote_plus(title)}"
+            link = f' <a href="{escape(address)}" rel="noreferrer">{escape(row.cite)}</a>'
+        entries.append(f"<dt>{escape(r.name)}</dt><dd>{escape(row.title)}.{link}</dd>")
+    return page.section("The methods", f"<dl>{''.join(entries)}</dl>") if entries else ""
 
 
 def _method_section(comparison: Comparison, refits: Refits | None) -> str:
@@ -151,6 +201,7 @@ def _method_section(comparison: Comparison, refits: Refits | None) -> str:
         f"Each interval holds {100 * c.level:g} % of the time. “Better” and “worse” are corrected for the number of "
         "metrics (Holm), so that the luckiest of many does not pass for the best. They are about new points, not about "
         "new training sets.",
+        *([f"Columns: {', '.join(map(str, c.data['feature_names']))}."] if c.data.get("feature_names") else []),
         *([pictures.describe_rows(refits), *refits.notes] if refits else []),
         *c.notes,
         *(["The run was interrupted: what had finished is shown."] if c.interrupted else []),

@@ -1,9 +1,7 @@
-"""What the pages are made of: the template, sections, plots, tables, legends, and how numbers are written."""
+"""What the pages are made of: the template, sections, tables, legends, and how numbers are written."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import platform
 from html import escape
@@ -15,25 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isometry.io.atomic import atomic_write
-from isometry.report import views
+from isometry.report import svg, views
 
 if TYPE_CHECKING:
     from isometry.eval import Interval
 
-Json = dict[str, Any]  # a part of a plotly figure
 LEGEND_CLASSES = 24  # with more classes there is no legend
-SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross")
-GLYPHS = ("●", "■", "▲", "◆", "✚")
+GLYPHS = ("●", "■", "•", "▪")
 
 
 def write_page(
     path: str | os.PathLike[str], *, title: str, name: str, facts: str, verdict: str, good: bool, sections: list[str]
 ) -> Path:
     """Fill the page template, write it where `report_file` says, all or nothing, and return that path."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError('the report needs plotly: pip install "isometry[cli]"', name="plotly") from error
     page = Template(files("isometry.report").joinpath("page.html").read_text(encoding="utf-8")).substitute(
         title=escape(title),
         name=escape(name),
@@ -41,7 +33,6 @@ def write_page(
         verdict=escape(verdict),
         tone="good" if good else "plain",
         sections="\n".join(s for s in sections if s),
-        plotly=get_plotlyjs(),
     )
     path = report_file(path)
     with atomic_write(path) as temporary:
@@ -69,90 +60,48 @@ def paragraph(text: str, kind: str = "") -> str:
     return f"<p{f' class={kind}' if kind else ''}>{escape(text)}</p>" if text else ""
 
 
-def plot(
-    data: list[Json], layout: Json, height: int, label: str, *, width: int | None = None, squeeze: bool = False
-) -> str:
-    """A figure as JSON for the script at the end of the page; ``label`` says what it shows to a screen reader.
-
-    ``squeeze`` leaves out the names along the horizontal axis and the colour scale where the window is narrow.
-    """
-    figure = finite({"data": data, "layout": layout, "squeeze": squeeze})
-    spec = json.dumps(figure, allow_nan=False, separators=(",", ":"))
-    spec = spec.replace("<", "\\u003c")  # no text can end the script or comment it out
-    limit = f";max-width:{width}px" if width else ""
-    return (
-        f'<div class="plot" role="img" aria-label="{escape(label)}" style="height:{height}px{limit}">'
-        f'<script type="application/json">{spec}</script></div>'
-    )
-
-
-def finite(value: Any) -> Any:
-    """``value`` with arrays as lists, five digits to a number, and null for what is no number."""
-    if isinstance(value, dict):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [finite(v) for v in value]
-    if isinstance(value, (float, np.floating)):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value
-
-
 def points(name: str, at: np.ndarray, codes: np.ndarray, classes: list[str]) -> str:
-    """Rows as points at (m, 2), with the colour and the shape of their class."""
-    shape, colour = np.divmod(codes, len(views.PALETTE))
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": at[:, 0],
-        "y": at[:, 1],
-        "text": [escape(classes[c]) for c in codes],
-        "hoverinfo": "text",
-        "marker": {
-            "size": 6 if len(codes) < 800 else 4,
-            "opacity": 0.8,
-            "color": [views.PALETTE[k] for k in colour],
-            "symbol": [SYMBOLS[k % len(SYMBOLS)] for k in shape],
-        },
-    }
-    bare = {"showticklabels": False, "zeroline": False}
-    layout = {
-        "showlegend": False,
-        "xaxis": bare,
-        "yaxis": {**bare, "scaleanchor": "x"},
-        "margin": {"l": 5, "r": 5, "t": 5, "b": 5},
-    }
-    return plot([trace], layout, 320, f"Held-out points under {name}")
+    """Held-out rows as points at (m, 2)."""
+    return svg.scatter(at, codes, classes, f"Held-out points under {name}")
 
 
-def interval_plot(rows: list[tuple[str, Interval, str]], xaxis: Json, label: str, *, signed: bool = False) -> str:
+def interval_plot(rows: list[tuple[str, Interval, str]], *, signed: bool = False) -> str:
     """Intervals by (name, interval, colour), one below the other."""
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [value.mean],
-            "y": [escape(name)],
-            "marker": {"color": colour, "size": 9},
-            "error_x": {
-                "type": "data",
-                "array": [value.high - value.mean],
-                "arrayminus": [value.mean - value.low],
-                "color": colour,
-                "thickness": 2,
-                "width": 4,
-            },
-            "hovertext": [f"{escape(name)}: {number(value.mean, signed=signed)} {span(value, signed=signed)}"],
-            "hoverinfo": "text",
-        }
-        for name, value, colour in rows
+    axis = interval_axis([value for _, value, _ in rows], zero=True)
+    lines = [
+        f"<tr><th>{escape(name)}</th>{strip_cell(value, colour, axis, signed)}</tr>" for name, value, colour in rows
     ]
-    layout = {
-        "showlegend": False,
-        "xaxis": xaxis,
-        "yaxis": {"autorange": "reversed", "automargin": True, "type": "category", "fixedrange": True},
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 45},
-    }
-    return plot(data, layout, 90 + 26 * len(rows), label)
+    return f'<div class="scroll forest"><table><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def strip_cell(value: Interval, colour: str, axis: tuple[float, float], signed: bool) -> str:
+    text = f"{number(value.mean, signed=signed)} {span(value, signed=signed)}"
+    return f'<td class="strips">{svg.strip(*value, colour, axis, text)}</td>'
+
+
+def interval_axis(values: list[Interval], zero: bool) -> tuple[float, float]:
+    """From the lowest to the highest end; infinite ends and a few wild ones do not count."""
+    ends = np.array([[v.low, v.mean, v.high] for v in values]) if values else np.zeros((1, 3))
+    ends = np.where(np.isfinite(ends), ends, ends[:, 1:2])
+    low, high = float(ends[:, 0].min()), float(ends[:, 2].max())
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    return (low, high) if high > low else (low - 1, high + 1)
+
+
+def bars(rows: list[tuple[str, float, str]]) -> str:
+    """(name, value ≥ 0, text), one below the other."""
+    top = max((value for _, value, _ in rows), default=0.0) or 1.0
+    lines = [
+        f'<tr><th>{escape(name)}</th><td class="bars"><i style="width:{100 * value / top:.1f}%"></i></td>'
+        f"<td>{escape(text)}</td></tr>"
+        for name, value, text in rows
+    ]
+    return f'<div class="scroll forest"><table><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def code(text: str) -> str:
+    return f"<pre><code>{escape(text)}</code></pre>"
 
 
 def table(heads: list[str], rows: list[str], kind: str = "") -> str:
@@ -174,8 +123,7 @@ def grid(panels: list[str], kind: str = "") -> str:
 
 def colour_key(*entries: tuple[str, str, str]) -> str:
     """A legend of (colour, sign, text)."""
-    items = (f'<li><b style="color:{colour}">{sign}</b> {escape(text)}</li>' for colour, sign, text in entries)
-    return f'<ul class="legend">{"".join(items)}</ul>'
+    return svg.legend(entries)
 
 
 def bullets(items: list[str]) -> str:

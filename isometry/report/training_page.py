@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from isometry.report import page, views
+from isometry.report import page, svg, views
 from isometry.report.retrieval_section import retrieval_section
 from isometry.select.network import NETWORK, MapScore, NetworkComparison
 
@@ -84,8 +84,7 @@ def _scores_section(found: NetworkComparison) -> str:
         "The classical metrics learned from the same training part as the network."
     )
     drawn = [(s.name, s.map_at_r, views.BETTER if s.name == NETWORK else views.UNCLEAR) for s in found.scores]
-    axis = {"title": {"text": "MAP@R"}, "rangemode": "tozero", "zeroline": False}
-    dots = page.interval_plot(drawn, axis, "MAP@R of each map with its interval")
+    dots = page.interval_plot(drawn)
     heads = ["map", "MAP@R", "95 % interval", "Recall@1", "95 % interval", "network − this", "95 % interval"]
     table = page.table(heads, [_row(s) for s in found.scores], "numbers")
     return page.section("Does the network help?", page.paragraph(intro), dots, table, STYLE)
@@ -112,19 +111,12 @@ def _curves_section(report: TrainingReport) -> str:
 
 
 def _curve(title: str, values: list[float], level: float | None) -> str:
-    epochs = list(range(1, len(values) + 1))
-    trace = {"type": "scatter", "mode": "lines+markers", "x": epochs, "y": values, "marker": {"size": 5}}
-    data: list[dict[str, Any]] = [trace | {"line": {"color": views.BETTER}}]
+    epochs = np.arange(1, len(values) + 1)
+    drawn = [svg.Line("", epochs, np.asarray(values, dtype=np.float64), views.BETTER)]
     if level is not None:
-        line = {"color": views.UNCLEAR, "dash": "dot"}
-        data.append({"type": "scatter", "mode": "lines", "x": [1, len(values)], "y": [level] * 2, "line": line})
-    layout = {
-        "showlegend": False,
-        "xaxis": {"title": {"text": "epoch"}, "zeroline": False, "dtick": max(1, len(values) // 8)},
-        "yaxis": {"zeroline": False},
-        "margin": {"l": 50, "r": 10, "t": 5, "b": 40},
-    }
-    return page.plot(data, layout, 220, f"{title} by epoch")
+        ends = np.array([1.0, max(len(values), 2)])
+        drawn.append(svg.Line("", ends, np.full(2, level), views.UNCLEAR, True))
+    return svg.lines(drawn, f"{title} by epoch", x="epoch", y="", height=220)
 
 
 def _space_section(found: NetworkComparison) -> str:

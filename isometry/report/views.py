@@ -1,4 +1,4 @@
-"""The numbers behind the pictures, drawn by matplotlib in `figures` and by plotly in the pages."""
+"""The numbers behind the pictures, drawn by matplotlib in `figures` and as SVG in the pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.linalg import svd
+from scipy.linalg import eigh, svd
 from sklearn.utils import check_random_state
 
 from isometry.core.distance import pair_sqdist
@@ -17,7 +17,9 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8
 BETTER, WORSE, UNCLEAR = "#0072B2", "#D55E00", "#8C8C8C"
 VERDICTS = {"better": BETTER, "worse": WORSE}
 SAME, DIFFERENT = "#0072B2", "#E69F00"
+POSITIVE, NEGATIVE = "#542788", "#B35806"  # entries of a matrix
 N_BINS = 40
+RIDGE = 1e-3  # of the within-class scatter, relative to its mean: with few points it is singular
 
 
 def planar(Z: np.ndarray) -> np.ndarray:
@@ -33,6 +35,19 @@ def planar(Z: np.ndarray) -> np.ndarray:
     axes = axes * np.sign(largest)[:, None]  # svd leaves the sign open: this picture is the same each time
     P = centred @ axes.T
     return np.pad(P, ((0, 0), (0, 2 - P.shape[1])))  # one row alone has one direction
+
+
+def discriminant_plane(Z: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Rows (n, p) in the plane that tells their classes apart best, (n, 2): Fisher's, scaled to unit within-scatter."""
+    Z, codes = np.asarray(Z, dtype=np.float64), np.unique(codes, return_inverse=True)[1]
+    centred = Z - Z.mean(axis=0)
+    means = np.stack([centred[codes == c].mean(axis=0) for c in range(codes.max() + 1)])  # (c, p)
+    inside = centred - means[codes]
+    W = inside.T @ inside
+    B = (means * np.bincount(codes)[:, None]).T @ means
+    V = eigh(B, W + RIDGE * max(np.trace(W) / len(W), 1e-300) * np.eye(len(W)))[1][:, ::-1][:, :2]  # (p, 2)
+    P = centred @ V
+    return np.pad(P, ((0, 0), (0, 2 - P.shape[1])))
 
 
 def pair_sample(Z: np.ndarray, y: Any, max_rows: int = 300, random_state: Any = 0) -> tuple[np.ndarray, np.ndarray]:

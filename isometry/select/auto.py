@@ -29,9 +29,10 @@ class AutoMetric(MetricLearner):
     """The best metric for these data, or Euclidean distance where none is reliably better.
 
     Candidates that suit the supervision are compared with Euclidean distance on the same folds, each with the strength
-    that the data ask for. The best of those that are reliably better, after a correction for their number, is learned
-    from all samples; if there is none, distance stays Euclidean. What choosing is worth is measured apart: in each fold
-    the metric is taken that did best in the others, so that the interval is not that of the luckiest.
+    that the data ask for. What choosing is worth is measured apart: in each fold the metric is taken that did best in
+    the others, so that the interval is not that of the luckiest. The metric with the highest score is learned from all
+    samples if it is better than Euclidean distance at the level asked for and choosing gains, too; else distance stays
+    Euclidean.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ class Schedule:
         """Before a fold: give up candidates that there will be no time for.
 
         Before the first one these are such as nothing could stop and are expected to take too long: all others are
-        tried. Later it goes by what was measured, the costliest first, until the rest can finish the folds that are needed.
+        tried. Later it goes by what was measured, the costliest first, until the rest can finish the folds needed.
         """
         folds = max(self.needed - split, 1)
         if split == 0:

@@ -16,7 +16,7 @@ from isometry.eval import Roc, pair_auc_scorer, roc
 from isometry.sampling import RandomPairs
 from isometry.select.folds import Protocol, Split, can_hold_out_classes, make_plan
 from isometry.select.inputs import fit_target
-from isometry.supervision import Candidates, EdgeList, Labels, Pairs, Supervision, as_supervision
+from isometry.supervision import Candidates, EdgeList, Labels, Pairs, Supervision, Targets, as_supervision
 
 # of the logistic regression: a penalty so weak that it changes no digit that matters, yet keeps the coefficients finite
 # where distances separate similar from dissimilar pairs
@@ -128,7 +128,7 @@ class PairVerifier(BaseEstimator):
         return pair_auc_scorer()(self.metric_, X, y)
 
     def _check(self, side: Supervision | None) -> Supervision:
-        if side is None or isinstance(side, Candidates):
+        if side is None or isinstance(side, (Candidates, Targets)):
             raise ValueError("PairVerifier needs labels, pairs or other supervision that tells pairs apart as y")
         if self.method not in ("sigmoid", "isotonic"):
             raise ValueError(f"method={self.method!r} must be 'sigmoid' or 'isotonic'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.base import clone
 from isometry.base import MetricLearner
 from isometry.registry import FAMILIES, Method, all_methods, get
 from isometry.spectral import Covariance, Euclidean
-from isometry.supervision import Supervision
+from isometry.supervision import Labels, Supervision
 
 Learners = str | Any | Iterable[Any] | Mapping[str, Any]
 Grid = dict[str, list[Any]]  # values to try for each parameter
@@ -22,8 +23,9 @@ DEFAULT = (
     *("GMML", "RCA", "DCA", "FisherML", "DRML", "KDCA"),
     *("LMNN", "ITML", "PCCA", "LLMA", "NCA", "MCML"),
 )
+LINEAR_HEADS = ("SoftTriple", "ProxyNCAPlusPlus")  # losses
 GROUPS = ("default", "all", "fast", *(f for f in FAMILIES if f != "deep"))
-_KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates"}
+_KINDS = {"none", "labels", "pairs", "chunklets", "triplets", "quadruplets", "candidates", "targets"}
 
 
 class Candidate(NamedTuple):
@@ -34,14 +36,17 @@ class Candidate(NamedTuple):
     uses_y: bool = True  # whether fit is given the supervision
 
 
-def resolve(learners: Learners, side: Supervision, seed: int) -> list[Candidate]:
+def resolve(learners: Learners, side: Supervision, seed: int, protocol: str = "closed") -> list[Candidate]:
     """Candidates with unique names: Euclidean and Covariance first, then what ``learners`` asks for.
 
     Names are those of the method table; "all" stands for every method of it that can learn from ``side``, "default" for
     a dozen of them, "fast" for those that neither iterate nor use kernels, and a family ("spectral", "geometric", …)
-    for its members. Rows of the table that make the same estimator take part once.
+    for its members. Rows of the table that make the same estimator take part once. In the open protocol linear maps
+    learned by losses of networks stand beside the default candidates, where torch is installed.
     """
     named = [("Euclidean", Euclidean()), ("Covariance", Covariance()), *_expand(learners, side)]
+    if protocol == "open" and is_default(learners) and isinstance(side, Labels):
+        named += _linear_heads()
     distinct = {(name, repr(estimator)): estimator for name, estimator in named}
     chosen: dict[str, Any] = {}
     for (name, _), estimator in distinct.items():
@@ -49,9 +54,23 @@ def resolve(learners: Learners, side: Supervision, seed: int) -> list[Candidate]
     return [Candidate(name, e, can_use(e, side) or _requires_y(e)) for name, e in chosen.items()]
 
 
+def is_default(learners: Learners) -> bool:
+    return isinstance(learners, str) and learners.strip().lower() == "default"
+
+
+def _linear_heads() -> list[tuple[str, Any]]:
+    """Linear maps learned by losses of networks, a few passes over the rows; none without torch."""
+    if not (find_spec("torch") and find_spec("accelerate")):
+        return []
+    from isometry.deep import DeepMetric
+
+    batches: dict[str, Any] = {"classes_per_batch": 32, "samples_per_class": 4, "max_epochs": 3}
+    return [(f"linear head, {loss}", DeepMetric("linear", loss, n_components=128, **batches)) for loss in LINEAR_HEADS]
+
+
 def left_out_note(learners: Learners, side: Supervision) -> list[str]:
     """What to ask for to compare the other methods too, where the default was taken."""
-    if not (isinstance(learners, str) and learners.strip().lower() == "default"):
+    if not is_default(learners):
         return []
     others = len(resolve("all", side, 0)) - len(resolve("default", side, 0))
     return [f"{others} more methods of the table can learn from these {side.kind}: learners='all' (--methods all)"]
@@ -90,7 +109,7 @@ def _by_name(name: str, side: Supervision) -> Iterator[tuple[str, Any]]:
 
 
 def _in_group(row: Method, group: str) -> bool:
-    from_table = row.family != "deep" and "matrix-samples" not in row.traits
+    from_table = row.family != "deep" and not {"matrix-samples", "histograms"} & set(row.traits)
     if not from_table or not _KINDS & set(row.sees.replace(",", " ").split()):
         return False
     if group == "default":

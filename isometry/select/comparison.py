@@ -70,13 +70,14 @@ def compare(
     ----------
     X : (n_samples, n_features) array or DataFrame of numbers; float32 is kept. With a transformer as ``scaler`` its
         cells may be anything that this transformer takes
-    y : class labels, or a supervision object such as `Pairs`
+    y : class labels; targets of a regression, as `Targets` or an array of fractions, from which methods of labels learn
+        by slices at quantiles; or another supervision object such as `Pairs`
     learners : names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed
         forms), a family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name
     scoring : "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
-        "ordering" for triplets and quadruplets. None: "knn", "pair_auc" or "ordering", by the kind of ``y``, and "map@r"
-        in the open protocol
-    n_neighbors : k of "knn"
+        "ordering" for triplets and quadruplets; "knn_r2", the R² of k-NN regression, for targets. None: "knn",
+        "pair_auc", "ordering" or "knn_r2", by the kind of ``y``, and "map@r" in the open protocol
+    n_neighbors : k of "knn" and "knn_r2"
     protocol : "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open":
         held-out classes were never seen in training, and held-out points look among themselves. For labels only
     n_splits, n_repeats : folds of a cross-validation, and how often it is repeated with other folds
@@ -115,7 +116,7 @@ def compare(
     if isinstance(side, Labels) and scoring == "knn":
         check_n_neighbors(scorer, plan, side)
     seed = int(rng.randint(2**31 - 1))
-    candidates = resolve(learners, side, seed)
+    candidates = resolve(learners, side, seed, protocol)
     grids = tuning_grids(tune, candidates, samples.shape[1])
     study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
 
@@ -128,11 +129,11 @@ def compare(
     _measure(results, V, plan.groups, level)
     names = [r.name for r in results]
     best = _rank(results)
-    automatic = automatic_choice(names, V, plan, level, best)
+    automatic = automatic_choice(names, V, plan, level)
     ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != best)
     if refit == "automatic" and automatic is not None:
         ranked.sort(key=lambda name: name != automatic.picked)
-    best_estimator, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
+    best_estimator, best_name, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
     interrupted |= stopped
     return Comparison(
         results=results,
@@ -156,6 +157,7 @@ def compare(
         best=best,
         best_estimator=best_estimator,
         automatic=automatic,
+        best_name=best_name,
         notes=[
             *([COSINE] if embeddings else []),
             *plan.notes,
@@ -233,7 +235,8 @@ def _measure(results: list[MethodResult], V: list[np.ndarray], groups: np.ndarra
         if not known.any():
             continue
         score = mean_interval(result.values[known], level, _of_rows(groups, known))
-        result.score = Interval(score.mean, max(score.low, 0.0), min(score.high, 1.0))
+        low = score.low if score.mean < 0 else max(score.low, 0.0)  # R² has no lower bound
+        result.score = Interval(score.mean, low, min(score.high, 1.0))
         both = np.isfinite(values) & np.isfinite(V[0])  # a failed fold takes no part, nor does Euclidean there
         a, b = (_over_repeats(np.where(both, v, np.nan)) for v in (values, V[0]))
         shared = np.isfinite(a)

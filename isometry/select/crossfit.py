@@ -45,10 +45,9 @@ def values_of_choice(V: Sequence[np.ndarray], plan: Plan) -> tuple[np.ndarray, l
     return values, chosen
 
 
-def automatic_choice(
-    names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, level: float, best: str | None
-) -> AutomaticChoice | None:
-    """The metric to take: the ``best`` of the reliably better, if choosing gains at all; None if nothing was scored.
+def automatic_choice(names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, level: float) -> AutomaticChoice | None:
+    """The metric to take: the one with the highest mean, if it is above Euclidean at this ``level``, one-sided, and if
+    choosing by the other folds gains as well: what led by luck mostly does not. None if nothing was scored.
 
     ``V`` are the values (repeats, n) of the metrics, Euclidean first.
     """
@@ -57,10 +56,17 @@ def automatic_choice(
     known = np.isfinite(gain)
     if not known.any():
         return None
-    difference = mean_interval(gain[known], level, None if plan.groups is None else plan.groups[known])
-    leader = choose([_over_repeats(v - V[0]) for v in V], plan.groups)
-    picked = best if best is not None and difference.mean > 0 else BASELINE
+    difference = mean_interval(gain[known], level, _of_rows(plan, known))
+    gains = [_over_repeats(v - V[0]) for v in V]
+    leader = choose(gains, plan.groups)
+    sure = np.isfinite(gains[leader])
+    lead = mean_interval(gains[leader][sure], 2 * level - 1, _of_rows(plan, sure))  # both ends together
+    picked = names[leader] if lead.low > 0 and difference.mean > 0 else BASELINE
     return AutomaticChoice(picked, names[leader], difference, [names[k] for k in chosen])
+
+
+def _of_rows(plan: Plan, rows: np.ndarray) -> np.ndarray | None:
+    return None if plan.groups is None else plan.groups[rows]
 
 
 def _over_repeats(V: np.ndarray) -> np.ndarray:

@@ -31,10 +31,9 @@ from isometry.supervision import Labels, Supervision
 
 INNER_SPLITS = 3
 UNSCORED = "no held-out point could be scored"
-MANY_POINTS = (
-    1000  # held out at a time: two such folds are enough for a verdict, and time is better spent on candidates
-)
+MANY_POINTS = 1000  # held out at a time: where time is short, two such folds are enough for a verdict
 ENOUGH_FOLDS = 2
+EPOCHS_EXPONENT = 1.0  # of a network, which passes over the rows
 PILOT_ROWS = 200  # of the smallest fit that tells what a candidate will cost
 PILOT_SECONDS = 0.1  # a fit that took less is followed by one on twice as many rows
 PILOT_SHARE = 0.1  # of the budget
@@ -226,13 +225,19 @@ def _expected_costs(
         sizes, seconds = _pilot(study, candidate, split, clock)
         if sizes:
             n_fits = 1 + INNER_SPLITS * len(ParameterGrid(grids[candidate.name])) if candidate.name in grids else 1
-            growth = KERNEL_EXPONENT if _is_kernel_method(candidate) else None
-            expected[c] = n_fits * extrapolate(sizes, seconds, len(split.train), growth)
+            expected[c] = n_fits * extrapolate(sizes, seconds, len(split.train), _exponent(candidate))
     return expected
 
 
 def _is_kernel_method(candidate: Candidate) -> bool:
     return isinstance(candidate.estimator, KernelMetric)
+
+
+def _exponent(candidate: Candidate) -> float | None:
+    """Of the number of rows in the cost of a fit, where it is known and few rows do not show it."""
+    if _is_kernel_method(candidate):
+        return KERNEL_EXPONENT
+    return EPOCHS_EXPONENT if "max_epochs" in candidate.estimator.get_params(deep=False) else None
 
 
 def _reports_iterations(candidate: Candidate) -> bool:
@@ -354,8 +359,8 @@ def describe_error(error: Exception) -> str:
 
 def fit_best(
     study: Study, candidates: list[Candidate], grids: Mapping[str, Grid], names: list[str], X: Any
-) -> tuple[Pipeline | None, list[str], bool]:
-    """The first of ``names`` that can be fitted on all data, notes on those that cannot, and whether Ctrl-C came.
+) -> tuple[Pipeline | None, str | None, list[str], bool]:
+    """The first of ``names`` that can be fitted on all data, its name, notes on the others, and whether Ctrl-C came.
 
     ``X`` is the data as they were given: a DataFrame tells the pipeline the names of its columns.
     """
@@ -369,10 +374,10 @@ def fit_best(
                 params = _search(study, candidate, np.arange(len(study.X)), grid) if grid else {}
                 rows = X if hasattr(X, "columns") else study.X
                 pipeline = build_pipeline(study.scaler, candidate.estimator, params)
-                return pipeline.fit(rows, study.y if candidate.uses_y else None), notes, False
+                return pipeline.fit(rows, study.y if candidate.uses_y else None), name, notes, False
         except KeyboardInterrupt:
-            return None, [*notes, f"interrupted while fitting {name} on all data"], True
+            return None, None, [*notes, f"interrupted while fitting {name} on all data"], True
         except Exception as error:
             reason = describe_error(error)
             notes.append(f"{name} could not be fitted on all data ({reason}); the next best takes its place")
-    return None, notes, False
+    return None, None, notes, False

@@ -59,6 +59,8 @@ class Refits:
     best: list[HeldOutMap] = field(default_factory=list)  # Euclidean and the best metrics, best first
     iterative: list[HeldOutMap] = field(default_factory=list)  # the best iterative ones that are not among these
     notes: list[str] = field(default_factory=list)  # on metrics that could not be fitted
+    rows: np.ndarray = field(default_factory=lambda: np.arange(0))  # (m,) their numbers in the data
+    same: dict[str, list[str]] = field(default_factory=dict)  # metric → others that agree with it on every point
 
 
 def refit_best(comparison: Comparison, X: Any, y: Any, max_rows: int) -> Refits | None:
@@ -78,7 +80,9 @@ def refit_best(comparison: Comparison, X: Any, y: Any, max_rows: int) -> Refits 
     present, row_codes = np.unique(codes[rows], return_inverse=True)
     new_classes = not np.isin(codes[held], codes[train]).all()
     refits = Refits(row_codes, [str(c) for c in labels.classes[present]], len(train), len(held), new_classes)
+    refits.rows = rows
     best, iterative = _choose(comparison.results)
+    refits.same = _equals(comparison.results)
     for result in best + iterative:
         try:
             model = _pipeline(comparison, result)
@@ -115,6 +119,15 @@ def _choose(results: list[MethodResult]) -> tuple[list[MethodResult], list[Metho
     best = [r for r in scored if r.name == BASELINE] + different[:N_BEST]
     iterative = [r for r in learned if "max_iter" in r.estimator.get_params()][:N_ITERATIVE]
     return best, [r for r in iterative if r not in best]
+
+
+def _equals(results: list[MethodResult]) -> dict[str, list[str]]:
+    """The first of metrics with the same value at every point → the others."""
+    groups: dict[bytes, list[str]] = {}
+    for r in results:
+        if r.score is not None and r.name != BASELINE:
+            groups.setdefault(r.values.tobytes(), []).append(r.name)
+    return {names[0]: names[1:] for names in groups.values() if len(names) > 1}
 
 
 def _pipeline(comparison: Comparison, result: MethodResult) -> Pipeline:

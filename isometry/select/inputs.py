@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 from sklearn.utils import check_array
+from sklearn.utils.multiclass import type_of_target
 
 from isometry.select.folds import Plan
 from isometry.select.scoring import FoldScorer
-from isometry.supervision import Candidates, Labels, Supervision, as_supervision
+from isometry.supervision import Candidates, Labels, Supervision, Targets, as_supervision
 
 COSINE = (
     "rows look like embeddings: they are compared by the angle between the raw vectors (scaler='normalize'), so that "
@@ -30,7 +31,7 @@ def take_rows(X: Any, rows: np.ndarray) -> Any:
 
 
 def check_samples(X: Any, scaler: Any) -> tuple[Any, list[str] | None]:
-    """X as a matrix of finite floats, and its column names; as it is, with gaps and text, for a ``scaler`` of one's own."""
+    """X as a matrix of finite floats, and its names; as it is for a ``scaler`` that is a transformer."""
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
     if hasattr(scaler, "transform"):
         X = X if names is not None else np.asarray(X)
@@ -53,15 +54,25 @@ def check_samples(X: Any, scaler: Any) -> tuple[Any, list[str] | None]:
 
 
 def check_side(y: Any, X: Any) -> Supervision:
-    """``y`` as supervision by which metrics can be scored."""
-    side = as_supervision(y, len(X))
+    """``y`` as supervision by which metrics can be scored; an array of fractions holds targets of a regression."""
+    side = as_supervision(y, len(X), numbers=_is_continuous(y))
     if side is None:
         raise ValueError("y is None: a comparison needs labels, pairs or other supervision to score the metrics by")
     if isinstance(side, Candidates):
         raise ValueError("candidate labels cannot score a metric: give the true labels, or pairs, as y")
     if isinstance(side, Labels) and len(side.classes) < 2:
         raise ValueError(f"y has {len(side.classes)} class: a comparison needs at least 2")
+    if isinstance(side, Targets) and side.varying.shape[1] == 0:
+        raise ValueError("y is constant: a comparison needs targets that vary")
     return side
+
+
+def _is_continuous(y: Any) -> bool:
+    """Whether y is an array of numbers that no classes have: fractions."""
+    if y is None or isinstance(y, Supervision):
+        return False
+    y = np.asarray(y)
+    return y.dtype.kind == "f" and bool(np.isfinite(y).all()) and type_of_target(y).startswith("continuous")
 
 
 def fit_target(side: Supervision) -> Any:

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from isometry.eval import Interval, Retrieval, mean_interval, paired_interval, retrieval
 from isometry.geometric.gmml import GMML
 from isometry.select.heldout import HeldOutMap, map_held_out
+from isometry.select.inputs import looks_like_embeddings
 from isometry.select.verdict import p_value
 from isometry.spectral.dca import DCA
 from isometry.spectral.rca import RCA
 
 NETWORK = "network"
+COSINE = "cosine of the features"  # what embeddings are compared by
 MANY_FEATURES = 64  # with more features, classical metrics are learned on principal components
 N_PRINCIPAL = 32
 ENOUGH_CLASSES = 6  # five classes all in favour may be chance: p = 2 · 2⁻⁵ > 0.05 by the sign test
@@ -48,7 +50,7 @@ class NetworkComparison:
     raw: str  # what the samples are called before
     X: np.ndarray  # (m, d)
     y: np.ndarray  # (m,)
-    before: np.ndarray  # (m, d) the samples themselves, standardised unless they are images
+    before: np.ndarray  # (m, d) the samples themselves, standardised unless they are images or embeddings
     after: np.ndarray  # (m, p) their embeddings
     image_shape: tuple[int, ...] | None
     new_classes: bool  # whether training had none of these classes
@@ -112,6 +114,8 @@ def compare_network(
     """
     X_held, y_held = held
     raw = "standardised features" if image_shape is None else "raw pixels"
+    if image_shape is None and looks_like_embeddings(train[0]):
+        raw = COSINE
     classical = classical_maps(raw, train[0].shape, image_shape is not None)
     maps = [map_held_out(NETWORK, network, X_held)]
     maps += [map_held_out(name, model, X_held, train) for name, model in classical.items()]
@@ -150,13 +154,12 @@ def _share(values: np.ndarray, groups: np.ndarray | None) -> Interval:
 def classical_maps(raw: str, shape: tuple[int, ...], images: bool) -> dict[str, Pipeline]:
     """Maps to compare a network with, by name; the first leaves the samples as they are.
 
-    With many features the metrics are learned on 32 principal components, where they do better than on the features.
+    With many features the metrics are learned on 32 principal components, too, where some do better.
     """
-    scaler = FunctionTransformer if images else StandardScaler
-    if shape[1] <= MANY_FEATURES:
-        learners: dict[str, list[Any]] = {m.__name__: [m()] for m in (RCA, DCA, GMML)}
-    else:
+    scaler: Any = Normalizer if raw == COSINE else FunctionTransformer if images else StandardScaler
+    learners: dict[str, list[Any]] = {m.__name__: [m()] for m in (RCA, DCA, GMML)}
+    if shape[1] > MANY_FEATURES:
         p = min(N_PRINCIPAL, *shape)
-        learners = {f"PCA({p})": [PCA(p, random_state=0)]}
+        learners |= {f"PCA({p})": [PCA(p, random_state=0)]}
         learners |= {f"PCA({p}) + {m.__name__}": [PCA(p, random_state=0), m()] for m in (RCA, DCA, GMML)}
     return {name: make_pipeline(scaler(), *steps) for name, steps in {raw: [], **learners}.items()}

@@ -41,6 +41,12 @@ class MethodResult:
         return self.n_fits >= self.n_planned
 
     @property
+    def only_alone(self) -> bool:
+        """Whether its own interval leaves out zero, and yet too many metrics were tried to rely on that."""
+        d = self.difference
+        return self.reliable == "unclear" and d is not None and (d.low > 0 or d.high < 0)
+
+    @property
     def why_unscored(self) -> str:
         """Why there is no score."""
         if self.left_out:
@@ -52,7 +58,7 @@ class MethodResult:
 class AutomaticChoice:
     """What choosing the best metric is worth: in each fold the one that did best in the others."""
 
-    picked: str  # the best of the metrics that are reliably better, "Euclidean" if there is none or nothing is gained
+    picked: str  # the leader if it is above Euclidean and choosing gains, else "Euclidean"
     leader: str  # the metric that did best in all folds
     difference: Interval  # paired difference of the choices to Euclidean
     by_fold: list[str]  # what was chosen in each fold
@@ -79,7 +85,8 @@ class Comparison:
     settings: dict[str, Any]  # scaler, tune, random_state, n_jobs, versions, seconds
     interrupted: bool = False
     best: str | None = None  # name of the reliably best metric, None if none is
-    best_estimator: Any = None  # pipeline (scaler, learner) of `best`, or of the top score, fitted on all data
+    best_estimator: Any = None  # pipeline (scaler, learner) of `best_name`, fitted on all data
+    best_name: str | None = None  # `best`, or who has the top score; the next if that could not be fitted
     automatic: AutomaticChoice | None = None  # what choosing the best is worth; None if nothing was scored
     notes: list[str] = field(default_factory=list)  # what the reader should know about folds, failures and data
 
@@ -102,6 +109,20 @@ class Comparison:
             rows.append([r.name, *numbers, len(r.failures), r.unconverged, "".join(r.failures[:1])])
         return pandas.DataFrame(rows, columns=columns)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What was found, for programs: the rows of the table, verdict and settings, without estimators and values."""
+        facts = ("name", "reliable", "fit_seconds", "n_fits", "n_planned", "unconverged", "left_out", "failures")
+        rows = []
+        for r in self.results:
+            intervals = {"score": r.score, "difference": r.difference}
+            rows.append(
+                {k: None if v is None else v._asdict() for k, v in intervals.items()}
+                | {k: getattr(r, k) for k in facts}
+            )
+        about = ("scoring", "protocol", "n_splits", "n_repeats", "level", "verdict", "best", "best_name", "interrupted")
+        more = {"data": self.data, "settings": self.settings, "notes": self.notes}
+        return {**{k: getattr(self, k) for k in about}, "results": rows, **more}
+
     def __str__(self) -> str:
         width = max(len(r.name) for r in self.results)
         percent = round(100 * self.level)
@@ -114,14 +135,46 @@ class Comparison:
                 continue
             s, d = r.score, r.difference
             gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]" if d else ""
-            mark = {"better": " *", "worse": " †"}.get(r.reliable, "")
+            mark = {"better": " *", "worse": " †"}.get(r.reliable, " ‡" if r.only_alone else "")
             mark += "" if r.complete else f" ({r.n_fits} of {r.n_planned} fits)"
             score = f"{s.mean:{wide}.4f}  [{s.low:.4f}, {s.high:.4f}]"
             lines.append(f"{r.name:<{width}}  {score}  {gap:>26}  {r.fit_seconds:7.3f} s{mark}")
         lines.append("* reliably better than Euclidean, † reliably worse (corrected for the number of candidates)")
         lines += [str(self.automatic)] * (self.automatic is not None)
+        lines += [f"‡ {self.about_marks}"] if any(r.only_alone for r in self.results) else []
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join([*lines, "", self.verdict])
+
+    def transformed_names(self) -> list[str] | None:
+        """Names of the features that metrics see, after the scaler; None where it does not tell them."""
+        names = self.data.get("feature_names")
+        scaler: Any = None if self.best_estimator is None or len(self.best_estimator) < 2 else self.best_estimator[0]
+        if names is None or not hasattr(scaler, "get_feature_names_out"):
+            return names
+        try:
+            return [str(c) for c in scaler.get_feature_names_out(names)]
+        except (AttributeError, ValueError):  # a step of a pipeline of one's own may have none, or others
+            return names
+
+    @property
+    def why_saved(self) -> str:
+        """Why `best_estimator` is the metric that it is."""
+        if self.best_name == self.best:
+            return "reliably better than Euclidean"
+        if self.best is not None:
+            return f"{self.best} could not be fitted on all rows"
+        if self.best_name == BASELINE:
+            return "no metric scores higher: this is the preparation of the features alone"
+        return "the highest score, though not reliably better than Euclidean"
+
+    @property
+    def about_marks(self) -> str:
+        """Why a mark may say "unclear" beside an interval without zero."""
+        tried = sum(r.difference is not None for r in self.results)
+        return (
+            "unclear though the interval leaves out zero: the interval is about this metric alone, the mark allows for "
+            f"the {tried} that were tried, of which one may seem better or worse by chance (Holm)"
+        )
 
     def report(self, path: str | Path, X: Any = None, y: Any = None) -> Path:
         """Write the report page; give X and y to have the pictures of the data too."""

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from isometry.core.distance import pair_sqdist
-from isometry.eval import knn_hits, loo_hits, retrieval
+from isometry.eval import knn_hits, knn_residuals, loo_hits, r2_values, retrieval
 from isometry.eval.verification import auc_and_residuals
 from isometry.select.folds import Protocol
-from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Triplets
+from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Targets, Triplets
 
 AUC_CHUNK = 1000  # labelled samples whose pairs are listed at a time
 _TITLES = {
     "knn": "accuracy",
+    "knn_r2": "R²",
     "ordering": "triplet accuracy",
     "pair_auc": "AUC",
     "map@r": "MAP@R",
@@ -46,6 +47,8 @@ class FoldScorer:
             k = self.n_neighbors
             hits = loo_hits(Z_test, y_test, k) if is_open else knn_hits(Z_train, y_train, Z_test, y_test, k)
             return hits.astype(np.float64)
+        if self.scoring == "knn_r2":
+            return r2_values(knn_residuals(Z_train, y_train, Z_test, y_test, self.n_neighbors), y_test)
         if match := _RETRIEVAL.fullmatch(self.scoring):
             gallery = {} if is_open else {"gallery": Z_train, "gallery_y": y_train}
             return _retrieval_values(Z_test, y_test, match[1] or self.scoring, int(match[2] or 1), gallery)
@@ -68,6 +71,10 @@ def _retrieval_values(Z: np.ndarray, y: Any, name: str, k: int, gallery: dict[st
 def choose_scoring(scoring: str | None, side: Supervision, protocol: Protocol = "closed") -> str:
     """The name of the score, or an error that says which scores the supervision allows."""
     labels, ordered = isinstance(side, Labels), isinstance(side, (Triplets, Quadruplets))
+    if isinstance(side, Targets):
+        if scoring in (None, "knn_r2"):
+            return "knn_r2"
+        raise ValueError(f"scoring={scoring!r} does not suit targets: choose 'knn_r2'")
     if scoring is None:
         of_labels = "map@r" if protocol == "open" else "knn"
         return of_labels if labels else "ordering" if ordered else "pair_auc"
@@ -106,7 +113,9 @@ def _ordering_values(Z: np.ndarray, side: Triplets | Quadruplets, grouped: bool)
     d, e = pair_sqdist(Z, near.i, near.j), pair_sqdist(Z, far.i, far.j)
     right = (d < e) + 0.5 * (d == e)  # (m,)
     members = [near.i, near.j, far.j] if isinstance(side, Triplets) else [near.i, near.j, far.i, far.j]
-    return _per_sample(right.mean(), (right - right.mean()) / len(right), np.stack(members), len(Z), grouped)
+    share = side.weight / side.weight.sum()
+    mean = float(share @ right)
+    return _per_sample(mean, share * (right - mean), np.stack(members), len(Z), grouped)
 
 
 def _per_sample(mean: float, residual: np.ndarray, members: np.ndarray, n: int, grouped: bool) -> np.ndarray:

@@ -11,8 +11,9 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from isometry.base import check_components
 from isometry.core.linalg import fix_signs, ridge
 from isometry.core.moments import ArrayMoments, ClassMoments
+from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, NotNegative, parameters
+from isometry.parameters import KW_ONLY, Count, NotNegative, Share, parameters
 from isometry.strength import Reg
 from isometry.supervision import Labels
 
@@ -42,10 +43,10 @@ class Covariance(MomentsMetric):
     _sees = (Labels, None)
     _pooled = True
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     covariance: Literal["total", "within"] = "total"
-    shrinkage: float | str | None = None
+    shrinkage: Share | Literal["ledoit_wolf"] | None = None
     reg: Reg = "auto"
     tol: NotNegative = 1e-10
 
@@ -70,6 +71,12 @@ class Covariance(MomentsMetric):
         keep = lam > max(self.tol * lam[0], 0)
         if not keep.any():
             raise ValueError("all samples are equal: the covariance is zero and no direction has variance")
+        rank, samples = int(keep.sum()), int(n + moments.rest().n)
+        if self.shrinkage is None and not reg and 1 < rank == samples - (c if within else 1) and rank <= (p or rank):
+            warn_user(
+                f"{samples} samples span {rank} directions{' within classes' * within} and get unit variance in all of "
+                "them, which makes all their distances equal. Set reg='auto', shrinkage='ledoit_wolf', or n_components"
+            )
         self._store(moments.lift(fix_signs(V[:, keep].T / np.sqrt(lam[keep])[:, None])[:p]), moments.dtype)
 
 

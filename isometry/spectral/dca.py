@@ -13,7 +13,7 @@ from isometry.core.linalg import RANK_TOL, fix_signs, symmetrize, top_eigenvecto
 from isometry.core.moments import ClassMoments
 from isometry.core.scatter import scatter
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, Count, parameters
 from isometry.strength import Reg
 from isometry.supervision import Chunklets
 
@@ -42,7 +42,7 @@ class DCA(MomentsMetric):
 
     _sees = (Chunklets,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     algorithm: Literal["gevp", "hoi"] = "gevp"
     within: Literal["chunklet_mean", "pooled"] = "chunklet_mean"

@@ -11,7 +11,7 @@ from isometry.core.linalg import factor, fix_signs, top_eigenvectors
 from isometry.core.moments import between_scatter
 from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, check_choices, parameters
 from isometry.strength import Reg
 from isometry.supervision import Labels, Pairs
 
@@ -52,7 +52,7 @@ class FisherML(MomentsMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | str | None = "auto"
+    n_components: Count | Literal["auto"] | None = "auto"
     _: KW_ONLY
     constraint: str = "scatter"
     reg: Reg = "auto"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from isometry.core.moments import between_scatter, total_scatter
 from isometry.core.solve import Solution, alternate
 from isometry.core.warn import warn_user
 from isometry.moments import label_moments
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, parameters
 from isometry.supervision import Labels
 
 
@@ -46,11 +46,11 @@ class FishMML(LinearMetric):
 
     _sees = (Labels,)
 
-    n_components: int | str | None = "auto"
+    n_components: Count | Sequence[int] | Literal["auto"] | None = "auto"
     _: KW_ONLY
-    views: Any = None
-    lambda1: float = 1.0
-    lambda2: float = 1.0
+    views: Sequence[Any] | None = None
+    lambda1: NotNegative = 1.0
+    lambda2: NotNegative = 1.0
     scale_views: bool = True
     max_iter: Iterations = 50
     tol: NotNegative = 1e-6

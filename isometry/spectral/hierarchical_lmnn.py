@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from isometry.base import LinearMetric
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical, sym_fn
+from isometry.core.order import column_order, row_order
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import (
@@ -66,6 +67,10 @@ class HierarchicalLMNN(LinearMetric):
     ball that is empty all the same, as most are where features have long tails, is moved to the sample nearest to its
     centre.
 
+    Balls and samples are drawn in an order of rows and columns that does not depend on how the table lists them.
+    Another order changes rounding errors alone, but the small problems have flat minima, which magnify them: another
+    order of the columns changed the distances of wine and iris by 4 to 6 % of the largest, for the same seed.
+
     References
     ----------
     P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
@@ -89,6 +94,8 @@ class HierarchicalLMNN(LinearMetric):
 
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         check_choices(self, mining=MINERS)
+        order = row_order(X)  # what is drawn at random shall not depend on how the samples are listed
+        X, side = X[order], side[order]
         frame = Frame.of(X.astype(np.float64))
         L, solutions = np.eye(frame.X.shape[1]), []
         for step, solution in self._steps(frame.X, side.codes, check_random_state(self.random_state)):
@@ -101,11 +108,13 @@ class HierarchicalLMNN(LinearMetric):
     def _steps(self, X, codes, rng) -> Iterator[tuple[np.ndarray, Solution]]:
         """The maps (d, d) to apply one after another, each learned on what the former ones made of X."""
         spread, balls = np.sqrt(X.var(axis=0).sum()), np.clip(0.01 * len(X), 10, 20)
+        place = np.argsort(column_order(X))  # of each feature in that order
         for t in range(self.n_rounds):
             radius = (RADIUS + RADIUS_GROWTH * t) * spread
             portion = max(self.sample_portion - SMALLER_SAMPLE * t, min(SMALLEST_SAMPLE, self.sample_portion))
             for _ in range(max(1, round(balls * FEWER_BALLS**t))):
-                near = ball(X, rng.uniform(X.min(axis=0), X.max(axis=0)), radius)
+                low, high = X.min(axis=0), X.max(axis=0)
+                near = ball(X, low + rng.uniform(size=len(place))[place] * (high - low), radius)
                 solution = self._solve(X, codes, stratified(near, codes, portion, rng), rng)
                 if solution is None:
                     continue

@@ -58,7 +58,7 @@ class IML(LinearMetric):
 
     _sees = (Labels,)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_neighbors: Count = 3
     a: Share = 0.5

@@ -363,14 +363,20 @@ def impostor_counts(pairs: CandidatePairs, reach: np.ndarray) -> np.ndarray:
 
 
 class ListedTriplets:
-    """The objective for given triplets; a pair (a, p) counts once among the targets, in however many triplets it is."""
+    """The objective for given triplets; a pair (a, p) counts once among the targets, in however many triplets it is.
+
+    A hinge counts as often as the weight of its triplet says; triplets of weight 0 are left out.
+    """
 
     cap = None  # the list is complete
     list_lifetime = sys.maxsize
 
     def __init__(self, X, triplets: Triplets, margin):
-        n = len(X)
-        self.X, self.margin, self.triplets = X, margin, triplets
+        n, there = len(X), triplets.weight > 0
+        if not there.all():
+            parts = (v[there] for v in (triplets.a, triplets.p, triplets.n))
+            triplets = Triplets(*parts, n_samples=n, weight=triplets.weight[there])
+        self.X, self.margin, self.triplets, self.weight = X, margin, triplets, triplets.weight
         target_pairs = np.unique(triplets.a.astype(np.int64) * n + triplets.p)
         self.target_scatter = pair_scatter(X, target_pairs // n, target_pairs % n)
         self.positives = ListedEdges(triplets.a, triplets.p, n)
@@ -387,10 +393,11 @@ class ListedTriplets:
         near, far = (Z[e.i] - Z[e.j] for e in (self.positives, self.negatives))
         h = self.margin + np.einsum("ij,ij->i", near, near) - np.einsum("ij,ij->i", far, far)
         value, slope = rounded_hinge(h, tau)
+        value, slope = value * self.weight, slope * self.weight
         G = self.positives.incidence.T @ (near * slope[:, None]) - self.negatives.incidence.T @ (far * slope[:, None])
         LA = (1 - mu) * L @ self.target_scatter
         target_loss = float(np.vdot(LA, L))
-        sharp = mu * float(np.maximum(h, 0).sum()) + target_loss
+        sharp = mu * float(np.maximum(h, 0) @ self.weight) + target_loss
         return mu * float(value.sum()) + target_loss, 2 * (mu * G.T @ self.X + LA), sharp
 
     def push_gradient(self, L, tau) -> tuple[np.ndarray, HingeSums]:
@@ -399,8 +406,9 @@ class ListedTriplets:
         near, far = (pair_sqdist(Z, e.i, e.j) for e in (self.positives, self.negatives))
         h = self.margin + near - far
         value, slope = rounded_hinge(h, tau)
-        G = X.T @ (self.positives.pull(slope, X) - self.negatives.pull(slope, X))
-        return G, HingeSums(float(value.sum()), float(slope.sum()), float(np.vdot(slope, slope)))
+        often = slope * self.weight
+        G = X.T @ (self.positives.pull(often, X) - self.negatives.pull(often, X))
+        return G, HingeSums(float(value @ self.weight), float(often.sum()), float(np.vdot(often, slope)))
 
     def value(self, L, mu) -> float:
         return self(L, mu, SHARP_WIDTH * self.margin)[2]

@@ -169,8 +169,10 @@ class Search:
         L-BFGS on M sees slopes M G, which vanish with M in directions where W is still 0.
         """
         f, (w, V) = self.rounded(width), sla.eigh(G)
-        start = best = f(self.M)[0]
         B = V[:, w < 0] * np.sqrt(-w[w < 0])
+        if not B.any():
+            return 0.0
+        start = best = f(self.M)[0]
         W, chosen = self.M.T @ self.M, self.M
 
         def stepped(step: float) -> np.ndarray:
@@ -179,7 +181,7 @@ class Search:
 
         step = self.step or (1e-2 * np.trace(W) + 1e-12) / max(float(np.vdot(B, B)), 1e-300)
         factor = 4.0
-        for _ in range(20 if B.size else 0):
+        for _ in range(20):
             M = stepped(step)
             value = f(M)[0]
             if value < best:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from isometry.base import check_components
@@ -51,12 +53,12 @@ class LLERegularizedML(AutomaticStrength):
     _sees = (Labels, Pairs)
     _unlabelled = "minus one"
 
-    n_components: int | str | None = "auto"
+    n_components: Count | Literal["auto"] | None = "auto"
     _: KW_ONLY
     n_neighbors: Count = 10
     reg: Reg = "auto"
     weighting: str = "sum"
-    lle_reg: float = 1e-3
+    lle_reg: NotNegative = 1e-3
     algorithm: str = "trace_ratio"
     max_iter: Iterations = 50
     tol: NotNegative = 1e-10

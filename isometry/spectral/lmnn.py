@@ -82,7 +82,7 @@ class LMNN(LinearMetric):
 
     _sees = (Labels, Triplets)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     n_neighbors: Count = 3
     mu: Share = 0.5
@@ -90,7 +90,7 @@ class LMNN(LinearMetric):
     init: str | np.ndarray = "pca"
     mining: str = "batch_all"
     n_mining: Count = 1
-    max_impostors: int | None = None
+    max_impostors: Count | None = None
     batch_size: Count | None = None
     solver: Literal["lbfgs", "sdp"] = "lbfgs"
     max_iter: Iterations = 1000
@@ -144,6 +144,8 @@ class LMNN(LinearMetric):
         ):
             raise ValueError("batch_size needs labels, mining='batch_all' and solver='lbfgs'; leave it None otherwise")
         if isinstance(side, Triplets):
+            if self.solver == "sdp" and len(np.unique(side.weight)) > 1:
+                raise ValueError("solver='sdp' cannot weigh triplets: make their weights equal, or use solver='lbfgs'")
             return ListedTriplets(X, side, self.margin)
         if targets is not None:
             if self.batch_size is not None:

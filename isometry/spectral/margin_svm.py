@@ -14,7 +14,7 @@ from isometry.core.edges import ListedEdges
 from isometry.core.linalg import factor, symmetrize
 from isometry.core.solve import Solution, fista
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, PositiveShare, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, PositiveShare, Seed, parameters
 from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
 from isometry.supervision import Labels, Pairs
 
@@ -52,7 +52,7 @@ class MarginSVM(LinearMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     C_S: NotNegative = 1.0
     C_D: Positive = 10.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg as sla
@@ -15,9 +15,9 @@ from isometry.core.frame import Frame
 from isometry.core.linalg import column_range, definite, factor, ridge
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.solvers import Certified
-from isometry.core.start import initial_map, mean_sqdist
+from isometry.core.start import given_map, initial_map, mean_sqdist
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import AllPairs, Sampler, choose_pairs, signed_edges
 from isometry.supervision import EdgeList, Labels, Pairs
 
@@ -57,12 +57,12 @@ class MMC(LinearMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     diagonal: bool = False
     alpha: Positive = 1.0
     reg: NotNegative = 1e-6
-    init: str | np.ndarray = "identity"
+    init: Literal["auto", "identity", "pca", "lda", "random"] | np.ndarray = "identity"
     pairs: str | Sampler = "auto"
     max_iter: Iterations = 200
     tol: NotNegative = 1e-6
@@ -74,12 +74,12 @@ class MMC(LinearMetric):
         Q, R = _whitener(*mean_pair_scatters(X, side), self.reg, self.diagonal)
         Xw = sla.solve_triangular(R, Q.T @ (X - X.mean(axis=0)).T, lower=True).T  # (n, r), where M_S = I
         problem, r = MeanDistance.of(Xw, side, self.pairs, rng), Xw.shape[1]
+        init = self.init if isinstance(self.init, str) else given_map(self.init, min(p or r, r), X.shape[1]) @ Q @ R
         if self.diagonal:
             bounds: list[tuple[float | None, float | None]] = [(0.0, None)] * r
             solution = lbfgs(problem.diagonal, np.full(r, 0.5 / r), bounds=bounds, max_iter=self.max_iter, tol=self.tol)
             L = np.diag(np.sqrt(solution.x))
         else:
-            init = self.init if isinstance(self.init, str) else np.asarray(self.init, dtype=np.float64) @ Q @ R
             L = initial_map(Frame(Xw), side, init, p, rng)
             solution = Certified(self.max_iter, self.tol).minimize(problem, L / np.linalg.norm(L))
             L = solution.x

@@ -10,7 +10,7 @@ from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.solve import Solution
 from isometry.core.start import initial_map
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, Seed, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, check_choices, parameters
 from isometry.sampling import Sampler
 from isometry.spectral.stress import fit_map, label_targets, scale_of
 from isometry.supervision import Labels, Pairs
@@ -50,7 +50,7 @@ class ParametricMDS(LinearMetric):
     _sees = (Labels, Pairs)
     _needs = ()  # pairs with a target are neither similar nor dissimilar
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     beta: Positive | None = None
     loss: str = "stress"

@@ -7,7 +7,7 @@ import numpy as np
 from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, parameters
+from isometry.parameters import KW_ONLY, NotNegative, parameters
 from isometry.supervision import Labels, Pairs
 
 
@@ -30,7 +30,7 @@ class RankOneMMC(LinearMetric):
     _sees = (Labels, Pairs)
 
     _: KW_ONLY
-    reg: float = 1e-6
+    reg: NotNegative = 1e-6
 
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:
         values, U = top_eigenvectors(*mean_pair_scatters(X, side)[::-1], 1, reg=self.reg)

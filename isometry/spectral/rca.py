@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from isometry.base import check_components
-from isometry.core.linalg import factor, top_eigenvectors
+from isometry.core.linalg import canonical, top_eigenvectors
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, check_choices, parameters
+from isometry.parameters import KW_ONLY, Count, check_choices, parameters
 from isometry.strength import Reg
 from isometry.supervision import Chunklets
 
@@ -39,7 +39,7 @@ class RCA(MomentsMetric):
     _needs = ("similar",)
     _pooled = True
 
-    n_components: int | None = None
+    n_components: Count | None = None
     _: KW_ONLY
     reduction: str = "pca"
     reg: Reg = "auto"
@@ -53,5 +53,6 @@ class RCA(MomentsMetric):
             Q = top_eigenvectors(T, p=p)[1]  # (d, p)
             V = Q @ top_eigenvectors(Q.T @ T @ Q, Q.T @ C @ Q, reg=float(self.reg))[1]
         else:
-            V = top_eigenvectors(T, C, p, reg=float(self.reg))[1]  # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
-        self._store(moments.lift(factor(V @ V.T, V.shape[1])), moments.dtype)
+            V = top_eigenvectors(T, C, p, reg=float(self.reg), of_features=moments.frame is None)[1]
+        # VᵀC_wV = I, so VVᵀ = C_w⁻¹ where the data live
+        self._store(moments.lift(canonical(V.T)), moments.dtype)

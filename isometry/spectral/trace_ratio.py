@@ -9,7 +9,7 @@ from isometry.core.linalg import fix_signs, ridge
 from isometry.core.ratio import ratio_directions
 from isometry.core.solve import Solution
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, parameters
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, parameters
 from isometry.strength import Reg
 from isometry.supervision import Labels, Pairs
 
@@ -43,7 +43,7 @@ class TraceRatioML(MomentsMetric):
 
     _sees = (Labels, Pairs)
 
-    n_components: int | str | None = "auto"
+    n_components: Count | Literal["auto"] | None = "auto"
     _: KW_ONLY
     lam: float | Literal["auto"] = "auto"
     reg: Reg = "auto"

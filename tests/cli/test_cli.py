@@ -201,7 +201,7 @@ def test_fit_then_transform(folder, tmp_path):
 
 
 def test_fit_without_scaling_and_labels(folder, tmp_path):
-    run("fit", "Covariance", folder / "t.csv", "--drop", "kind", "-o", tmp_path / "m", "--no-scale")
+    run("fit", "Covariance", folder / "t.csv", "--drop", "kind", "-o", tmp_path / "m", "--no-scale", "--set", "reg=0.0")
     X = read_table(folder / "t.csv", drop="kind").X
     expected = np.linalg.inv(np.cov(X.T))
     ratio = load(tmp_path / "m").mahalanobis_ / expected
@@ -394,7 +394,8 @@ def test_a_result_that_cannot_be_written_does_not_lose_the_other(failing, kept, 
     assert done.exit_code == 1 and "error: no space left" in done.stderr and "Euclidean" in done.stdout
     assert [name for name in ("m", "r.html") if (tmp_path / name).exists()] == [kept]
     if kept == "m":
-        assert f"fitted on all rows: {tmp_path / 'm'}" in done.stdout and load(tmp_path / "m") is not None
+        assert "fitted on all rows (" in done.stdout and f"): {tmp_path / 'm'}" in done.stdout
+        assert load(tmp_path / "m") is not None
     else:
         assert "saved" not in done.stdout
 
@@ -642,3 +643,88 @@ def test_fit_auto_says_its_verdict_and_is_read_again(folder, tmp_path):
     assert " ".join(load(model).verdict_.split()) in " ".join(said.split())
     run("transform", model, folder / "t.csv", "--drop", "kind", "-o", mapped)
     assert len(mapped.read_text().splitlines()) == 61
+
+
+def test_save_says_what_is_saved_and_why(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--methods", "GMML[weighted]", "--folds", 3, "--save", "m"]
+    assert "saved GMML[weighted], fitted on all rows (the highest score, though not reliably better" in run(
+        "compare", "wine", "--sample", 60, *options
+    )
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(40, 3)), columns=list("abc")).assign(kind=np.arange(40) % 2)
+    frame["a"] += 9 * frame["kind"]
+    frame.to_csv("t.csv", index=False)
+    out = run("compare", "t.csv", "-y", "kind", "--methods", "RankOneMMC", "--folds", 2, "--save", "m")
+    assert "saved Euclidean, fitted on all rows (no metric scores higher: this is the preparation" in out
+
+
+# ------------------------------------------------------------------------------------------------ for other programs
+
+
+def test_json_is_all_that_is_printed(folder, tmp_path):
+    import json
+
+    rows = json.loads(run("list", "--family", "geometric", "--json"))
+    assert [r["name"] for r in rows] == [m.name for m in all_methods(family="geometric")]
+    assert json.loads(run("info", "LMNN", "--json"))[0]["equation"] == get("LMNN").equation
+    options = ["-y", "kind", "--methods", "RCA", "--folds", 2, "--save", tmp_path / "m", "--report", tmp_path / "r"]
+    found = json.loads(run("compare", folder / "t.csv", *options, "--json"))
+    assert {r["name"] for r in found["results"]} == {"Euclidean", "Covariance", "RCA"}
+    assert found["verdict"] and found["saved"] == str(tmp_path / "m") and found["report"].endswith("index.html")
+    rca = next(r for r in found["results"] if r["name"] == "RCA")
+    assert rca["score"]["low"] <= rca["score"]["mean"] <= rca["score"]["high"] and rca["n_fits"] == 2
+    fitted = json.loads(run("fit", "NCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "f", "--json"))
+    assert fitted["rows"] == 60 and fitted["n_iter"] > 0 and fitted["converged"] is True
+    mapped = json.loads(run("transform", tmp_path / "f", folder / "t.csv", "-o", tmp_path / "z.csv", "--json"))
+    assert mapped == {"file": str(tmp_path / "z.csv"), "rows": 60, "dimensions": 4}
+
+
+def test_quiet_prints_nothing(folder, tmp_path):
+    model, table = tmp_path / "m", folder / "t.csv"
+    for args in (
+        ["list"],
+        ["info", "RCA"],
+        ["compare", table, "-y", "kind", "--methods", "RCA", "--folds", 2],
+        ["fit", "RCA", table, "-y", "kind", "-o", model],
+        ["info", model],
+        ["transform", model, table, "-o", tmp_path / "z.csv"],
+    ):
+        done = CliRunner().invoke(app, [*map(str, args), "--quiet"])
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", ""), args
+
+
+def test_a_file_tells_what_it_is(folder, tmp_path, monkeypatch):
+    import json
+
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    options = ["-y", "kind", "--methods", "RCA", "--folds", 2]
+    for name in ("m", "n"):
+        run("compare", folder / "t.csv", *options, "--save", tmp_path / name)
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "n").read_bytes()
+    card = json.loads(run("info", tmp_path / "m", "--json"))
+    assert card["estimator"] == f"Pipeline(StandardScaler, {type(load(tmp_path / 'm')[-1]).__name__})"
+    assert card["date"] == "1970-01-02" and card["data"]["rows"] == 60 and len(card["data"]["fingerprint"]) == 16
+    assert card["versions"]["isometry"] == __version__ and 0 < card["score"]["mean"] <= 1
+    out = run("info", tmp_path / "m")
+    assert "1970-01-02" in out and card["verdict"] in out
+    run("fit", "RCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "f")
+    other = json.loads(run("info", tmp_path / "f", "--json"))
+    assert other["data"] == card["data"] and other["method"] == "RCA"
+    assert "no file of isometry" in run("info", folder / "t.csv", code=2)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    run("fit", "RCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "f")
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", json.loads(run("info", tmp_path / "f", "--json"))["date"])
+
+
+def test_the_shell_completes_methods():
+    from isometry.cli.options import complete_method
+
+    assert complete_method("lmn") == ["LMNN", "LMNN[semi_hard]"]
+    assert "--show-completion" in run("--help")
+    environment = {**os.environ, "_ISOMETRY_COMPLETE": "complete_bash", "COMP_WORDS": "isometry info LMN"}
+    code = "import sys; sys.argv[0] = 'isometry'; from isometry.cli import app; app(prog_name='isometry')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**environment, "COMP_CWORD": "2"}, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["LMNN", "LMNN[semi_hard]"]

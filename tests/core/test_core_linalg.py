@@ -270,3 +270,41 @@ def test_priors(rng):
             prior_matrix(bad, X)
     with pytest.raises(ValueError, match="unknown"):
         prior_matrix("identiy", X)
+
+
+@pytest.mark.parametrize("smallest", [False, True])
+@pytest.mark.parametrize("spectrum", ["spread", "clustered", "equal", "rank one"])
+def test_extreme_eigenpairs_are_those_of_the_whole_spectrum(spectrum, smallest):
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((30, 30)))[0]
+    w = {
+        "spread": np.geomspace(1e-8, 1e8, 30),
+        "clustered": np.repeat([1.0, 1.0 + 1e-14, 5.0], 10),
+        "equal": np.ones(30),
+        "rank one": np.eye(30)[-1],
+    }[spectrum]
+    A = (Q * w) @ Q.T
+    A = (A + A.T) / 2
+    values, V = linalg.extreme_eigenpairs(A, 4, smallest=smallest)
+    atol = 1e-13 * np.abs(w).max() * 30
+    assert_allclose(values, np.linalg.eigvalsh(A)[:4] if smallest else np.linalg.eigvalsh(A)[-4:], atol=atol)
+    assert_allclose(V.T @ V, np.eye(4), atol=1e-12)
+    assert_allclose(A @ V, V * values, atol=atol)
+
+
+def test_a_prior_that_is_singular_up_to_rounding_is_refused(rng):
+    X = rng.standard_normal((20, 4))
+    A = rng.standard_normal((4, 2))
+    for prior in (A @ A.T, A @ A.T + 1e-17 * np.eye(4), np.diag([1.0, 1, 1, 1e-16])):
+        with pytest.raises(ValueError, match="prior must be positive definite, but it is singular up to rounding"):
+            prior_matrix(prior, X)
+    assert_allclose(prior_matrix(np.diag([1.0, 1, 1, 1e-12]), X)[3, 3], 1e-12)
+
+
+def test_a_singular_covariance_as_prior_says_what_was_done(rng):
+    X = rng.standard_normal((20, 3))
+    X = np.c_[X, X[:, 0] - X[:, 1]]
+    with pytest.warns(linalg.SingularMatrixWarning, match="prior='covariance': the covariance of X is singular"):
+        W = prior_matrix("covariance", X)
+    C = np.cov(X.T)
+    assert_allclose(W @ (C + 1e-6 * np.trace(C) / 4 * np.eye(4)), np.eye(4), atol=1e-6)

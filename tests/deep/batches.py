@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
+from torch.testing import assert_close
 
 A = torch.tensor([[0, 0], [1, 0], [0, 2], [3, 0]], dtype=torch.float64)
 Y = torch.tensor([0, 0, 1, 1])
@@ -58,3 +60,23 @@ def gradient(loss, z: torch.Tensor, *args) -> torch.Tensor:
     z = z.clone().requires_grad_()
     loss(z, *args).backward()
     return z.grad
+
+
+def close(value: torch.Tensor, expected: float, tolerance: float = 1e-6) -> None:
+    assert float(value.detach()) == pytest.approx(expected, abs=tolerance)
+
+
+def cosines(z: torch.Tensor) -> torch.Tensor:
+    u = z / z.norm(dim=1, keepdim=True)
+    return u @ u.T
+
+
+def of_anchor(y: torch.Tensor, i: int) -> tuple[list[int], list[int]]:
+    """Positives and negatives of anchor i, by loop."""
+    return [j for j in range(len(y)) if j != i and y[j] == y[i]], [j for j in range(len(y)) if y[j] != y[i]]
+
+
+def same(ours, slow, z: torch.Tensor, *args) -> None:
+    """Value and gradient of a loss are those of its loop."""
+    assert_close(ours(z, *args), slow(z, *args), rtol=1e-10, atol=1e-12)
+    assert_close(gradient(ours, z, *args), gradient(slow, z, *args), rtol=1e-9, atol=1e-11)

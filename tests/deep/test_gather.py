@@ -12,17 +12,34 @@ from torch.testing import assert_close
 
 import isometry.deep
 from isometry.deep import (
+    HIST,
+    AdaFace,
+    ArcFace,
     BatchHard,
+    CenterLoss,
+    Columns,
+    CosFace,
     CrossBatchMemory,
+    CrossEntropy,
     Gathered,
+    InfoNCE,
     Lifted,
     MarginLoss,
+    MultiSimilarity,
     ProbabilisticDA,
+    ProxyAnchor,
     ProxyNCA,
     RandomTriplets,
+    Ranking,
+    SampledSoftmax,
+    SigLIP,
+    SmoothAP,
     SoftTriple,
+    SupCon,
     Triplet,
     TripletGlobal,
+    VICReg,
+    WeightedSum,
     gather,
 )
 from tests.deep.batches import batch
@@ -38,6 +55,19 @@ LOSSES = {
     "margin": lambda: MarginLoss(num_classes=4),
     "memory": lambda: CrossBatchMemory(Triplet(), 3, memory_size=16),
     "statistics": lambda: ProbabilisticDA("logdet"),
+    "margin softmax": lambda: ArcFace(4, 3),
+    "some classes": lambda: SampledSoftmax(CosFace(12, 3), 0.5, random_state=0),
+    "lengths": lambda: AdaFace(4, 3),
+    "moving centres": lambda: WeightedSum(CrossEntropy(4, 3), CenterLoss(4, 3)),
+    "proxy anchors": lambda: ProxyAnchor(4, 3),
+    "mined cosines": lambda: MultiSimilarity(),
+    "hypergraph": lambda: HIST(4, 3, hidden=5),
+    "contrast": lambda: InfoNCE(),
+    "supervised contrast": lambda: SupCon(),
+    "sigmoid": lambda: SigLIP(),
+    "ranks": lambda: SmoothAP(0.1),
+    "queries and documents": lambda: Columns(Ranking()),
+    "views": lambda: Columns(VICReg()),
 }
 SPLIT = (5, 9)  # rows of the two processes
 
@@ -50,9 +80,11 @@ class Net(nn.Module):
         torch.manual_seed(0)
         self.backbone = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
         loss = LOSSES[key]().double()
-        self.loss = Gathered(loss) if gathered else loss
+        self.loss = Gathered(loss) if gathered and not isinstance(loss, Columns) else loss
 
     def forward(self, x, y):
+        if isinstance(self.loss, Columns):  # which gathers by itself
+            return self.loss(self.backbone, (x, x.flip(1) + 1))
         return self.loss(self.backbone(x), y)
 
 

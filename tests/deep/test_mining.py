@@ -29,23 +29,28 @@ from isometry.deep import (
 )
 from isometry.deep.functional import masks
 from isometry.deep.losses.triplet import hinge_triplets
-from tests.deep.batches import PLAIN, A, C, Y, batch, circle, euc, gradient, mean, ordered_pairs, triples
+from tests.deep.batches import (
+    PLAIN,
+    A,
+    C,
+    Y,
+    batch,
+    circle,
+    close,
+    euc,
+    gradient,
+    mean,
+    of_anchor,
+    ordered_pairs,
+    triples,
+)
 
 SEEDS = pytest.mark.parametrize(("seed", "ties"), [(0, False), (1, False), (2, True), (3, True)])
-
-
-def close(value, expected, tolerance=1e-6):
-    assert float(value.detach()) == pytest.approx(expected, abs=tolerance)
 
 
 def compared(z, y):
     """Distances and masks of a batch with itself."""
     return (z[:, None] - z).square().sum(2).sqrt(), *masks(y, y, torch.arange(len(y)))
-
-
-def of_anchor(y, i):
-    """Positives and negatives of anchor i, by loop."""
-    return [j for j in range(len(y)) if j != i and y[j] == y[i]], [j for j in range(len(y)) if y[j] != y[i]]
 
 
 # -- batch-all ---------------------------------------------------------------------------------------------------------

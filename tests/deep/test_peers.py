@@ -3,23 +3,40 @@
 Where it does not, the last tests say so: they fail if the two ever agree, and the remark has to go.
 """
 
+import math
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from isometry.deep import (
     Angular,
+    ArcFace,
     BatchHard,
+    Circle,
     Contrastive,
+    CosFace,
     EasyPositive,
+    IntraPairVariance,
+    LargeMarginSoftmax,
     Lifted,
     MarginLoss,
+    MultiSimilarity,
+    MultiSimilarityMiner,
     NCALoss,
+    NormalizedSoftmax,
     NPair,
+    P2SGrad,
+    ProxyAnchor,
     ProxyNCA,
     ProxyNCAPlusPlus,
+    RankedList,
     SoftTriple,
+    SphereFace,
+    SubCenterArcFace,
+    ThresholdConsistentMargin,
     Triplet,
+    TupletMargin,
 )
 from isometry.deep.functional import masks, unit
 from tests.deep.batches import batch, gradient
@@ -71,6 +88,84 @@ PAIRS = {
 }
 
 
+COSINE_PAIRS = {
+    "multi-similarity": (lambda: losses.MultiSimilarityLoss(2, 50, 0.5), lambda: MultiSimilarity(eps=None)),
+    "circle": (lambda: losses.CircleLoss(0.4, 20), lambda: Circle(0.4, 20.0)),
+    "circle, faces": (lambda: losses.CircleLoss(0.25, 256), lambda: Circle(0.25, 256.0)),
+    "tuplet margin": (
+        lambda: losses.TupletMarginLoss(margin=math.degrees(0.1), scale=8),
+        lambda: TupletMargin(scale=8.0, variance_weight=0),
+    ),
+    "noise to signal": (
+        lambda: losses.SignalToNoiseRatioContrastiveLoss(neg_margin=2, reducer=MEAN),
+        lambda: Contrastive(2.0, squared_hinge=False, balanced=True, distance="snr", normalize=True),
+    ),
+    "intra-pair variance": (lambda: losses.IntraPairVarianceLoss(), lambda: IntraPairVariance()),
+    "threshold-consistent margin": (
+        lambda: losses.ThresholdConsistentMarginLoss(2.0, 0.5, 0.8, 0.2),
+        lambda: ThresholdConsistentMargin(0.8, 0.2, 2.0, 0.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COSINE_PAIRS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_same_value_and_gradient_of_cosines(name, seed):
+    theirs, ours = (make() for make in COSINE_PAIRS[name])
+    z, y = batch(seed, n=14)[0], torch.arange(14) % 4
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-10, atol=1e-10)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:Values of Tp or Tn")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_ranked_list(seed):
+    """Theirs adds 1e-5 for each column to the sum of the weights."""
+    theirs = losses.RankedListLoss(margin=0.4, Tn=10, alpha=1.2)
+    ours = RankedList(detach_weights=False)
+    z, y = batch(seed, n=14)[0], torch.arange(14) % 4
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-4, atol=0)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_multi_similarity_miner(seed):
+    """The same pairs, for the anchors that keep both kinds; theirs also lists one kind of the others."""
+    z, y = batch(seed, n=14, p=3)[0], torch.arange(14) % 4
+    a1, p, a2, n = miners.MultiSimilarityMiner(epsilon=0.1)(z, y)
+    both = set(a1.tolist()) & set(a2.tolist())
+    pos, neg = MultiSimilarityMiner(0.1).select(-unit(z) @ unit(z).T, *masks(y, y, torch.arange(14)))
+    for found, (a, b) in ((pos, (a1, p)), (neg, (a2, n))):
+        assert {(i, j) for i, j in zip(a.tolist(), b.tolist()) if i in both} == set(
+            map(tuple, found.nonzero().tolist())
+        )
+    mined = [losses.MultiSimilarityLoss(2, 50, 0.5)(z, y, (a1, p, a2, n)), MultiSimilarity()(z, y)]
+    assert len(both) == 14
+    assert_close(*mined, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_proxy_anchor(seed):
+    """A class that is not in the batch has a proxy that only pushes. Theirs adds 1e-12 to the weights of a miner."""
+    z, y = batch(seed)
+    y[y == 3] = 0
+    theirs, ours = losses.ProxyAnchorLoss(4, 4).double(), seeded(lambda: ProxyAnchor(4, 4))
+    theirs.proxies.data = ours.proxies.data.clone()
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-9, atol=0)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-8, atol=1e-9)
+    assert_close(ours.proxies.grad, theirs.proxies.grad, rtol=1e-8, atol=1e-9)
+
+
+def test_theirs_is_not_finite_where_ours_is():
+    """Points on the axes: parallel to their own weights, and positive pairs that coincide; cosines are exactly 1."""
+    y = torch.arange(12) % 4
+    z, theirs, ours = torch.eye(4)[y], losses.ArcFaceLoss(4, 4), ArcFace(4, 4)
+    ours.proxies.data = theirs.W.data = torch.eye(4)
+    for pair in ((theirs, ours), (losses.TupletMarginLoss(), TupletMargin())):
+        not_finite, finite = (gradient(loss, z, y) for loss in pair)
+        assert finite.isfinite().all() and not not_finite.isfinite().all()
+
+
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_same_value_and_gradient(name, seed):
@@ -114,6 +209,47 @@ def test_proxy_nca_plus_plus():
     assert_close(ours(z, y), theirs(z, y), rtol=1e-6, atol=1e-8)
     assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-5, atol=1e-7)
     assert_close(ours.proxies.grad, theirs.proxies.grad, rtol=1e-5, atol=1e-7)
+
+
+MARGINS = {
+    "CosFace": (lambda: losses.CosFaceLoss(4, 4), lambda: CosFace(4, 4)),
+    "normalised softmax": (lambda: losses.NormalizedSoftmaxLoss(4, 4), lambda: NormalizedSoftmax(4, 4)),
+    "ArcFace": (lambda: losses.ArcFaceLoss(4, 4, margin=math.degrees(0.5)), lambda: ArcFace(4, 4)),
+    "SphereFace": (lambda: losses.SphereFaceLoss(4, 4), lambda: SphereFace(4, 4)),
+    "large margin": (lambda: losses.LargeMarginSoftmaxLoss(4, 4, margin=3), lambda: LargeMarginSoftmax(4, 4, margin=3)),
+    "sub-centres": (
+        lambda: losses.SubCenterArcFaceLoss(num_classes=4, embedding_size=4, margin=math.degrees(0.5)),
+        lambda: SubCenterArcFace(4, 4),
+    ),
+}
+
+
+def test_p2sgrad():
+    """Theirs is a mean over batch and classes, without the ½; its weights have unit length to 1e-7."""
+    z, y = batch(0)
+    theirs, ours = losses.P2SGradLoss(4, 4).double(), seeded(lambda: P2SGrad(4, 4))
+    theirs.weight.data = ours.proxies.data.T.clone()
+    assert_close(ours(z, y), 2.0 * theirs(z, y), rtol=1e-6, atol=0)
+    assert_close(gradient(ours, z, y), 2.0 * gradient(theirs, z, y), rtol=1e-5, atol=1e-6)
+
+
+def test_outliers_of_sub_centres():
+    z, y = batch(0, n=40)
+    theirs = losses.SubCenterArcFaceLoss(num_classes=4, embedding_size=4).double()
+    ours = seeded(lambda: SubCenterArcFace(4, 4))
+    theirs.W.data = ours.proxies.detach().flatten(0, 1).T.clone()
+    found, expected = ours.outliers(z, y), theirs.get_outliers(z, y)[0]
+    assert 0 < len(found) < 40 and found.tolist() == sorted(expected.tolist())
+
+
+@pytest.mark.parametrize("name", MARGINS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_margin_softmax(name, seed):
+    (z, y), (theirs, ours) = batch(seed), map(seeded, MARGINS[name])
+    theirs.W.data = ours.proxies.detach().flatten(0, -2).T.clone()
+    assert_close(ours(z, y), theirs(z, y), rtol=1e-10, atol=1e-10)
+    assert_close(gradient(ours, z, y), gradient(theirs, z, y), rtol=1e-8, atol=1e-10)
+    assert_close(ours.proxies.grad.flatten(0, -2), theirs.W.grad.T, rtol=1e-8, atol=1e-10)
 
 
 def test_soft_triple_without_the_regulariser_of_centres():

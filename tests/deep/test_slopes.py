@@ -7,14 +7,23 @@ from torch.testing import assert_close
 from isometry.deep import (
     Angular,
     BatchHard,
+    Circle,
     Contrastive,
     CrossBatchMemory,
+    DecoupledContrastive,
     FisherTriplet,
     GeneralizedContrastive,
+    InfoNCE,
+    IntraPairVariance,
+    MultiSimilarity,
     NCALoss,
     RandomTriplets,
+    RankedList,
+    RankNContrast,
     RatioTriplet,
     SoftTriple,
+    SupCon,
+    ThresholdConsistentMargin,
     Triplet,
     TripletGlobal,
     Tuplet,
@@ -69,7 +78,24 @@ ACCELERATED = {
     "triplet, sum": lambda **o: Triplet(0.7, distance="euclidean", normalize=False, reduction="sum", **o),
     "tuplet": lambda **o: Tuplet(0.7, **o),
 }
-MINABLE = [key for key in ACCELERATED if key.split(",")[0] in ("contrastive", "NCA", "triplet", "tuplet")]
+ACCELERATED |= {
+    "multi-similarity": lambda **o: MultiSimilarity(**{"eps": None, **o}),
+    "multi-similarity, mined": lambda **o: MultiSimilarity(beta=5.0, **o),
+    "circle": lambda **o: Circle(gamma=5.0, **o),
+    "ranked list": lambda **o: RankedList(**o),
+    "ranked list, through": lambda **o: RankedList(detach_weights=False, pos_temperature=2.0, **o),
+    "variance": lambda **o: IntraPairVariance(0.05, **o),
+    "threshold": lambda **o: ThresholdConsistentMargin(0.6, 0.1, **o),
+    "InfoNCE": lambda **o: InfoNCE(0.3, **o),
+    "InfoNCE, anchors": lambda **o: InfoNCE(0.3, "anchors", **o),
+    "SupCon": lambda **o: SupCon(0.3, **o),
+    "SupCon, in": lambda **o: SupCon(0.3, "in", **o),
+    "SupCon, apart": lambda **o: SupCon(0.3, "apart", **o),
+    "decoupled": lambda **o: DecoupledContrastive(0.3, **o),
+    "Rank-N-Contrast": lambda **o: RankNContrast(**o),
+    "decoupled, weighted": lambda **o: DecoupledContrastive(0.3, weighted=True, **o),
+}
+MINABLE = [key for key in ACCELERATED if key.split(",")[0] not in ("generalised", "SoftTriple", "Rank-N-Contrast")]
 
 
 def test_every_accelerated_loss_of_the_registry_is_compared_with_its_formula():
@@ -178,6 +204,9 @@ LOSSES = {
     "NCA, exp": lambda: NCALoss(form="exp"),
     "NCA, negatives": lambda: NCALoss(denominator="negatives"),
     "SoftTriple": lambda: SoftTriple(4, 4, 3),
+    "circle": lambda: Circle(gamma=5.0),
+    "multi-similarity": lambda: MultiSimilarity(eps=None),
+    "ranked list": lambda: RankedList(),
 }
 
 

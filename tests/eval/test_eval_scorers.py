@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from isometry.eval import (
     SCORERS,
     get_scorer,
+    knn_r2_scorer,
     knn_scorer,
     loo_hits,
     map_at_r_scorer,
@@ -50,6 +51,12 @@ def table(n=60):
     return X, y
 
 
+def numbered_table():
+    """Classes called 0, 1, 2, which serve as targets, too."""
+    X, y = table()
+    return X, np.searchsorted(["a", "b", "c"], y)
+
+
 def slow_label_auc(Z, y):
     pairs = list(combinations(range(len(Z)), 2))
     distance = np.array([np.linalg.norm(Z[i] - Z[j]) for i, j in pairs])
@@ -67,7 +74,7 @@ def test_scores_are_those_of_the_transformed_rows():
 
 @pytest.mark.parametrize("name", SCORERS)
 def test_named_scorers_prefer_the_informative_column_and_survive_pickling(name):
-    X, y = table()
+    X, y = numbered_table()
     scorer = get_scorer(name)
     good, bad = scorer(Columns(1).fit(X), X, y), scorer(Columns(4).fit(X), X, y)
     assert good > bad + 0.1
@@ -75,23 +82,24 @@ def test_named_scorers_prefer_the_informative_column_and_survive_pickling(name):
 
 
 def test_names():
-    X, y = table()
+    X, y = numbered_table()
     learner = Columns(1).fit(X)
     expected = {
         "knn": knn_scorer(1),
+        "knn_r2": knn_r2_scorer(5),
         "recall@1": recall_scorer(1),
         "map@r": map_at_r_scorer(),
         "pair_auc": pair_auc_scorer(),
     }
     assert {name: s(learner, X, y) for name, s in SCORERS.items()} == {n: s(learner, X, y) for n, s in expected.items()}
     assert get_scorer(len) is len
-    with pytest.raises(ValueError, match="'auc' is unknown: choose from knn, recall@1, map@r, pair_auc"):
+    with pytest.raises(ValueError, match="'auc' is unknown: choose from knn, knn_r2, recall@1, map@r, pair_auc"):
         get_scorer("auc")
 
 
 @pytest.mark.parametrize("scoring", SCORERS.values(), ids=SCORERS)
 def test_grid_search_finds_the_informative_column(scoring):
-    X, y = table()
+    X, y = numbered_table()
     search = GridSearchCV(
         make_pipeline(StandardScaler(), Columns()), {"columns__keep": [4, 1, 3]}, scoring=scoring, cv=3
     )

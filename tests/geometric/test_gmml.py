@@ -105,7 +105,8 @@ def test_M24b_strong_prior_wins():
 
 def test_M24c_without_scatter_only_the_prior_is_left():
     W0 = spd(3, 7)
-    W = GMML(reg=0.5, prior=W0).fit(np.ones((6, 3)), [0, 0, 0, 1, 1, 1]).mahalanobis_
+    X = np.r_[np.ones((6, 3)), [[1.0, 2.0, 3.0]]]  # the last sample is in no pair
+    W = GMML(reg=0.5, prior=W0).fit(X, Pairs([0, 2], [1, 3], [True, False], n=7)).mahalanobis_
     assert_allclose(W, W0, rtol=1e-9)
 
 

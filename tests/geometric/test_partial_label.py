@@ -183,5 +183,5 @@ def test_nothing_to_learn_from_is_named():
         PartialLabelGMML().fit(X, Pairs([0], [1], [True], n=len(X)))
     with pytest.raises(ValueError, match=r"t=3 must lie in \[0, 1\]"):
         PartialLabelGMML(t=3).fit(X, y)
-    with pytest.raises(ValueError, match="weight_reg must be positive"):
+    with pytest.raises(ValueError, match="weight_reg=0 must be positive"):
         PartialLabelGMML(weight_reg=0).fit(X, y)

@@ -178,3 +178,17 @@ def test_known_categories_stay_categories_and_other_columns_numbers():
     assert list(X["town"]) == ["1", "2"] and X["day"][1] - X["day"][0] == 1
     with pytest.raises(TableError, match=r"a \(text, such as 'x'"):
         read_table(frame.assign(a=["x", "y"]), prepare=STEPS, categories=["town"])
+
+
+def test_a_file_cannot_start_processes_or_name_other_types(tmp_path):
+    from isometry.io.store import _Reader
+
+    X = pd.DataFrame(RNG.normal(size=(9, 2)), columns=["a", "b"])
+    model = ColumnTransformer([("part", StandardScaler(), ["a"])], n_jobs=2).fit(X)
+    save(model, tmp_path / "m")
+    assert load(tmp_path / "m").n_jobs is None
+    reader = _Reader({}, old=False, memory_left=0)
+    for tree in ({"$type": "os.system"}, {"$dtype": "V99999999"}, {"$type": ["float64"]}):
+        with pytest.raises(StoreError, match="unknown type"):
+            reader.decode(tree)
+    assert reader.decode({"$type": "float32"}) is np.float32

@@ -201,11 +201,11 @@ def test_principal_axes_and_what_went_wrong(data):
 @pytest.mark.parametrize(
     "params, error, message",
     [
-        ({"reg": 0.0}, ValueError, "reg and margin positive"),
-        ({"margin": -1.0}, ValueError, "reg and margin positive"),
+        ({"reg": 0.0}, ValueError, "reg=0.0 must be positive"),
+        ({"margin": -1.0}, ValueError, "margin=-1.0 must be positive"),
         ({"n_neighbors": 0}, ValueError, "n_neighbors=0 must be at least 1"),
         ({"n_components": 0}, ValueError, "n_components=0"),
-        ({"pairs": 500}, TypeError, "pairs must be 'auto' or a sampler"),
+        ({"pairs": 500}, ValueError, "pairs=500 is unknown; expected a name or a Sampler"),
     ],
 )
 def test_wrong_parameters_are_named(data, params, error, message):

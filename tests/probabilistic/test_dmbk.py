@@ -130,5 +130,5 @@ def test_default_size_stays_below_the_number_of_features(overlapping):
 def test_wrong_parameters_are_named(data):
     with pytest.raises(ValueError, match="divergence='kl' is unknown"):
         DMBK(divergence="kl").fit(*data)
-    with pytest.raises(ValueError, match="n_init=0 at least 1"):
+    with pytest.raises(ValueError, match="n_init=0 must be at least 1"):
         DMBK(n_init=0).fit(*data)

@@ -90,7 +90,7 @@ def test_sampled_pairs_are_reproducible_and_threshold_is_the_margin(data):
 def test_wrong_parameters_are_named(data):
     with pytest.raises(ValueError, match="beta=0 must be positive"):
         PCCA(beta=0).fit(data[0], data[1])
-    with pytest.raises(TypeError, match="must be 'auto' or a sampler"):
+    with pytest.raises(ValueError, match="pairs=500 is unknown; expected a name or a Sampler"):
         PCCA(pairs=500).fit(data[0], data[1])
 
 

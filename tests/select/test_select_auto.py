@@ -67,9 +67,12 @@ def test_euclidean_is_taken_unless_a_metric_is_reliably_better():
     V = [np.zeros((1, n)), np.tile([1.0, 0.0], n // 2)[None]]
     splits = [Split(np.arange(50, 100), np.arange(50)), Split(np.arange(50), np.arange(50, 100))]
     names = ["Euclidean", "RCA"]
-    assert automatic_choice(names, V, Plan(splits, None), 0.95, "RCA").picked == "RCA"
-    assert automatic_choice(names, V, Plan(splits, None), 0.95, None).picked == "Euclidean"
-    assert automatic_choice(names, [np.full((1, n), np.nan)] * 2, Plan(splits, None), 0.95, None) is None
+    assert automatic_choice(names, V, Plan(splits, None), 0.95).picked == "RCA"
+    little = [V[0], np.where(np.arange(n) % 10 == 0, 1.0, np.where(np.arange(n) % 14 == 0, -1.0, 0.0))[None]]
+    assert automatic_choice(names, little, Plan(splits, None), 0.95).picked == "Euclidean"
+    lucky = [V[0], np.where(np.arange(n) < 50, V[1], 0.0), np.where(np.arange(n) >= 50, V[1], 0.0)]
+    assert automatic_choice([*names, "DCA"], lucky, Plan(splits, None), 0.95).picked == "Euclidean"  # each in one fold
+    assert automatic_choice(names, [np.full((1, n), np.nan)] * 2, Plan(splits, None), 0.95) is None
 
 
 def test_pairs_and_triplets():

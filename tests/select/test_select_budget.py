@@ -13,6 +13,7 @@ from isometry.base import LinearMetric
 from isometry.core.progress import OutOfTime, report, time_limit
 from isometry.eval import mean_interval
 from isometry.parameters import parameters
+from isometry.registry import all_methods
 from isometry.select import compare
 from isometry.select.budget import Budget, Costs, Schedule, duration, extrapolate
 from isometry.select.candidates import DEFAULT, resolve
@@ -225,6 +226,7 @@ def test_durations_in_words(seconds, text):
     assert duration(seconds, about=False) == text.removeprefix("about ")
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_time_limit_ends_a_search_of_the_package():
     seen = []
 
@@ -254,3 +256,21 @@ def test_a_dozen_by_default_and_equal_rows_once():
     assert {"BayesianML", "ITML"} <= {c.name for c in everything}
     note = next(n for n in compare(*IRIS, n_splits=2, budget=budget(1e9)).notes if "more methods" in n)
     assert note.startswith(f"{len(everything) - len(names)} more methods") and "--methods all" in note
+
+
+# their iterations are a little algebra of matrices (d, d), or of a kernel whose eigenvectors take all the time
+QUICK = {"TraceRatioML", "LLERegularizedML", "LowRankGMML", "KernelLLE"}
+ITERATIVE = [
+    row
+    for row in all_methods(kind="estimator")
+    if "iterative" in row.traits and row.family != "deep" and "matrix-samples" not in row.traits
+]
+
+
+@pytest.mark.parametrize("row", [r for r in ITERATIVE if r.name not in QUICK], ids=lambda r: r.name)
+@pytest.mark.filterwarnings("ignore")
+def test_every_iterative_method_can_be_stopped(row):
+    y = np.arange(60) % 3
+    X = np.random.default_rng(0).normal(size=(60, 4)) + np.eye(3, 4)[y]
+    with time_limit(lambda: True), pytest.raises(OutOfTime):
+        row.example().fit(X, y)

@@ -92,3 +92,33 @@ def test_grids_are_checked_against_the_candidates():
     ):
         with pytest.raises(ValueError, match=message):
             tuning_grids(tune, candidates, 4)
+
+
+def test_linear_heads_stand_beside_the_default_candidates_of_the_open_protocol():
+    pytest.importorskip("torch")
+    heads = [c for c in resolve("default", LABELS, 0, "open") if c.name.startswith("linear head")]
+    assert [c.name for c in heads] == ["linear head, SoftTriple", "linear head, ProxyNCAPlusPlus"]
+    assert all(c.uses_y and c.estimator.random_state == 0 for c in heads)
+    for learners, side, protocol in (
+        ("default", LABELS, "closed"),
+        ("all", LABELS, "open"),
+        ("default", PAIRS, "open"),
+    ):
+        assert not [c for c in resolve(learners, side, 0, protocol) if c.name.startswith("linear head")]
+
+
+def test_a_network_can_be_stopped():
+    pytest.importorskip("torch")
+    from isometry.core.progress import OutOfTime, time_limit
+    from isometry.deep import DeepMetric
+
+    steps = []
+
+    def over():
+        steps.append(1)
+        return len(steps) == 3
+
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    with time_limit(over), pytest.raises(OutOfTime):
+        DeepMetric("linear", n_components=2).fit(X, np.arange(40) % 4)
+    assert len(steps) == 3

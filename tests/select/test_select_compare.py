@@ -347,7 +347,6 @@ NAN[7, 2] = np.nan
         ((X_, Y_[:-1]), "y has 149 entries but X has 150 rows"),
         ((X_, None), "y is None"),
         ((X_, np.where(Y_ == 1, np.nan, Y_)), "y has 50 missing labels"),
-        ((X_, np.linspace(0, 1, 150)), "continuous"),
         ((X_[:4], [0, 0, 1, 1]), "n_splits=5 folds need at least 5 samples"),
         ((X_, Y_, "LMNNN"), "no method called 'LMNNN'"),
     ],

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from isometry.eval import Interval
-from isometry.select.result import MethodResult
+from isometry.select.result import Comparison, MethodResult
 from isometry.select.verdict import holm, p_value, write_verdict
 
 
@@ -109,3 +109,16 @@ def test_verdict_says_when_the_unsupervised_baseline_wins():
     text = write_verdict(results, "Covariance", "accuracy", 0.95)
     assert text.startswith("Covariance is reliably better")
     assert "It uses no supervision" in text
+
+
+def test_a_mark_that_seems_to_contradict_its_interval_is_explained():
+    alone = result("NCA", 0.95, Interval(-0.0029, -0.0053, -0.0005), "unclear")
+    clear = result("RCA", 0.95, Interval(0.0, -0.01, 0.01), "unclear")
+    assert alone.only_alone and not clear.only_alone
+    assert not result("LMNN", 0.97, Interval(0.04, 0.02, 0.06), "better").only_alone
+    found = Comparison([result("Euclidean", 0.95), clear, alone], "knn", "closed", 5, 1, 0.95, "", {}, {})
+    lines = str(found).splitlines()
+    assert [line.endswith("‡") for line in lines if line.startswith(("NCA", "RCA"))] == [False, True]
+    assert "the mark allows for the 2 that were tried" in str(found)
+    found.results.pop()
+    assert "‡" not in str(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -9,8 +11,9 @@ from scipy.spatial.distance import pdist
 from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from isometry import DCA, RCA, Chunklets, Covariance, Euclidean, FisherML, Labels, TraceSDP
+from isometry import DCA, RCA, Chunklets, Covariance, Euclidean, FisherML, Labels, RankOneMMC, TraceSDP
 from isometry.core.distance import sqdist
+from isometry.core.linalg import SingularMatrixWarning
 from isometry.moments import mean_pair_scatters
 from tests.conftest import make_blobs
 
@@ -64,9 +67,19 @@ def test_M00d_pooled_covariance_of_two_clouds(data):
 
 def test_M00d_rank_when_there_are_fewer_samples_than_features(rng):
     X = rng.standard_normal((5, 12))
-    learner = Covariance(reg=0.0).fit(X)
+    with pytest.warns(UserWarning, match="5 samples span 4 directions and get .* all their distances equal"):
+        learner = Covariance(reg=0.0).fit(X)
     assert learner.components_.shape == (4, 12)
     assert_allclose(np.cov(learner.transform(X).T), np.eye(4), atol=1e-8)
+    assert_allclose(pdist(learner.transform(X)), np.sqrt(8), rtol=1e-9)
+    with pytest.warns(UserWarning, match="5 samples span 3 directions within classes"):
+        Covariance(covariance="within", reg=0.0).fit(X, [0, 0, 1, 1, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Covariance(2, reg=0.0).fit(X)
+        Covariance(shrinkage="ledoit_wolf", reg=0.0).fit(X)
+        Covariance(reg=0.1).fit(X)
+        Covariance(reg=0.0).fit(rng.standard_normal((14, 12)))
 
 
 def test_M00_ledoit_wolf_is_scikit_learns(data):
@@ -365,3 +378,19 @@ def test_M07_negative_links_choose_the_pairs(data):
 def test_euclidean_is_the_identity(data):
     X, _ = data
     assert_allclose(Euclidean().fit(X).transform(X), X)
+
+
+# ---- classes without any variation ----
+
+
+@pytest.mark.parametrize("learner", [RCA(reg=0.0), FisherML(reg=1e-6), RankOneMMC(), DCA(reg=1e-8)], ids=repr)
+def test_equal_samples_in_every_class_keep_the_classes_apart(learner):
+    """The scatter within classes is 0 up to rounding: a share of the whole stands in for it, and a warning says so."""
+    rng = np.random.default_rng(3)
+    y = np.repeat([0, 1, 2], 5)
+    X = 10 * rng.standard_normal((3, 4))[y] + 1e3
+    with pytest.warns(SingularMatrixWarning, match="nothing varies within classes, chunklets or similar pairs"):
+        Z = learner.fit(X, y).transform(X)
+    same = y[:, None] == y
+    D = np.linalg.norm(Z[:, None] - Z[None], axis=2)
+    assert 1e3 * D[same].max() < D[~same].min() < 1e4

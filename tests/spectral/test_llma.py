@@ -148,5 +148,5 @@ def test_wrong_parameters_are_named(params, word):
 
 
 def test_wrong_sampler_is_named():
-    with pytest.raises(TypeError, match="NeighborPairs"):
+    with pytest.raises(ValueError, match="pairs=5 is unknown; expected a name or a Sampler"):
         LLMA(pairs=5).fit(*problem())

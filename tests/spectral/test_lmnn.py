@@ -364,3 +364,26 @@ def test_best_multiple_of_a_start(mu, scale):
         some = [best_multiple(X, y, targets, mu, 1.0, np.random.RandomState(seed)) for seed in range(5)]
     assert len(set(some)) > 1
     assert_allclose(some, w, rtol=0.3)
+
+
+def test_a_triplet_of_weight_two_is_a_triplet_listed_twice():
+    """One of weight 0 is not there; and a method of triplets takes them as they are, without a word."""
+    X, y = make_blobs()
+    t = NeighborTriplets(2).draw(X, Labels(y), None)
+    weight = np.arange(len(t.a)) % 3
+    rows = np.repeat(np.arange(len(t.a)), weight)
+    listed = Triplets(t.a[rows], t.p[rows], t.n[rows], n_samples=len(X))
+    weighed = Triplets(t.a, t.p, t.n, n_samples=len(X), weight=weight)
+    L = np.random.default_rng(0).standard_normal((4, 4))
+    A, B = (ListedTriplets(X, side, 1.0) for side in (listed, weighed))
+    for one, other in zip(A(L, 0.4, 0.1), B(L, 0.4, 0.1), strict=True):
+        assert_allclose(one, other, rtol=1e-10)
+    (G, sums), (G_w, sums_w) = (P.push_gradient(L, 0.1) for P in (A, B))
+    assert_allclose(G, G_w, rtol=1e-9, atol=1e-9 * np.abs(G).max())
+    assert_allclose(sums, sums_w, rtol=1e-10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = (LMNN(tol=1e-4).fit(X, side) for side in (listed, weighed))
+    assert_allclose(first.objective_, second.objective_, rtol=2e-4)  # both are within tol of the minimum
+    with pytest.raises(ValueError, match="solver='sdp' cannot weigh triplets"):
+        LMNN(solver="sdp").fit(X, weighed)

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from isometry import LMNN, HierarchicalLMNN, Labels, NeighborTriplets
 from isometry.core.graph import target_neighbors
+from isometry.core.order import row_order
 from isometry.spectral.hierarchical_lmnn import ball, stratified
 from isometry.spectral.impostors import Impostors, ListedTriplets
 from isometry.spectral.mining import EXTREMES, mine, sampling_logweight
@@ -170,6 +171,8 @@ def test_M12d_map_is_the_product_of_its_steps():
     X, y = scaled_blobs(n=60)
     learner = HierarchicalLMNN(n_rounds=7, random_state=3)
     X = X - X.mean(axis=0)  # round-off decides which points a ball holds
+    order = row_order(X)
+    X, y = X[order], y[order]
     steps = list(learner._steps(X - X.mean(axis=0), y, np.random.RandomState(3)))
     spread, L = X.var(axis=0).sum(), np.eye(4)
     lost = 1.0  # digits that a product of nearly singular maps loses against one map after another

@@ -70,6 +70,8 @@ class Contrastive(Draws, PairHinges):
     References
     ----------
     R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
+    T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
+    learning", CVPR 2019 (snr).
     """
 
     def __init__(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isometry.deep.functional import masked_logsumexp, masked_mean, masks, softplus
-from isometry.deep.loss import Loss, as_embeddings
+from isometry.deep.loss import Loss, as_embeddings, as_instances
 from isometry.deep.miners import Miner
 
 
@@ -39,10 +39,10 @@ class HardNegativeContrastive(Loss):
             raise ValueError(f"tau_plus is the prior of the anchor's class, in [0, 1), got {tau_plus}")
         self.temperature, self.tau_plus, self.beta = temperature, tau_plus, beta
 
-    def views(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """The debiased loss of two views (m, p) of the same unlabelled samples."""
-        z = as_embeddings(torch.cat([z1, z2]), "z")
-        y = torch.arange(len(z1), device=z.device).repeat(2)
+    def views(self, *zs: Tensor) -> Tensor:
+        """The debiased loss of two or more views (m, p) of the same unlabelled samples."""
+        z, y = as_instances(*zs)
+        z = as_embeddings(z, "z")
         with torch.autocast(z.device.type, enabled=False):
             D = self.distances(z, z)
             pos, neg = self.mine(D, *masks(y, y, torch.arange(len(z), device=z.device)))

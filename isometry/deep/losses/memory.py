@@ -37,6 +37,8 @@ class CrossBatchMemory(LossModule):
         Batches before the memory is used and filled. By default a tenth of all batches of the run, at most 1000.
     planned_steps : int, optional
         How many batches that are. A `Trainer` says so itself; if nobody does, there is no warm-up.
+    label_size : int, optional
+        For losses whose labels are rows (B, c), such as sets (``SupCon``) or levels (``HierarchicalContrast``): c.
 
     References
     ----------
@@ -57,6 +59,7 @@ class CrossBatchMemory(LossModule):
         weight: float | None = None,
         warmup_steps: int | None = None,
         planned_steps: int | None = None,
+        label_size: int | None = None,
     ):
         super().__init__()
         if memory_size < 1:
@@ -68,8 +71,9 @@ class CrossBatchMemory(LossModule):
         else:
             self.loss = ThresholdContrastive() if loss is None else loss
         self.weight, self.memory_size = weight, memory_size
+        self.label_shape = () if label_size is None else (label_size,)
         self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
-        self.register_buffer("labels", torch.zeros(memory_size, dtype=torch.long))
+        self.register_buffer("labels", torch.zeros(memory_size, *self.label_shape, dtype=torch.long))
         self.register_buffer("written", torch.zeros((), dtype=torch.long))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self.register_buffer("warmup", torch.tensor(-1 if warmup_steps is None else warmup_steps))
@@ -93,8 +97,11 @@ class CrossBatchMemory(LossModule):
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """The loss of embeddings (B, p) with labels (B,)."""
         y = as_labels(y, z.device)
-        if y.ndim != 1:
-            raise ValueError("the memory stores class labels (B,); a similarity matrix says nothing about past batches")
+        if y.shape[1:] != self.label_shape:
+            expected = "class labels (B,)" if not self.label_shape else f"labels (B, {self.label_shape[0]})"
+            raise ValueError(
+                f"the memory stores {expected}, got {tuple(y.shape)}; a matrix of pairs says nothing about past batches"
+            )
         if y.is_floating_point():
             raise ValueError(f"the memory stores class labels, which are whole numbers; got {y.dtype}")
         value = self.loss(z, y)
@@ -108,7 +115,7 @@ class CrossBatchMemory(LossModule):
             return value
         past = self.memory[:filled].clone()  # a later step writes into the queue, perhaps before this one's backward
         weight = (len(z) / filled if getattr(self.loss, "sums", False) else 1.0) if self.weight is None else self.weight
-        return value + weight * self.loss(z, y, past, self.labels[:filled], self_index)
+        return value + weight * self.loss(z, y, past, self.labels[:filled].to(y.dtype), self_index)
 
     @torch.no_grad()
     def enqueue(self, z: Tensor, y: Tensor) -> Tensor:
@@ -117,7 +124,7 @@ class CrossBatchMemory(LossModule):
         kept = torch.arange(len(z), device=z.device) >= len(z) - self.memory_size  # the last of them
         slot = (self.written + torch.arange(len(z), device=z.device)) % self.memory_size
         self.memory[slot[kept]] = z[kept].to(self.memory.dtype)
-        self.labels[slot[kept]] = y[kept]
+        self.labels[slot[kept]] = y[kept].long()
         self.written += len(z)
         return slot.masked_fill(~kept, -1)
 

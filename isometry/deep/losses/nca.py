@@ -105,12 +105,15 @@ class NCALoss(Loss):
 
 def ratio_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """Σ (log Σ_neg e^{s_ik} − s_ij) / n over the positive pairs that have negatives, and its slopes (B, R) in s."""
-    anchors = any_of_row(neg)
-    lse, Q = masked_softmax(s, neg)
-    weight = as_weights(pos & anchors[:, None], s.dtype).div_(n)
-    per_anchor = weight.sum(1)  # (B,)
-    value = (per_anchor * lse.masked_fill(~anchors, 0)).sum() - (weight * s).sum()
-    return value, Q.mul_(per_anchor[:, None]).sub_(weight)
+    return softmax_slopes(s, as_weights(pos & any_of_row(neg)[:, None], s.dtype).div_(n), neg)
+
+
+def softmax_slopes(s: Tensor, pull: Tensor, among: Tensor, push: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Σ_i (push_i log Σ_{k among i} e^{s_ik} − Σ_j pull_ij s_ij), push_i = Σ_j pull_ij, and its slopes (B, R) in s."""
+    push = pull.sum(1) if push is None else push
+    lse, Q = masked_softmax(s, among)
+    value = (push * lse.masked_fill(push == 0, 0)).sum() - (pull * s).sum()
+    return value, Q.mul_(push[:, None]).sub_(pull)
 
 
 class EasyPositiveNCA(Loss):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, reduced, softplus
+from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, passes, reduced, softplus
 from isometry.deep.loss import TripletForm, as_embeddings
 from isometry.deep.miners import Miner
 from isometry.deep.slopes import apart, gradients
@@ -228,12 +228,6 @@ class _SumOverTriplets(torch.autograd.Function):
         sums = [term(*distances_of_pass(p, *matrices)).where(kept, 0).sum() for p, kept in passes(pos, neg)]
         total = torch.stack([*sums, *(0 * D.sum() for D in matrices)]).sum()  # each is part of the graph
         return None, None, None, *gradients(total, matrices, g, ctx.needs_input_grad[3:])
-
-
-def passes(pos: Tensor, neg: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """One positive p (B,) of each row at a time, and which of (B, R) are its negatives; none in a row without p."""
-    columns, filled = packed(pos)
-    return ((p, neg & used[:, None]) for p, used in zip(columns.T, filled.T))
 
 
 def distances_of_pass(p: Tensor, D: Tensor, D_refs: Tensor | None = None) -> list[Tensor]:

@@ -14,6 +14,7 @@ from isometry.deep.loss import Loss, LossModule, TripletForm
 from isometry.deep.losses.contrastive import Contrastive
 from isometry.deep.losses.triplet import RatioTriplet as RatioTriplet  # files of earlier versions look for it here
 from isometry.deep.objective import watch
+from isometry.deep.objectives.columns import encode
 
 
 class Siamese(nn.Module):
@@ -67,11 +68,7 @@ class Siamese(nn.Module):
 
     def embed(self, model: nn.Module, samples: Sequence[Any]) -> tuple[Tensor, ...]:
         """Embeddings (B, p) of each branch."""
-        shapes = {x.shape[1:] if isinstance(x, Tensor) else None for x in samples}
-        if self.separate_forward or shapes == {None} or len(shapes) > 1:
-            z = torch.cat([model(x) for x in samples])
-        else:
-            z = model(torch.cat(list(samples)))  # (2B or 3B, p)
+        z = encode(model, samples, self.separate_forward)
         watch(self, z)
         return z.chunk(len(samples))
 

@@ -1,0 +1,304 @@
+"""Contrastive losses of a softmax over the batch: InfoNCE, supervised, decoupled; and of a sigmoid: SigLIP."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isometry.deep.functional import (
+    Distance,
+    any_of_row,
+    as_weights,
+    clear_self,
+    count_of_row,
+    masked_logsumexp,
+    masked_softmax,
+    softplus,
+)
+from isometry.deep.loss import Loss
+from isometry.deep.losses.nca import log_probability, mean_of_anchors, nca_slopes, softmax_slopes
+from isometry.deep.miners import Miner
+from isometry.deep.ranges import above_zero, within
+from isometry.parameters import one_of
+
+
+def share_of_pairs(pos: Tensor, dtype: torch.dtype, each: str = "anchors") -> Tensor:
+    """Weights (B, R) of the positive pairs: those of each anchor together 1, or as they are: 1 each of a mask."""
+    weight = as_weights(pos, dtype)
+    if each == "pairs":
+        return weight
+    total = weight.sum(1, keepdim=True)
+    return weight.div_(total.masked_fill_(total == 0, 1))
+
+
+def against_negatives(s: Tensor, weight: Tensor, neg: Tensor) -> Tensor:
+    """Σ w_ij log(1 + Σ_{k ∈ neg(i)} e^{s_ik − s_ij}): each positive against the negatives alone."""
+    lse = masked_logsumexp(s, neg).masked_fill(~any_of_row(neg), 0)[:, None]
+    return (weight * softplus(lse - s)).sum()
+
+
+def against_negatives_slopes(s: Tensor, weight: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+    """The same with its slopes (B, R) in s: −w σ for a positive, the sum of these, shared by softmax, for negatives."""
+    lse, Q = masked_softmax(s, neg)
+    excess = lse.masked_fill(~any_of_row(neg), 0)[:, None] - s
+    C = weight * excess.sigmoid()
+    return (weight * softplus(excess)).sum(), Q.mul_(C.sum(1, keepdim=True)).sub_(C)
+
+
+class InfoNCE(Loss):
+    """InfoNCE, also NT-Xent: each positive should win a softmax against the negatives of its anchor.
+
+        mean over positive pairs of  −log( e^{s⁺/T} / (e^{s⁺/T} + Σ_neg e^{s_ik/T}) ),     s = cos
+
+    Other positives of the anchor are in neither sum. Of two views it is SimCLR's loss: ``views(z1, z2)``.
+
+    Parameters
+    ----------
+    temperature : float
+        T; SimCLR has 0.5 for views.
+    reduction : {"pairs", "anchors"}
+        One mean over all positive pairs, or over those of each anchor first, which is SINCERE.
+
+    References
+    ----------
+    A. van den Oord, Y. Li, O. Vinyals, "Representation learning with contrastive predictive coding", arXiv 2018.
+    T. Chen, S. Kornblith, M. Norouzi, G. Hinton, "A simple framework for contrastive learning of visual
+    representations", ICML 2020.
+    P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+    """
+
+    accelerated = True
+
+    def __init__(
+        self,
+        temperature: float = 0.07,
+        reduction: str = "pairs",
+        *,
+        distance: Distance = "inner",
+        miner: Miner | None = None,
+        normalize: bool = True,
+    ):
+        super().__init__(distance, miner, normalize)
+        self.temperature = above_zero("temperature", temperature)
+        self.reduction = one_of("reduction", reduction, ("pairs", "anchors"))
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        used = pos & any_of_row(neg)[:, None]
+        return (used if self.reduction == "pairs" else any_of_row(used)).count_nonzero().clamp_min(1)
+
+    def weights(self, pos: Tensor, neg: Tensor, totals: Any, dtype: torch.dtype) -> Tensor:
+        """What each positive pair counts, (B, R); nothing, if its anchor has no negative."""
+        return share_of_pairs(pos & any_of_row(neg)[:, None], dtype, self.reduction).div_(totals)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        return against_negatives(D / -self.temperature, self.weights(pos, neg, self.totals(pos, neg), D.dtype), neg)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        weight = self.weights(pos, neg, totals, D.dtype)
+        value, C = against_negatives_slopes(D / -self.temperature, weight, neg)
+        return value, C.div_(-self.temperature)
+
+
+class SupCon(Loss):
+    """Supervised contrastive loss: all positives of an anchor share a softmax over all other points.
+
+        −mean_i Σ_{j ∈ pos(i)} w_ij log( e^{s_ij/T} / Σ_{k≠i} e^{s_ik/T} ) / Σ_j w_ij,     s = cos
+
+    w = 1 for labels. Of soft labels, a matrix ``y`` (B, R), or of sets of labels, w_ij is the similarity where it
+    reaches a threshold, and 0 below it.
+
+    Parameters
+    ----------
+    temperature : float
+        T.
+    form : {"out", "in", "apart"}
+        The mean over positives outside the logarithm, as above, or inside it; ``"apart"``: each positive against the
+        negatives only (SINCERE). The last two count positives alike, whatever w.
+    labels : {"classes", "sets"}
+        ``"sets"``: y is a boolean matrix (B, c), which of c labels each sample has; w is the Jaccard similarity of two
+        sets, 1 for two empty ones.
+    threshold : float
+        From which similarity on two samples are positives.
+
+    References
+    ----------
+    P. Khosla, P. Teterwak, C. Wang, A. Sarna, Y. Tian, P. Isola, A. Maschinot, C. Liu, D. Krishnan, "Supervised
+    contrastive learning", NeurIPS 2020.
+    P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+    """
+
+    accelerated = True
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        form: str = "out",
+        labels: str = "classes",
+        threshold: float = 0.5,
+        *,
+        distance: Distance = "inner",
+        miner: Miner | None = None,
+        normalize: bool = True,
+    ):
+        super().__init__(distance, miner, normalize)
+        self.temperature = above_zero("temperature", temperature)
+        self.form = one_of("form", form, ("out", "in", "apart"))
+        self.labels = one_of("labels", labels, ("classes", "sets"))
+        self.threshold = within("threshold", threshold, 0, 1, open_low=True)
+
+    def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return (y, ref_y) if self.labels == "classes" else (jaccard(y, ref_y), None)
+
+    def masks(
+        self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Weights of the positives, a matrix of booleans if all are 1, and which references are negative."""
+        if y.ndim == 1 or not y.is_floating_point():
+            return super().masks(y, ref_y, self_index, dtype)
+        weight = torch.where(clear_self(y >= self.threshold, self_index), y, 0).to(dtype)
+        return weight, clear_self(y < self.threshold, self_index)
+
+    def mine(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        if self.miner is None:
+            return pos, neg
+        kept, neg = super().mine(D, pos > 0, neg)
+        return pos * kept, neg
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        anchors = any_of_row(pos > 0)
+        return (anchors & any_of_row(neg) if self.form == "apart" else anchors).count_nonzero().clamp_min(1)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        s, n = D / -self.temperature, self.totals(pos, neg)
+        if self.form == "apart":
+            weight = share_of_pairs((pos > 0) & any_of_row(neg)[:, None], s.dtype)
+            return against_negatives(s, weight / n, neg)
+        if self.form == "in":
+            log_p = log_probability(s, pos > 0, neg)
+            return mean_of_anchors(count_of_row(pos > 0).clamp_min(1).to(s.dtype).log() - log_p, log_p)
+        weight = share_of_pairs(pos, s.dtype)
+        lse = masked_logsumexp(s, (pos > 0) | neg)[:, None]
+        return (weight * (lse.masked_fill(lse == -torch.inf, 0) - s)).sum() / n
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        s, some = D / -self.temperature, pos > 0
+        if self.form == "apart":
+            weight = share_of_pairs(some & any_of_row(neg)[:, None], s.dtype).div_(totals)
+            value, C = against_negatives_slopes(s, weight, neg)
+        elif self.form == "in":
+            value, C = nca_slopes(s, some, neg, totals)
+            value = value + count_of_row(some).clamp_min(1).to(s.dtype).log().sum() / totals
+        else:
+            value, C = softmax_slopes(s, share_of_pairs(pos, s.dtype).div_(totals), some | neg)
+        return value, C.div_(-self.temperature)
+
+
+def jaccard(y: Tensor, ref_y: Tensor | None) -> Tensor:
+    """|A ∩ B| / |A ∪ B| (B, R) of sets of labels, the rows of boolean matrices (B, c) and (R, c); 1 for empty sets."""
+    for sets in (y, ref_y):
+        if sets is None or sets.dtype != torch.bool or sets.ndim != 2:
+            got = "none" if sets is None else f"{sets.dtype} of shape {tuple(sets.shape)}"
+            raise ValueError(
+                "labels='sets' takes a boolean matrix (B, c), which of c labels each sample has, and one more as ref_y "
+                f"with refs; got {got}"
+            )
+    a, b = (as_weights(sets, torch.float64) for sets in (y, ref_y) if sets is not None)
+    both = a @ b.T
+    either = a.sum(1, keepdim=True) + b.sum(1) - both
+    return torch.where(either > 0, both / either.clamp_min(1), 1)
+
+
+class DecoupledContrastive(Loss):
+    """Decoupled contrastive loss: InfoNCE without the positive in the denominator.
+
+        mean over positive pairs of  −w s⁺/T + log Σ_neg e^{s_ik/T},     s = cos
+        w = 1,   or for n pairs  w = 2 − n e^{s⁺/σ} / Σ_pairs e^{s⁺/σ},  held constant
+
+    It may be negative. The gradient of an easy positive does not vanish, so that small batches serve.
+
+    Parameters
+    ----------
+    temperature : float
+        T.
+    weighted : bool
+        Take the second w, larger for pairs that are far apart (DCLW).
+    sigma : float
+        σ.
+
+    References
+    ----------
+    C.-H. Yeh, C.-Y. Hong, Y.-C. Hsu, T.-L. Liu, Y. Chen, Y. LeCun, "Decoupled contrastive learning", ECCV 2022.
+    """
+
+    accelerated = True
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        weighted: bool = False,
+        sigma: float = 0.5,
+        *,
+        distance: Distance = "inner",
+        miner: Miner | None = None,
+        normalize: bool = True,
+    ):
+        super().__init__(distance, miner, normalize)
+        self.temperature, self.sigma = above_zero("temperature", temperature), above_zero("sigma", sigma)
+        self.weighted = weighted
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor | None:
+        return None if self.weighted else (pos & any_of_row(neg)[:, None]).count_nonzero().clamp_min(1)
+
+    def pairs(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        """Share of each positive pair in the mean, and the same times w, (B, R) each."""
+        used = pos & any_of_row(neg)[:, None]
+        share = as_weights(used, D.dtype).div_(used.count_nonzero().clamp_min(1) if totals is None else totals)
+        if not self.weighted:
+            return share, share
+        e = masked_softmax(D.detach().flatten()[None] / -self.sigma, used.flatten()[None])[1].view_as(D)
+        return share, 2 * share - e  # n softmax / n
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        s, (share, pull) = D / -self.temperature, self.pairs(D, pos, neg, None)
+        lse = masked_logsumexp(s, neg).masked_fill(~any_of_row(neg), 0)
+        return (share.sum(1) * lse).sum() - (pull * s).sum()
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        share, pull = self.pairs(D, pos, neg, totals)
+        value, C = softmax_slopes(D / -self.temperature, pull, neg, share.sum(1))
+        return value, C.div_(-self.temperature)
+
+
+class SigLIP(Loss):
+    """Sigmoid loss of pairs: each pair by itself is to be told a match or none.
+
+        (1/B) Σ_i Σ_j log(1 + e^{∓(t s_ij + b)}),     − for a match, + for any other pair,     s = cos
+
+    t and b are learned. It divides by the number of anchors, not of pairs, and sums over the references; since nearly
+    all pairs are no match, it starts with b = −10. For images and their texts: ``Columns(SigLIP())``.
+
+    Parameters
+    ----------
+    scale, bias : float
+        t and b at the start.
+
+    References
+    ----------
+    X. Zhai, B. Mustafa, A. Kolesnikov, L. Beyer, "Sigmoid loss for language image pre-training", ICCV 2023.
+    """
+
+    of_pairs = True
+    sums = True  # over the references: twice as many give twice the loss
+
+    def __init__(self, scale: float = 10.0, bias: float = -10.0, *, miner: Miner | None = None):
+        super().__init__("inner", miner, normalize=True)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(above_zero("scale", scale))))
+        self.bias = nn.Parameter(torch.tensor(float(bias)))
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        x = self.bias - self.log_scale.exp() * D  # (B, R)
+        terms = softplus(-x).masked_fill(~pos, 0) + softplus(x).masked_fill(~neg, 0)
+        return terms.sum() / any_of_row(pos | neg).count_nonzero().clamp_min(1)

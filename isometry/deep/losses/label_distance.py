@@ -1,0 +1,139 @@
+"""Losses of labels that have a distance: ages, poses, ratings; how far apart two are, not only whether they differ."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import clear_self, count_of_row, masked_logsumexp, masked_mean
+from isometry.deep.loss import Loss
+from isometry.deep.ranges import above_zero
+from isometry.parameters import one_of
+
+
+class LabelDistanceLoss(Loss):
+    """Abstract: in place of masks, the distances g (B, R) between labels and which pairs are known.
+
+    ``y`` (B,) holds numbers, and g = |y_i − y_j|; or it is the matrix g (B, R) itself, NaN where unknown.
+
+    Parameters
+    ----------
+    labels : {"numbers", "vectors"}
+        ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+    """
+
+    def __init__(self, distance: str, labels: str = "numbers", normalize: bool = False):
+        super().__init__(distance, None, normalize)
+        self.labels = one_of("labels", labels, ("numbers", "vectors"))
+
+    def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if self.labels == "numbers":
+            return y, ref_y
+        if ref_y is None or y.ndim != 2 or ref_y.ndim != 2 or y.isnan().any() or ref_y.isnan().any():
+            raise ValueError("labels='vectors' takes numbers (B, q), none of them NaN, and (R, q) as ref_y with refs")
+        return torch.cdist(y.double(), ref_y.double(), p=1), None
+
+    def masks(
+        self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        if y.dtype == torch.bool:
+            raise ValueError(f"{type(self).__name__} takes distances between labels, which are numbers, got booleans")
+        if y.ndim == 2:
+            g = y.to(dtype)
+        elif ref_y is None or y.isnan().any() or ref_y.isnan().any():
+            raise ValueError("labels must be numbers, some are NaN; leave those samples out, or give distances (B, R)")
+        else:
+            g = (y[:, None] - ref_y).abs().to(dtype)
+        return g, clear_self(~g.isnan(), self_index)
+
+    def views(self, *zs: Tensor) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} needs labels: give loss(torch.cat([z1, z2]), torch.cat([y, y]))")
+
+
+class RankNContrast(LabelDistanceLoss):
+    """Rank-N-Contrast: every sample nearer in label should be nearer than all that are farther in label.
+
+        −mean_{i, j≠i} log( e^{−d_ij/T} / Σ_{k≠i, g_ik ≥ g_ij} e^{−d_ik/T} ),     d = ‖z_i − z_j‖,   g = |y_i − y_j|
+
+    By sorting each row by g, in O(B² log B). Class labels are taken as numbers, so they should have an order.
+    Published with two views of each sample: ``loss(torch.cat([z1, z2]), torch.cat([y, y]))``.
+
+    Parameters
+    ----------
+    temperature : float
+        T.
+    labels : {"numbers", "vectors"}
+        ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+
+    References
+    ----------
+    K. Zha, P. Cao, J. Son, Y. Yang, D. Katabi, "Rank-N-Contrast: learning continuous representations for regression",
+    NeurIPS 2023.
+    """
+
+    accelerated = True
+
+    def __init__(self, temperature: float = 2.0, labels: str = "numbers"):
+        super().__init__("euclidean", labels)
+        self.temperature = above_zero("temperature", temperature)
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        return neg.count_nonzero().clamp_min(1)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        """One log-sum-exp for each reference of an anchor, which is what ``slopes`` gets by sorting."""
+        s, g, known = D / -self.temperature, pos, neg
+        lse = [masked_logsumexp(s, known & (g >= g[:, [j]])) for j in range(s.shape[1])]
+        return masked_mean(torch.stack(lse, 1).masked_fill(~known, 0) - s, known)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        lowest = torch.finfo(D.dtype).min / 4  # log 0, but finite: differences of two are no NaN
+        g, order = pos.masked_fill(~neg, -torch.inf).sort(1, descending=True)  # (B, R), unknown ones last
+        known = neg.gather(1, order)
+        x = (D / -self.temperature).gather(1, order).masked_fill(~known, lowest)
+        last = torch.searchsorted(-g, -g, right=True) - 1  # of the references that are as far in label
+        lse = x.logcumsumexp(1)
+        value = (lse.gather(1, last) - x).masked_fill(~known, 0).sum() / totals
+        # e^{x_k} Σ_j e^{−lse_j} over the sums that hold k, less 1
+        ends = torch.zeros_like(x).scatter_add_(1, last, known.to(x.dtype))
+        held = torch.where(ends > 0, ends.log() - lse, lowest).flip(1).logcumsumexp(1).flip(1)
+        C = ((held + x).exp() - 1).masked_fill(~known, 0) / (-self.temperature * totals)
+        return value, torch.zeros_like(x).scatter(1, order, C)
+
+
+class LogRatio(LabelDistanceLoss):
+    """Log-ratio loss: ratios of distances between embeddings are those of distances between labels.
+
+        mean_a mean_{i<j} (log d_ai/d_aj − log g_ai/g_aj)² = mean_a 2 var_i(log d_ai − log g_ai)
+
+    d is the squared Euclidean distance, g the distance between labels, var unbiased: O(B²), without a list of triplets.
+
+    Parameters
+    ----------
+    squared : bool
+        False: d is the distance itself, as in the authors' code.
+    ties : {"skip", "eps"}
+        Pairs of equal label, g = 0: left out, or with ε added to every g as in the code.
+    eps : float
+        ε, added to d.
+    labels : {"numbers", "vectors"}
+        ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+
+    References
+    ----------
+    S. Kim, M. Seo, I. Laptev, M. Cho, S. Kwak, "Deep metric learning beyond binary supervision", CVPR 2019.
+    """
+
+    def __init__(self, squared: bool = True, ties: str = "skip", eps: float = 1e-6, labels: str = "numbers"):
+        super().__init__("sqeuclidean" if squared else "euclidean", labels)
+        self.ties, self.eps = one_of("ties", ties, ("skip", "eps")), above_zero("eps", eps)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        g, used = (pos, neg & (pos > 0)) if self.ties == "skip" else (pos + self.eps, neg)
+        n = count_of_row(used)[:, None].to(D.dtype)
+        u = ((D + self.eps).log() - torch.where(used, g, 1).log()).masked_fill(~used, 0)  # (B, R)
+        deviation = (u - u.sum(1, keepdim=True) / n.clamp_min(1)).masked_fill(~used, 0)
+        variance = deviation.square().sum(1) / (n.squeeze(1) - 1).clamp_min(1)
+        return masked_mean(2 * variance, n.squeeze(1) > 1)

@@ -1,0 +1,432 @@
+"""Losses of ranks: average precision and recall of a batch, with the step that counts who comes before made soft.
+
+For an anchor i and its positive j the rank is R_ij = 1 + Σ_{k≠j} H(s_ik − s_ij), in O(B² K) time for K positives an
+anchor. The (b, K, R) differences of a block of anchors are in memory at a time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import (
+    any_of_row,
+    as_weights,
+    count_of_row,
+    first_derivative_only,
+    masked_mean,
+    packed,
+)
+from isometry.deep.loss import Loss
+from isometry.deep.losses.threshold_margin import ThresholdConsistentMargin
+from isometry.deep.miners import Draws, Miner
+from isometry.deep.ranges import above_zero, within
+from isometry.deep.slopes import slopes_of_rows, with_slopes
+from isometry.parameters import one_of
+
+
+class RankLoss(Loss):
+    """Abstract: the mean over anchors of a loss of the ranks of their positives by cosine."""
+
+    def __init__(self, temperature: float, count_self: bool = False, miner: Miner | None = None):
+        super().__init__("inner", miner, normalize=True)
+        self.temperature, self.count_self = above_zero("temperature", temperature), count_self
+
+    def masks(
+        self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        return super().masks(y, ref_y, None if self.count_self else self_index, dtype)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        anchors = any_of_row(pos) & any_of_row(neg)
+        n, most = anchors.count_nonzero().clamp_min(1), int(count_of_row(pos).max())
+
+        def of_rows(rows: slice, D: Tensor) -> Tensor:
+            P, N, filled = self.before(-D, pos[rows], neg[rows])
+            terms = self.terms(P, N, count_of_row(pos[rows])[:, None].clamp_min(1).to(D.dtype))
+            return terms.masked_fill(~(filled & anchors[rows, None]), 0).sum() / n
+
+        return with_slopes(D, lambda D: slopes_of_rows(D, of_rows, most * D.shape[1]))
+
+    def before(self, s: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """How many positives, itself included, and negatives each positive has before it, and where there is one.
+
+        (b, K) each, for b anchors with up to K positives.
+        """
+        columns, filled = packed(pos)
+        s = s / self.temperature
+        H = (s[:, None] - s.gather(1, columns)[:, :, None]).sigmoid()  # (b, K, R)
+        P, N = (H @ torch.stack([as_weights(m, s.dtype) for m in (pos, neg)], 2)).unbind(2)
+        return P + 0.5, N, filled  # of itself H(0) = ½
+
+    @abstractmethod
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+        """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1)."""
+
+
+class SmoothAP(RankLoss):
+    """Smooth average precision: the share of positives among what is ranked before each positive.
+
+        1 − mean_i mean_{j ∈ pos(i)} R⁺_ij / R_ij,     R_ij = 1 + Σ_{k≠j} σ((s_ik − s_ij)/τ),   R⁺ over positives only
+
+    Parameters
+    ----------
+    temperature : float
+        τ; towards 0 the loss is 1 − AP itself, and its gradient vanishes.
+    count_self : bool
+        Count the query as its own first positive, as the authors' code does.
+
+    References
+    ----------
+    A. Brown, W. Xie, V. Kalogeiton, A. Zisserman, "Smooth-AP: smoothing the path towards large-scale image retrieval",
+    ECCV 2020.
+    """
+
+    def __init__(self, temperature: float = 0.01, count_self: bool = False, *, miner: Miner | None = None):
+        super().__init__(temperature, count_self, miner)
+
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+        return N / (P + N) / n_pos
+
+
+class PNP(RankLoss):
+    """Positives with no negative before them: a penalty on the number of negatives before each positive.
+
+        mean_i mean_{j ∈ pos(i)} f(N_ij),     N_ij = Σ_neg σ((s_ik − s_ij)/τ)
+
+    Parameters
+    ----------
+    variant : {"Dq", "Ds", "Iu", "Ib", "O"}
+        f(N): 1 − (1+N)^{−α};  log(1+N);  (1+N) log(1+N);  (bN − log(1+bN))/b²;  N.
+    alpha, b, temperature : float
+        α, b, τ.
+    count_self : bool
+        Count the query as a positive of its own, as the authors' code does.
+
+    References
+    ----------
+    Z. Li, W. Min, J. Song, Y. Zhu, L. Kang, X. Wei, X. Wei, S. Jiang, "Rethinking the optimization of average
+    precision: only penalizing negative instances before positive ones is enough", AAAI 2022.
+    """
+
+    def __init__(
+        self,
+        variant: str = "Dq",
+        alpha: float = 4.0,
+        b: float = 2.0,
+        temperature: float = 0.01,
+        count_self: bool = False,
+        *,
+        miner: Miner | None = None,
+    ):
+        super().__init__(temperature, count_self, miner)
+        self.variant = one_of("variant", variant, ("Dq", "Ds", "Iu", "Ib", "O"))
+        self.alpha, self.b = above_zero("alpha", alpha), above_zero("b", b)
+
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+        f = {
+            "Dq": lambda: -(-self.alpha * N.log1p()).expm1(),
+            "Ds": N.log1p,
+            "Iu": lambda: (1 + N) * N.log1p(),
+            "Ib": lambda: (self.b * N - (self.b * N).log1p()) / self.b**2,
+            "O": lambda: N,
+        }
+        return f[self.variant]() / n_pos
+
+
+class SupAP(RankLoss):
+    """Upper bound of 1 − AP: positives are counted exactly, negatives by a step that never lies below the exact one.
+
+        1 − mean_i mean_{j ∈ pos(i)} R⁺_ij / (R⁺_ij + Σ_neg H⁻(s_ik − s_ij))
+        H⁻(t) = σ(t/τ) for t ≤ 0;   σ(t/τ) + ½ up to δ;   σ(δ/τ) + ½ + ρ(t − δ) beyond
+
+    A negative far above a positive keeps the slope ρ, where that of ``SmoothAP`` vanishes.
+
+    Parameters
+    ----------
+    temperature, rho, delta : float
+        τ, ρ, δ.
+
+    References
+    ----------
+    E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
+    retrieval", NeurIPS 2021.
+    """
+
+    def __init__(
+        self, temperature: float = 0.01, rho: float = 100.0, delta: float = 0.05, *, miner: Miner | None = None
+    ):
+        super().__init__(temperature, miner=miner)
+        self.rho, self.delta = above_zero("rho", rho), above_zero("delta", delta)
+
+    def before(self, s: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        columns, filled = packed(pos)
+        t = s[:, None] - s.gather(1, columns)[:, :, None]  # (b, K, R)
+        P = (t.detach() >= 0).to(s.dtype) @ as_weights(pos, s.dtype)[:, :, None]
+        H = (t.clamp_max(self.delta) / self.temperature).sigmoid() + self.rho * (t - self.delta).relu() + (t > 0) / 2
+        return P.squeeze(2), (H @ as_weights(neg, s.dtype)[:, :, None]).squeeze(2), filled
+
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+        return N / (P + N).clamp_min(1) / n_pos
+
+
+class ROADMAP(SupAP):
+    """Robust and decomposable average precision: SupAP, and one threshold for the positives of all anchors.
+
+        (1 − λ) SupAP + λ ( mean_{pos, s<m⁺} (m⁺ − s) + mean_{neg, s>m⁻} (s − m⁻) )
+
+    Parameters
+    ----------
+    weight : float
+        λ.
+    pos_margin, neg_margin : float
+        m⁺, m⁻.
+
+    References
+    ----------
+    E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
+    retrieval", NeurIPS 2021.
+    """
+
+    def __init__(
+        self,
+        weight: float = 0.5,
+        pos_margin: float = 0.9,
+        neg_margin: float = 0.6,
+        temperature: float = 0.01,
+        rho: float = 100.0,
+        delta: float = 0.05,
+        *,
+        miner: Miner | None = None,
+    ):
+        super().__init__(temperature, rho, delta, miner=miner)
+        self.weight = within("weight", weight, 0, 1)
+        self.calibration = ThresholdConsistentMargin(pos_margin, neg_margin)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        calibration = self.calibration.loss(D, pos, neg)
+        anchors = (any_of_row(pos) & any_of_row(neg)).any()  # nothing to calibrate without both
+        return (1 - self.weight) * super().loss(D, pos, neg) + self.weight * anchors * calibration
+
+
+class RecallAtK(RankLoss):
+    """Recall at k: how many positives have a rank up to k, for several k.
+
+        1 − mean_i mean_k Σ_{j ∈ pos(i)} σ((k − R_ij)/τ₁) / min(k, |pos(i)|),     R_ij with τ₂
+
+    A perfect ranking does not reach 0 (½ for k = 1, τ₁ = 1): ``floor`` says what it reaches. Wants large batches, see
+    ``GradientCache``.
+
+    Parameters
+    ----------
+    k : sequence of int
+        Those not below the number of references are left out, with a warning.
+    rank_temperature, temperature : float
+        τ₁, τ₂.
+    normalizer : {"min", "positives"}
+        min(k, |pos|) as in the authors' code, or |pos| as in the paper.
+    count_self : bool
+        Let the query take rank 1, as the authors' code does.
+
+    References
+    ----------
+    Y. Patel, G. Tolias, J. Matas, "Recall@k surrogate loss with large batches and similarity mixup", CVPR 2022.
+    """
+
+    def __init__(
+        self,
+        k: tuple[int, ...] = (1, 2, 4, 8, 16),
+        rank_temperature: float = 1.0,
+        temperature: float = 0.01,
+        normalizer: str = "min",
+        count_self: bool = False,
+        *,
+        miner: Miner | None = None,
+    ):
+        super().__init__(temperature, count_self, miner)
+        self.k = self.used = tuple(k)
+        if not self.k or min(self.k) < 1:
+            raise ValueError(f"k must be one or more numbers from 1 on, got {k!r}")
+        self.rank_temperature = above_zero("rank_temperature", rank_temperature)
+        self.normalizer = one_of("normalizer", normalizer, ("min", "positives"))
+
+    def masks(
+        self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        with_self, neg = super().masks(y, ref_y, self_index, dtype)
+        pos = Loss.masks(self, y, ref_y, self_index, dtype)[0]
+        return pos, neg | with_self & ~pos  # the query takes a rank, and is no positive
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        candidates = int(count_of_row(pos | neg).max())
+        self.used = tuple(k for k in self.k if k < candidates)
+        if len(self.used) < len(self.k) and bool((any_of_row(pos) & any_of_row(neg)).any()):
+            left_out = ", ".join(str(k) for k in self.k if k >= candidates)
+            warnings.warn(f"RecallAtK left out k = {left_out}: there are {candidates} references", stacklevel=2)
+        return super().loss(D, pos, neg)
+
+    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+        recall = [self.within_k(k, P + N, n_pos) for k in self.used]
+        return 1 / n_pos - torch.stack(recall).mean(0) if recall else 0 * N
+
+    def within_k(self, k: int, rank: Tensor, n_pos: Tensor) -> Tensor:
+        """The share of each positive in the recall at k."""
+        return ((k - rank) / self.rank_temperature).sigmoid() / (
+            n_pos.clamp_max(k) if self.normalizer == "min" else n_pos
+        )
+
+    def floor(self, n_pos: int) -> float:
+        """The loss of an anchor whose ``n_pos`` positives come first."""
+        rank, n = torch.arange(1, n_pos + 1) + float(self.count_self), torch.tensor([float(n_pos)])
+        return float(1 - torch.stack([self.within_k(k, rank, n).sum() for k in self.k]).mean())
+
+
+def soft_histogram(x: Tensor, weight: Tensor, bins: int) -> Tensor:
+    """Weights (B, R) at places x of [0, 1] shared between the two nearest of ``bins`` + 1 even nodes: (B, bins + 1)."""
+    x = (x * bins).clamp(0, bins)
+    left = x.detach().long().clamp_max(bins - 1)
+    right = (x - left) * weight
+    nodes = x.new_zeros(len(x), bins + 1)
+    return nodes.scatter_add(1, left, weight - right).scatter_add(1, left + 1, right)
+
+
+class FastAP(Loss):
+    """Average precision by soft histograms of the distances: precision over recall, bin by bin.
+
+        1 − mean_i (1/|pos(i)|) Σ_l h⁺_l H⁺_l / H_l
+
+    h⁺ counts positives by squared distance of unit vectors, in [0, 4]; H⁺ and H cumulate those of positives and of all.
+
+    Parameters
+    ----------
+    bins : int
+        Number of bins.
+
+    References
+    ----------
+    F. Cakir, K. He, X. Xia, B. Kulis, S. Sclaroff, "Deep metric learning to rank", CVPR 2019.
+    """
+
+    def __init__(self, bins: int = 10, *, miner: Miner | None = None):
+        super().__init__("sqeuclidean", miner, normalize=True)
+        self.bins = at_least_two(bins)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        h_pos, h_neg = (soft_histogram(D / 4, as_weights(m, D.dtype), self.bins) for m in (pos, neg))
+        H_pos, H_neg = h_pos.cumsum(1), h_neg.cumsum(1)
+        n_pos = count_of_row(pos).clamp_min(1)
+        missed = (h_pos * (H_neg / (H_pos + H_neg).clamp_min(torch.finfo(D.dtype).tiny))).sum(1) / n_pos
+        return masked_mean(missed, any_of_row(pos) & any_of_row(neg))
+
+
+class HistogramLoss(Loss):
+    """Histogram loss: the probability that a random negative pair is more similar than a random positive pair.
+
+        Σ_r p⁻_r Σ_{q≤r} p⁺_q
+
+    p⁺ and p⁻ are soft histograms of the cosines of all positive and all negative pairs, in [−1, 1].
+
+    Parameters
+    ----------
+    bins : int
+        Number of bins.
+
+    References
+    ----------
+    E. Ustinova, V. Lempitsky, "Learning deep embeddings with histogram loss", NIPS 2016.
+    """
+
+    def __init__(self, bins: int = 100, *, miner: Miner | None = None):
+        super().__init__("inner", miner, normalize=True)
+        self.bins = at_least_two(bins)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        x = ((1 - D) / 2).view(1, -1)
+        h_pos, h_neg = (soft_histogram(x, as_weights(m, D.dtype).view(1, -1), self.bins) for m in (pos, neg))
+        n = pos.count_nonzero().to(D.dtype) * neg.count_nonzero()
+        return (h_neg * h_pos.cumsum(1)).sum() / n.clamp_min(1)
+
+
+def at_least_two(bins: int) -> int:
+    """A number of bins."""
+    if bins < 2:
+        raise ValueError(f"bins must be at least 2, got {bins}")
+    return bins
+
+
+class BlackboxAP(Draws, Loss):
+    """Average precision itself, with a gradient from a second ranking of scores moved along it.
+
+        L = 1 − AP of s − (m/2)[pos] + (m/2)[neg],     ∂L/∂s := −(rk(s) − rk(s + λ ∂L/∂rk)) / λ
+
+    Ranks are divided by the number of references. The value changes in jumps. Few ranks change in a small batch:
+    published with references of several batches, see ``CrossBatchMemory``.
+
+    Parameters
+    ----------
+    lam, margin : float
+        λ, m.
+    noise : bool
+        Draw a factor |N(0, 1)| of m for each pair, as the authors' code does.
+    random_state : int, optional
+        Seed of the noise.
+
+    References
+    ----------
+    M. Rolínek, V. Musil, A. Paulus, M. Vlastelica, C. Michaelis, G. Martius, "Optimizing rank-based metrics with
+    blackbox differentiation", CVPR 2020.
+    """
+
+    def __init__(
+        self,
+        lam: float = 4.0,
+        margin: float = 0.02,
+        noise: bool = False,
+        *,
+        miner: Miner | None = None,
+        random_state: int | None = None,
+    ):
+        super().__init__("inner", miner, normalize=True)
+        self.lam, self.margin, self.noise, self.random_state = above_zero("lam", lam), margin, noise, random_state
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        anchors, w = any_of_row(pos) & any_of_row(neg), as_weights(pos, D.dtype)
+        shift = (0.5 - w) * self.margin  # (B, R)
+        if self.noise and self.training:
+            normal = torch.randn(D.shape, generator=self.generator(D.device), dtype=D.dtype, device=D.device)
+            shift = shift * normal.abs()
+        s = (shift - D).masked_fill(~(pos | neg), -torch.inf)
+        n = count_of_row(pos | neg)[:, None].clamp_min(1)
+        rank = _Ranks.apply(s, n, self.lam)  # (B, R), of 1
+        with torch.no_grad():
+            order = rank.argsort(1)
+            among = torch.empty_like(w).scatter_(1, order, w.gather(1, order).cumsum(1)) / n  # ranks among positives
+        precision = (w * among / rank).sum(1) / w.sum(1).clamp_min(1)
+        return masked_mean(1 - precision, anchors)
+
+
+class _Ranks(torch.autograd.Function):
+    """Rank / n of each score in its row, the largest first and equals by index; the gradient is a difference of two."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, n: Tensor, lam: float) -> Tensor:
+        rank = ranks(s) / n
+        ctx.lam = lam
+        ctx.save_for_backward(s, n, rank)
+        return rank
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        s, n, rank = ctx.saved_tensors
+        return (ranks(s + ctx.lam * g) / n - rank) / ctx.lam, None, None
+
+
+def ranks(s: Tensor) -> Tensor:
+    """1 for the largest of each row, 2 for the next, …; of equals the first in the row comes first."""
+    place = torch.arange(1, s.shape[1] + 1, dtype=s.dtype, device=s.device).expand_as(s)
+    return torch.empty_like(s).scatter_(1, s.argsort(dim=1, descending=True, stable=True), place)

@@ -1,0 +1,101 @@
+"""Self-supervision without negatives: two views agree, and no two coordinates say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import safe_sqrt
+from isometry.deep.pair_form import PairForm
+
+
+class VICReg(PairForm):
+    """Variance, invariance, covariance: views agree, coordinates vary and are uncorrelated.
+
+        λ mean ‖a − b‖²/p + μ ½ Σ_v mean_k [1 − √(var_k + ε)]_+ + ν Σ_v (1/p) Σ_{k≠l} cov_kl²
+
+    v runs over the two views, k and l over coordinates; variances are unbiased. Embeddings are not normalised.
+
+    Parameters
+    ----------
+    invariance, variance, covariance : float
+        λ, μ, ν.
+    eps : float
+        ε.
+
+    References
+    ----------
+    A. Bardes, J. Ponce, Y. LeCun, "VICReg: variance-invariance-covariance regularization for self-supervised learning",
+    ICLR 2022.
+    """
+
+    most_columns = 2
+
+    def __init__(self, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0, eps: float = 1e-4):
+        super().__init__()
+        self.invariance, self.variance, self.covariance, self.eps = invariance, variance, covariance, eps
+
+    def compute(self, *columns: Tensor, **given: Any) -> Tensor:
+        a, b = columns
+        n, p = a.shape
+        if n < 2:
+            return (a + b).sum() * 0
+        value = self.invariance * (a - b).square().mean()
+        for z in (a, b):
+            z = z - z.mean(0)
+            var = z.square().sum(0) / (n - 1)
+            value = value + self.variance / 2 * (1 - (var + self.eps).sqrt()).relu().mean()
+            value = value + self.covariance * squares_off_the_diagonal(z, z) / ((n - 1) ** 2 * p)
+        return value
+
+
+class BarlowTwins(PairForm):
+    """Barlow twins: the correlations between the coordinates of two views are those of the identity.
+
+        Σ_k (1 − c_kk)² + λ Σ_{k≠l} c_kl²
+
+    c_kl is the correlation over the batch of coordinate k of one view with l of the other, 0 for a constant one.
+
+    Parameters
+    ----------
+    weight : float
+        λ.
+
+    References
+    ----------
+    J. Zbontar, L. Jing, I. Misra, Y. LeCun, S. Deny, "Barlow twins: self-supervised learning via redundancy reduction",
+    ICML 2021.
+    """
+
+    most_columns = 2
+
+    def __init__(self, weight: float = 0.005):
+        super().__init__()
+        self.weight = weight
+
+    def compute(self, *columns: Tensor, **given: Any) -> Tensor:
+        a, b = columns
+        if len(a) < 2:
+            return (a + b).sum() * 0
+        a, b = standardised(a), standardised(b)
+        own = (a * b).mean(0)  # (p,)
+        return (1 - own).square().sum() + self.weight * squares_off_the_diagonal(a, b) / len(a) ** 2
+
+
+def squares_off_the_diagonal(a: Tensor, b: Tensor) -> Tensor:
+    """Σ_{k≠l} (aᵀb)_kl², by way of the smaller of the matrices (p, p) and (n, n): ‖aᵀb‖² = ⟨aaᵀ, bbᵀ⟩."""
+    n, p = a.shape
+    if p <= n:
+        return (a.T @ b).fill_diagonal_(0).square().sum()
+    return ((a @ a.T) * (b @ b.T)).sum() - (a * b).sum(0).square().sum()
+
+
+def standardised(z: Tensor) -> Tensor:
+    """Columns of mean 0 and (biased) variance 1; a constant one, up to round-off, becomes 0."""
+    mean = z.mean(0)
+    z = z - mean
+    std = safe_sqrt(z.square().mean(0))
+    constant = std.detach() <= 4 * torch.finfo(z.dtype).eps * mean.detach().abs()
+    return (z / std.masked_fill(constant, 1)).masked_fill(constant, 0)

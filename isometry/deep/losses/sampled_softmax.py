@@ -1,0 +1,103 @@
+"""A margin softmax over some of the classes at a time, for very many of them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isometry.deep.loss import LabelLoss
+from isometry.deep.losses.margin_softmax import ArcFace, MarginSoftmax
+from isometry.deep.miners import Draws
+from isometry.parameters import PositiveShare, checked
+
+
+class SampledSoftmax(Draws, LabelLoss):
+    """Sampled softmax, partial FC: a margin softmax over the classes of the batch and a random part of the others.
+
+        L over K ⊂ {1 … C},     K ⊇ {y_i},  |K| = r C
+
+    In eval mode, and for labels that are similarities (B, C), all classes take part. The directions of the classes
+    that are not drawn have gradient zero: plain SGD leaves them as they are, while the moments of Adam go on moving
+    them. With ``sparse`` the gradient holds the drawn rows only, as ``torch.optim.SparseAdam`` takes it, which keeps
+    moments row by row.
+
+    Parameters
+    ----------
+    loss : MarginSoftmax, optional
+        L; by default ``ArcFace(num_classes, embedding_size)``.
+    sample_rate : float
+        r, in (0, 1].
+    filter : float, optional
+        Cosines to other classes above this are set to 0: classes that are one in truth do not push each other.
+    sparse : bool
+        Give the class directions a sparse gradient.
+    num_classes, embedding_size : int, optional
+        Of the default loss.
+    random_state : int, optional
+        Seed of the draws; under several processes it must be given.
+
+    References
+    ----------
+    X. An, J. Deng, J. Guo, Z. Feng, X. Zhu, J. Yang, T. Liu, "Killing two birds with one stone: efficient and robust
+    training of face recognition CNNs by partial FC", CVPR 2022.
+    """
+
+    normalize = True
+    squared = True
+
+    def __init__(
+        self,
+        loss: MarginSoftmax | None = None,
+        sample_rate: float = 0.1,
+        filter: float | None = None,
+        sparse: bool = False,
+        *,
+        num_classes: int | None = None,
+        embedding_size: int | None = None,
+        random_state: int | None = None,
+    ):
+        super().__init__()
+        if loss is None:
+            if num_classes is None or embedding_size is None:
+                raise ValueError("give a loss, such as ArcFace(C, p), or num_classes and embedding_size")
+            loss = ArcFace(num_classes, embedding_size)
+        if not isinstance(loss, MarginSoftmax):
+            raise TypeError(f"a softmax with a margin is expected, such as ArcFace(C, p), got {type(loss).__name__}")
+        if sparse and loss.proxies.ndim != 2:
+            raise ValueError(f"{type(loss).__name__} has several directions for each class; build it with sparse=False")
+        self.loss, self.filter, self.random_state = loss, filter, random_state
+        self.loss.sparse = sparse
+        self.sample_rate = checked("sample_rate", sample_rate, PositiveShare)
+        self.warned = False
+
+    def compute(self, z: Tensor, y: Tensor) -> Tensor:
+        if not self.training or y.ndim == 2:
+            return self.loss.compute(z, y)
+        y = self.loss.check(z, y)
+        classes = self.draw(y)
+        cos, own = self.loss.cosines(z, classes), torch.searchsorted(classes, y)
+        if self.filter is not None:
+            alike = (cos.detach() > self.filter).scatter(1, own[:, None], False)
+            cos = cos.masked_fill(alike, 0)
+        return self.loss.among(classes, cos, z, own)
+
+    def draw(self, y: Tensor) -> Tensor:
+        """The classes of a batch and some others, in order."""
+        present = y.unique()
+        count = round(self.sample_rate * self.loss.num_classes)
+        if count < len(present) and not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"the batch has {len(present)} classes, more than sample_rate={self.sample_rate} of "
+                f"{self.loss.num_classes}: all of them take part; raise sample_rate, or take fewer classes a batch",
+                stacklevel=2,
+            )
+        luck = torch.rand(self.loss.num_classes, generator=self.generator(y.device), device=y.device)
+        luck[present] = 2.0
+        return luck.topk(max(count, len(present))).indices.sort().values
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        return self.loss.param_groups(lr)

@@ -1,0 +1,107 @@
+"""Tuplet margin loss and intra-pair variance, which were published together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import Tensor
+
+from isometry.deep.functional import any_of_row, as_weights, cosine_of_sum, masked_logsumexp, masked_mean, softplus
+from isometry.deep.loss import Loss
+from isometry.deep.miners import Miner
+from isometry.parameters import NotNegative, Positive, Rule, checked
+
+SmallAngle = Annotated[float, Rule(lambda v: 0 <= v <= 1, "must lie in [0, 1]: it is an angle in radians")]
+
+
+def intra_pair_variance(s: Tensor, pos: Tensor, neg: Tensor, eps: float) -> Tensor:
+    """Squared hinges of positive similarities below their mean μ⁺ and of negative ones above theirs, μ⁻."""
+    below = ((1 - eps) * masked_mean(s, pos) - s).relu()
+    above = (s - (1 + eps) * masked_mean(s, neg)).relu()
+    return masked_mean(below.square(), pos) + masked_mean(above.square(), neg)
+
+
+class TupletMargin(Loss):
+    """Tuplet margin loss: a softmax of each positive pair against all negatives, with slack for its angle.
+
+        mean_{(a,p)} log(1 + Σ_n e^{s (cos θ_an − cos(θ_ap − β))}) + v · IntraPairVariance
+
+    Parameters
+    ----------
+    margin : float
+        β, in radians: a positive pair need not come nearer than this.
+    scale : float
+        s.
+    variance_weight : float
+        v.
+    eps : float
+        ε of the intra-pair variance.
+
+    References
+    ----------
+    B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.1,
+        scale: float = 64.0,
+        variance_weight: float = 0.5,
+        eps: float = 0.01,
+        *,
+        miner: Miner | None = None,
+    ):
+        super().__init__("inner", miner, normalize=True)
+        self.margin, self.scale = checked("margin", margin, SmallAngle), checked("scale", scale, Positive)
+        self.variance_weight = checked("variance_weight", variance_weight, NotNegative)
+        self.eps = checked("eps", eps, NotNegative)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        cos, pairs = -D, pos & any_of_row(neg)[:, None]
+        rivals = masked_logsumexp(self.scale * cos, neg)[:, None]  # (B, 1)
+        own = self.scale * cosine_of_sum(cos, -self.margin)  # (B, R)
+        value = masked_mean(softplus(rivals - own), pairs)
+        if not self.variance_weight:
+            return value
+        return value + self.variance_weight * intra_pair_variance(cos, pos, neg, self.eps)
+
+
+class IntraPairVariance(Loss):
+    """Intra-pair variance: similarities of one kind shall not differ much.
+
+        mean_pos [(1 − ε) μ⁺ − s]_+² + mean_neg [s − (1 + ε) μ⁻]_+²,     s = cos,  μ⁺ and μ⁻ their means in the batch
+
+    A regulariser beside a loss that separates the classes.
+
+    Parameters
+    ----------
+    eps : float
+        ε, how far a pair may be from the mean, as a share of it.
+
+    References
+    ----------
+    B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
+    """
+
+    of_pairs = True
+    accelerated = True
+
+    def __init__(self, eps: float = 0.01, *, miner: Miner | None = None):
+        super().__init__("inner", miner, normalize=True)
+        self.eps = checked("eps", eps, NotNegative)
+
+    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        return intra_pair_variance(-D, pos, neg, self.eps)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor | None) -> tuple[Tensor, Tensor]:
+        pull, C = squared_spread(D, pos, 1 - self.eps)
+        push, C_neg = squared_spread(-D, neg, 1 + self.eps)
+        return pull + push, C.sub_(C_neg)
+
+
+def squared_spread(x: Tensor, mask: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """mean [x − share · mean x]_+² under the mask, and its slopes (B, R)."""
+    n, weight = mask.count_nonzero().clamp_min(1).to(x.dtype), as_weights(mask, x.dtype)
+    excess = (x - share * (weight * x).sum() / n).relu() * weight
+    value = excess.square().sum() / n
+    return value, (excess - weight * (share * excess.sum() / n)) * (2 / n)

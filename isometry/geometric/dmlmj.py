@@ -1,0 +1,64 @@
+"""Metric learning by the Jeffrey divergence of two Gaussians of differences."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isometry.base import LinearMetric, check_components
+from isometry.core.frame import Frame
+from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.core.scatter import neighbor_scatters
+from isometry.core.warn import warn_user
+from isometry.moments import mean_pair_scatters
+from isometry.parameters import KW_ONLY, Count, NotNegative, parameters
+from isometry.supervision import Labels, Pairs
+
+
+@parameters
+class DMLMJ(LinearMetric):
+    """Distance metric learning through maximal Jeffrey divergence: differences of near pairs tell the two kinds apart.
+
+    max_V KL(P ‖ Q) + KL(Q ‖ P),  P = N(0, VᵀSV),  Q = N(0, VᵀDV),  VᵀSV = I
+
+    with S, D the mean scatters of differences to the k nearest samples of the class, and of other classes; given pairs,
+    those of similar and of dissimilar ones. The divergence is Σ_l (λ_l + 1/λ_l)/2 − p over eigenvalues Dv = λSv.
+
+    Parameters
+    ----------
+    n_components : p, the directions of the largest λ + 1/λ; None: those with λ > 1, along which strangers spread more
+        than the own class. All of them would give S⁻¹, whatever D
+    n_neighbors : k
+    reg : relative ridge on S
+
+    Attributes
+    ----------
+    eigenvalues_ : λ of the rows of the map
+
+    References
+    ----------
+    B. Nguyen, C. Morell, B. De Baets, "Supervised distance metric learning through maximization of the Jeffrey
+    divergence", Pattern Recognition 2017.
+    """
+
+    _sees = (Labels, Pairs)
+
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: Count = 5
+    reg: NotNegative = 1e-3
+
+    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64))
+        if isinstance(side, Labels):
+            S, D = neighbor_scatters(frame.X, side.codes, self.n_neighbors, self.n_neighbors)
+        else:
+            S, D = mean_pair_scatters(frame.X, side)
+        lam, V = top_eigenvectors(D, S, reg=self.reg)
+        if p is None:
+            if lam[0] <= 1:
+                warn_user("strangers spread no more than the own class in any direction: the best of them is kept")
+            order = np.arange(max(1, int(np.sum(lam > 1))))
+        else:
+            order = np.argsort(-(lam + 1 / np.maximum(lam, 1e-300)), kind="stable")[:p]
+        self.eigenvalues_ = lam[order]
+        self._store(frame.lift(fix_signs(V[:, order].T)), X.dtype)

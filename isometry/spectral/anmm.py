@@ -1,0 +1,60 @@
+"""Average neighbourhood margin maximisation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isometry.base import LinearMetric, check_components
+from isometry.core.frame import Frame
+from isometry.core.linalg import fix_signs, ridge, top_eigenvectors
+from isometry.core.scatter import neighbor_scatters
+from isometry.core.warn import warn_user
+from isometry.parameters import KW_ONLY, Count, NotNegative, parameters
+from isometry.supervision import Labels
+
+
+@parameters
+class ANMM(LinearMetric):
+    """Average neighbourhood margin maximisation: near samples of other classes far, near ones of the own class close.
+
+    max_{UᵀU = I} tr(Uᵀ(S_b − S_w)U)
+
+    S_w = (1/n) Σ_i (1/k_i) Σ_j (x_i − x_j)(x_i − x_j)ᵀ over the k_i nearest samples of the class, S_b the same over
+    nearest samples of other classes.
+
+    Parameters
+    ----------
+    n_components : number of directions; None: those with a positive margin. All of them are a mere rotation
+    n_neighbors : nearest samples of the class
+    n_misses : nearest samples of other classes; None: as many
+    reg : relative ridge on S_w: the margin that a direction must have beyond it
+
+    Attributes
+    ----------
+    eigenvalues_ : margins of the kept directions
+
+    References
+    ----------
+    F. Wang, C. Zhang, "Feature extraction by maximizing the average neighborhood margin", CVPR 2007.
+    """
+
+    _sees = (Labels,)
+
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: Count = 5
+    n_misses: Count | None = None
+    reg: NotNegative = 0.0
+
+    def _fit(self, X: np.ndarray, side: Labels) -> None:
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64))
+        S_w, S_b = neighbor_scatters(frame.X, side.codes, self.n_neighbors, self.n_misses or self.n_neighbors)
+        margins, U = top_eigenvectors(S_b - ridge(S_w, self.reg))
+        n_positive = int(np.sum(margins > 0))
+        if p is None and n_positive == 0:
+            warn_user("the classes separate locally in no direction: the best of them is kept")
+        if p == X.shape[1]:
+            warn_user("n_components equals the number of features: the map is a rotation and the metric Euclidean")
+        keep = min(p or max(n_positive, 1), len(margins))
+        self.eigenvalues_ = margins[:keep]
+        self._store(frame.lift(fix_signs(U[:, :keep].T)), X.dtype)

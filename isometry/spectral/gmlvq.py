@@ -1,0 +1,131 @@
+"""Generalised matrix learning vector quantisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.utils import check_random_state
+
+from isometry.base import LinearMetric, check_components
+from isometry.core.centroids import class_centroids
+from isometry.core.distance import sqdist
+from isometry.core.edges import CenterEdges
+from isometry.core.frame import Frame
+from isometry.core.linalg import canonical
+from isometry.core.solve import Solution, lbfgs
+from isometry.core.start import initial_map
+from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
+from isometry.supervision import Labels
+
+LEAST = 1e-12  # added to d⁺ + d⁻, in units of the mean squared distance
+
+
+@parameters
+class GMLVQ(LinearMetric):
+    """Generalised matrix learning vector quantisation: prototypes of the classes, and the metric that suits them.
+
+    min_{L, μ} (1/n) Σ_i σ(β (d⁺ − d⁻)/(d⁺ + d⁻)) − (reg/2) [log det(LLᵀ)/p − log(tr LLᵀ/p)]
+
+    with d^± the squared distance of Lx_i to the nearest Lμ of its own and of another class. The value is the same for
+    every scale of L; tr LᵀL = 1 afterwards.
+
+    Parameters
+    ----------
+    n_components : p (default: all features)
+    n_prototypes : of each class; a smaller class has as many as samples
+    beta : β, steepness of σ
+    reg : weight of the penalty that keeps all p directions alive; without it the rank collapses
+    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+
+    Attributes
+    ----------
+    prototypes_, prototype_classes_ : (K, d) the prototypes, and the label (K,) of each
+
+    References
+    ----------
+    P. Schneider, M. Biehl, B. Hammer, "Adaptive relevance matrices in learning vector quantization", Neural Computation
+    2009.
+    P. Schneider, K. Bunte, H. Stiekema, B. Hammer, T. Villmann, M. Biehl, "Regularization in matrix relevance
+    learning", IEEE Transactions on Neural Networks 2010.
+    """
+
+    _sees = (Labels,)
+
+    n_components: Count | None = None
+    _: KW_ONLY
+    n_prototypes: Count = 3
+    beta: Positive = 1.0
+    reg: NotNegative = 0.1
+    max_iter: Iterations = 1000
+    tol: NotNegative = 1e-4
+    random_state: Seed = None
+    verbose: bool | int = False
+
+    def _fit(self, X: np.ndarray, side: Labels) -> Solution:
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X, scaled=True)
+        rng = check_random_state(self.random_state)
+        mu, classes = class_centroids(frame.X, side.codes, self.n_prototypes, rng.randint(2**31))
+        problem = PrototypeProblem(frame.X.astype(np.float64), side.codes, classes, self.beta, self.reg)
+        L = initial_map(frame, side, "identity", p, rng)
+        solution = lbfgs(problem, [L / np.linalg.norm(L), mu], max_iter=self.max_iter, tol=self.tol)
+        L, mu = solution.x
+        self.prototypes_ = (mu if frame.basis is None else mu @ frame.basis.T) * frame.unit + X.mean(axis=0)
+        self.prototypes_ = self.prototypes_.astype(X.dtype)
+        self.prototype_classes_ = side.classes[classes]
+        L = frame.lift(canonical(L))
+        self._store(L / np.linalg.norm(L), X.dtype)
+        return solution
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of the nearest prototype."""
+        Z = np.asarray(self.transform(X), dtype=np.float64)
+        nearest = sqdist(Z, self._transform(self.prototypes_).astype(np.float64)).argmin(axis=1)
+        return self.prototype_classes_[nearest]
+
+
+@dataclass(frozen=True)
+class PrototypeProblem:
+    """The objective over [L (p, d), prototypes (K, d)]; samples X (n, d) in float64."""
+
+    X: np.ndarray
+    codes: np.ndarray  # (n,)
+    classes: np.ndarray  # (K,)
+    beta: float
+    reg: float
+
+    def __call__(self, x: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
+        L, mu = x
+        n = len(self.X)
+        both = np.concatenate([self.X, mu])
+        value, pull = CenterEdges(len(mu), n).evaluate(both @ L.T, self._loss)
+        gradient = 2 * pull.T @ both
+        if self.reg:
+            f, g = rank_penalty(L)
+            value, gradient = value + self.reg * f, gradient + self.reg * g
+        return value, [gradient, 2 * pull[n:] @ L]
+
+    def _loss(self, D: np.ndarray, rows: Any) -> tuple[float, np.ndarray]:
+        own = self.codes[rows, None] == self.classes
+        nearest = [np.where(mask, D, np.inf).argmin(axis=1) for mask in (own, ~own)]
+        line = np.arange(len(D))
+        plus, minus = (D[line, k] for k in nearest)
+        total = plus + minus + LEAST
+        s = expit(self.beta * (plus - minus) / total)
+        slope = self.beta * s * (1 - s) / len(self.X) / total**2
+        C = np.zeros_like(D)
+        C[line, nearest[0]] = slope * (2 * minus + LEAST)
+        C[line, nearest[1]] = -slope * (2 * plus + LEAST)
+        return float(s.sum()) / len(self.X), C
+
+
+def rank_penalty(L: np.ndarray) -> tuple[float, np.ndarray]:
+    """−½ [log det(LLᵀ)/p − log(tr LLᵀ/p)] ≥ 0 and its gradient; 0 where all rows are orthogonal and equally long."""
+    p, K = len(L), L @ L.T
+    sign, logdet = np.linalg.slogdet(K)
+    if sign <= 0:
+        return np.inf, np.zeros_like(L)
+    trace = float(np.trace(K))
+    return -(logdet / p - np.log(trace / p)) / 2, L / trace - np.linalg.solve(K, L) / p

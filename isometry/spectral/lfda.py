@@ -1,0 +1,130 @@
+"""Local Fisher discriminant analysis, also with samples that have no label."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import scipy.linalg as sla
+
+from isometry.base import LinearMetric, check_components
+from isometry.core.distance import pair_sqdist, row_blocks, sqdist
+from isometry.core.frame import Frame
+from isometry.core.graph import target_neighbors, unique_pairs
+from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
+from isometry.core.moments import ArrayMoments
+from isometry.core.scatter import pair_scatter
+from isometry.core.warn import warn_user
+from isometry.parameters import KW_ONLY, Count, NotNegative, Share, parameters
+from isometry.supervision import Labels
+
+DENSE_UP_TO = 5_000  # samples of a class; above, affinities join near ones only
+NEAREST = 50  # that many
+
+
+@parameters
+class LFDA(LinearMetric):
+    """Local Fisher discriminant analysis: classes apart, and near samples of a class together, whatever its shape.
+
+    max_V tr((VᵀS_lwV)⁻¹ VᵀS_lbV)
+
+    S_lw = ½ Σ A_ij/n_c zzᵀ over pairs of a class, S_lb = ½ Σ A_ij(1/n − 1/n_c) zzᵀ over these and ½ Σ zzᵀ/n over pairs
+    of different classes, with z = x_i − x_j and A_ij = exp(−|z|²/(σ_iσ_j)), σ_i the distance to the k-th nearest sample
+    of the class. Far samples of one class are not drawn together, so that it may fall into several clusters.
+
+    With ``beta`` the scatter S_t of all samples, labelled or not, takes part (SELF): S_b = (1 − β)S_lb + βS_t and
+    S_w = (1 − β)S_lw + β tr(S_t)/d I, between LFDA (0) and PCA (1). Then −1 in y marks samples without a label.
+
+    Parameters
+    ----------
+    n_components : keep the leading directions; None: all whose λ is positive
+    n_neighbors : k, at most one less than the size of the class
+    embedding : rows of the map: "weighted", √λ v, so that directions count by how well they separate; "plain", v;
+        "orthonormal", an orthonormal basis of their span
+    reg : relative ridge on S_w
+    beta : β
+
+    Attributes
+    ----------
+    eigenvalues_ : λ of S_b v = λ S_w v for the rows of the map
+
+    References
+    ----------
+    M. Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR 2007.
+    M. Sugiyama, T. Idé, S. Nakajima, J. Sese, "Semi-supervised local Fisher discriminant analysis for dimensionality
+    reduction", Machine Learning 2010.
+    """
+
+    _sees = (Labels,)
+
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: Count = 7
+    embedding: Literal["weighted", "plain", "orthonormal"] = "weighted"
+    reg: NotNegative = 1e-3
+    beta: Share = 0.0
+
+    @property
+    def _unlabelled(self) -> str:  # type: ignore[override]
+        return "minus one" if self.beta > 0 else "dropped"
+
+    def _fit(self, X: np.ndarray, side: Labels) -> None:
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64))
+        Z, known, b = frame.X, side.labelled, self.beta
+        S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors)
+        S_t = known.sum() / len(Z) * (Z - Z.mean(axis=0)).T @ (Z - Z.mean(axis=0))
+        S_b, S_w = (1 - b) * (S_lm - S_lw) + b * S_t, (1 - b) * S_lw + b * np.trace(S_t) / len(S_t) * np.eye(len(S_t))
+        Q = column_range(S_t)  # (r, q): elsewhere no two samples differ
+        lam, V = sla.eigh(symmetrize(Q.T @ S_b @ Q), definite(symmetrize(Q.T @ S_w @ Q), self.reg))
+        lam, V = lam[::-1], Q @ V[:, ::-1]
+        n_positive = int(np.sum(lam > 0))
+        if n_positive == 0:
+            warn_user("no direction separates the classes more than it spreads them: the best of them is kept")
+        keep = max(1, min(p or n_positive, n_positive))
+        lam, V = lam[:keep], V[:, :keep]
+        if self.embedding == "orthonormal":
+            V = np.linalg.qr(V)[0]
+        scale = np.sqrt(lam) if self.embedding == "weighted" and n_positive else np.ones(keep)
+        self.eigenvalues_ = lam
+        self._store(frame.lift(fix_signs(scale[:, None] * V.T)), X.dtype)
+
+
+def local_scatters(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """S_lw and S_lm = S_lb + S_lw, which is PSD: T + Σ_c (G_c − n_cW_c)/n with G_c = ½ Σ A_ij zzᵀ over the class."""
+    n, moments = len(X), ArrayMoments(X, codes)
+    sizes = moments.counts
+    (weighted,) = moments.within(sizes / n)
+    S_lw, S_lm = np.zeros_like(weighted), n * moments.covariance() - weighted
+    near = target_neighbors(X, codes, k)  # (n, k), −1 where a class has fewer
+    last = np.maximum((near >= 0).sum(axis=1) - 1, 0)
+    kth = near[np.arange(n), last]
+    sigma = np.sqrt(pair_sqdist(X, np.arange(n), np.where(kth < 0, np.arange(n), kth)))
+    for c in np.flatnonzero(sizes > 1):
+        rows = np.flatnonzero(codes == c)
+        G = affinity_scatter(X[rows], sigma[rows])
+        S_lw += G / sizes[c]
+        S_lm += G / n
+    return S_lw, S_lm
+
+
+def affinity_scatter(X: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """½ Σ_ij A_ij (x_i − x_j)(x_i − x_j)ᵀ, A_ij = exp(−d_ij/(σ_iσ_j)); for σ = 0, 1 of duplicates and 0 of others."""
+    n, X = len(X), X - X.mean(axis=0)
+    if n > DENSE_UP_TO:
+        from sklearn.neighbors import NearestNeighbors
+
+        near = NearestNeighbors(n_neighbors=NEAREST).fit(X).kneighbors(return_distance=False)
+        i, j = unique_pairs(np.repeat(np.arange(n), NEAREST), near.ravel())
+        return pair_scatter(X, i, j, affinity(pair_sqdist(X, i, j), sigma[i] * sigma[j], 0.0))
+    S, duplicate = np.zeros((X.shape[1], X.shape[1])), 1e-12 * np.einsum("ij,ij->i", X, X).max(initial=0)
+    for rows in row_blocks(n, 8 * n):
+        A = affinity(sqdist(X[rows], X), sigma[rows, None] * sigma, duplicate)  # (b, n)
+        S += X[rows].T @ (A.sum(axis=1)[:, None] * X[rows] - A @ X)
+    return symmetrize(S)
+
+
+def affinity(d: np.ndarray, product: np.ndarray, duplicate: float) -> np.ndarray:
+    """exp(−d/product); where that is 0/0, 1 for d up to ``duplicate``."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        A = np.exp(-d / product)
+    return np.where(product > 0, A, d <= duplicate)

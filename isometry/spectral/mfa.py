@@ -1,0 +1,82 @@
+"""Marginal Fisher analysis."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from isometry.base import LinearMetric, check_components
+from isometry.core.distance import pair_sqdist
+from isometry.core.frame import Frame
+from isometry.core.graph import nearest_misses, target_neighbors, undirected, unique_pairs
+from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.core.scatter import pair_scatter
+from isometry.core.warn import warn_user
+from isometry.parameters import KW_ONLY, Count, NotNegative, parameters
+from isometry.supervision import Labels
+
+
+@parameters
+class MFA(LinearMetric):
+    """Marginal Fisher analysis: pairs across the border of classes far, relative to near pairs inside them.
+
+    max_V tr((VᵀS_wV)⁻¹ VᵀS_bV)
+
+    S_w is the mean scatter of pairs of which one is among the k nearest of its class to the other; S_b of pairs of
+    different classes of which one is among the nearest strangers to the other.
+
+    Parameters
+    ----------
+    n_components : keep the leading directions; None: those with λ > 1, along which strangers spread more. All of them
+        would give S_w⁻¹, whatever S_b
+    n_neighbors : nearest samples of the class
+    n_misses : nearest samples of other classes
+    margin : S_b over the nearest strangers of every sample ("sample"), or over the ``n_misses`` shortest pairs that
+        join a class to others ("class"), as the article has it
+    reg : relative ridge on S_w
+
+    Attributes
+    ----------
+    eigenvalues_ : λ of S_b v = λ S_w v for the rows of the map
+
+    References
+    ----------
+    S. Yan, D. Xu, B. Zhang, H.-J. Zhang, Q. Yang, S. Lin, "Graph embedding and extensions: a general framework for
+    dimensionality reduction", TPAMI 2007.
+    """
+
+    _sees = (Labels,)
+
+    n_components: int | None = None
+    _: KW_ONLY
+    n_neighbors: Count = 5
+    n_misses: Count = 20
+    margin: Literal["sample", "class"] = "sample"
+    reg: NotNegative = 1e-3
+
+    def _fit(self, X: np.ndarray, side: Labels) -> None:
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64))
+        Z, codes = frame.X, side.codes
+        inside = undirected(target_neighbors(Z, codes, self.n_neighbors))
+        across = undirected(nearest_misses(Z, codes, min(self.n_misses, len(Z) - 1)))
+        if self.margin == "class":
+            across = shortest_of_each_class(Z, codes, *across, self.n_misses)
+        S_w, S_b = (pair_scatter(Z, i, j) / len(i) for i, j in (inside, across))
+        lam, V = top_eigenvectors(S_b, S_w, reg=self.reg)
+        n_separating = int(np.sum(lam > 1))
+        if p is None and n_separating == 0:
+            warn_user("strangers spread no more than neighbours of a class in any direction: the best of them is kept")
+        keep = min(p or max(n_separating, 1), len(lam))
+        self.eigenvalues_ = lam[:keep]
+        self._store(frame.lift(fix_signs(V[:, :keep].T)), X.dtype)
+
+
+def shortest_of_each_class(
+    X: np.ndarray, codes: np.ndarray, i: np.ndarray, j: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of pairs of different classes, the k shortest that each class takes part in; every pair once."""
+    order = np.argsort(pair_sqdist(X, i, j), kind="stable")
+    i, j = i[order], j[order]
+    chosen = [np.flatnonzero((codes[i] == c) | (codes[j] == c))[:k] for c in np.unique(codes)]
+    return unique_pairs(i[np.concatenate(chosen)], j[np.concatenate(chosen)])

@@ -1,0 +1,101 @@
+"""Automatic strength on real data: never reliably worse than Euclidean distance, whatever the method."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import StandardScaler, normalize
+
+from isometry import AutoMetric
+from isometry.eval import knn_hits, paired_interval, retrieval
+from isometry.registry import all_methods
+from tests.test_strength import planted
+
+DATA = Path(os.environ.get("ISOMETRY_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not DATA.is_dir(), reason=f"no data sets: {DATA.name} is absent; set ISOMETRY_DATA"),
+]
+EMBEDDED = {"wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
+LINEAR = [row for row in all_methods(kind="estimator") if row.published and row.family != "kernel"]
+MOST_ROWS = 1_500
+MOST_FEATURES = 700
+
+
+def table(name):
+    if name in EMBEDDED:
+        X, y = EMBEDDED[name](return_X_y=True)
+    else:
+        with np.load(DATA / f"{name}.npz", allow_pickle=False) as arrays:
+            X, y = arrays["X"].astype(np.float64), arrays["y"]
+    rows = np.random.default_rng(0).permutation(len(X))[:MOST_ROWS]
+    X, y = X[rows], np.unique(y[rows], return_inverse=True)[1]
+    several = np.bincount(y)[y] >= 3
+    return X[several], y[several]
+
+
+@pytest.mark.parametrize("row", LINEAR, ids=lambda row: row.key)
+def test_raw_tables_lose_nothing(row):
+    """3-NN accuracy in points, three folds, standardised: the mean change is not negative, the worst above −2."""
+    names = [*EMBEDDED, *sorted(path.stem for path in DATA.glob("*.npz"))]
+    change = {}
+    for name in names:
+        X, y = table(name)
+        if X.shape[1] > MOST_FEATURES:
+            continue
+        gains = []
+        for train, test in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
+            scaler = StandardScaler().fit(X[train])
+            A, B = scaler.transform(X[train]), scaler.transform(X[test])
+            model = row.make().fit(A, y[train])
+            learned = knn_hits(model.transform(A), y[train], model.transform(B), y[test], 3)
+            gains.append(learned.astype(float) - knn_hits(A, y[train], B, y[test], 3))
+        change[name] = 100 * np.concatenate(gains).mean()
+    assert np.mean(list(change.values())) >= 0, change
+    assert min(change.values()) > -2, change
+
+
+@pytest.mark.parametrize("labels", [5, 20, 100])
+@pytest.mark.parametrize("name", ["banking77_minilm", "clinc150_minilm"])
+def test_new_classes_of_embeddings_lose_nothing(name, labels):
+    """MAP@R of classes never seen, by interval over classes."""
+    with np.load(DATA / f"{name}.npz", allow_pickle=False) as arrays:
+        X, y = normalize(arrays["X"].astype(np.float64)), arrays["y"]
+    rng = np.random.default_rng(0)
+    classes = rng.permutation(y.max() + 1)
+    new, known = np.split(classes, [len(classes) // 3])
+    test = rng.permutation(np.flatnonzero(np.isin(y, new)))[:2_000]
+    train = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:labels] for c in known])
+    plain = retrieval(X[test], y[test])
+    for row in LINEAR:
+        model = row.make().fit(X[train], y[train])
+        learned = retrieval(model.transform(X[test]), y[test])
+        gain = paired_interval(learned.map_at_r, plain.map_at_r, groups=y[test][plain.queries])
+        assert gain.high >= 0, (row.name, gain)
+
+
+def hits(X, y, Z, labels):
+    """Mean share of the own class among the three nearest rows of X."""
+    return retrieval(Z, labels, gallery=X, gallery_y=y, ks=(3,)).mean()["precision@3"]
+
+
+def test_intervals_of_the_verdict_cover_the_truth():
+    """Of 100 simulated data sets, the gain on new samples lies in at least 93 intervals of 95 %."""
+    covered = 0
+    for seed in range(100):
+        noise = 2 + seed % 12  # from a great gain to hardly any
+        X, y = planted(seed, n=200, noise=noise)
+        model = AutoMetric(["RCA", "FisherML", "GMML"], budget=None, random_state=seed).fit(X, y)
+        Z, labels = planted(10_000 + seed, n=6_000, noise=noise)
+        scaled = StandardScaler().fit(X)
+        plain = hits(scaled.transform(X), y, scaled.transform(Z), labels)
+        learned = hits(model.transform(X), y, model.transform(Z), labels)
+        low, high = model.difference_[1:]
+        covered += low <= learned - plain <= high
+    assert covered >= 93
