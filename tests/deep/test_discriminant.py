@@ -184,3 +184,10 @@ def test_D46_squares_of_large_embeddings_do_not_overflow(form, size):
         value.backward()
         assert value.isfinite() and big.grad.isfinite().all()
     assert_close(loss(size * z, y), loss(1e6 * z, y), rtol=1e-4, atol=1e-6)
+
+
+def test_D46_logdet_of_denormal_embeddings_is_that_of_one_point():
+    z = (1e-45 * batch(7)[0]).float().requires_grad_()
+    for y in (torch.arange(12), (torch.arange(12) == 0).long()):
+        ProbabilisticDA(form="logdet")(z, y).backward()
+        assert z.grad.isfinite().all()
