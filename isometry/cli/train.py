@@ -148,6 +148,8 @@ def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool, silen
     from isometry.deep.batches import hold_out
 
     y = numpy.asarray(table.y)
+    if (table.X[:1] == table.X).all():
+        raise UsageError(f"all rows of {table.name} are equal: there is nothing to learn a distance from")
     kept, held = numpy.arange(len(y)), numpy.arange(0)
     if settings["validation"]:
         with usage_errors(ValueError):

@@ -63,6 +63,11 @@ class HDC(Miner):
 
         ⌈share · |P|⌉ farthest positives,     ⌈share · |N|⌉ nearest negatives
 
+    Parameters
+    ----------
+    share : float
+        Of the pairs that are kept, in (0, 1].
+
     References
     ----------
     Y. Yuan, K. Yang, C. Zhang, "Hard-aware deeply cascaded embedding", ICCV 2017.
@@ -85,6 +90,11 @@ class Ranked(Miner):
     """Some of the hardest: the farthest positives and the nearest negatives of each anchor.
 
         n⁺ largest d_ap,     n⁻ smallest d_an
+
+    Parameters
+    ----------
+    n_pos, n_neg : int
+        n⁺, n⁻.
 
     References
     ----------

@@ -78,6 +78,11 @@ class LpNorm(Regularizer):
 
         mean_i ‖z_i‖_p
 
+    Parameters
+    ----------
+    p : float
+        Order of the norm, 1 or more.
+
     References
     ----------
     K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
@@ -192,6 +197,11 @@ class Uniformity(Regularizer):
     """Points spread over the sphere: the log of the mean Gaussian potential of two of them.
 
         log mean_{i≠j} e^{−t ‖ẑ_i − ẑ_j‖²}
+
+    Parameters
+    ----------
+    t : float
+        How fast the potential falls with the squared distance.
 
     References
     ----------

@@ -67,7 +67,10 @@ def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype) -> np.ndarray:
     for narrow, columns in _by_width(frame).items():
         block = frame if len(columns) == frame.shape[1] else frame.iloc[:, columns]
         values = block.to_numpy(dtype=narrow or np.float64, na_value=np.nan)
-        X[:, columns] = values if narrow in (None, dtype.name) else _widen(values)
+        with np.errstate(over="ignore"):  # told below
+            X[:, columns] = values if narrow in (None, dtype.name) else _widen(values)
+        if X.dtype != values.dtype:
+            _refuse_loss(values, X[:, columns], [frame.columns[c] for c in columns], name)
     bad = ~np.isfinite(X).all(axis=0)  # (d,)
     if bad.any():
         names = list(frame.columns[bad])
@@ -79,6 +82,21 @@ def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype) -> np.ndarray:
             "as scikit-learn's SimpleImputer does in a pipeline"
         )
     return X
+
+
+def _refuse_loss(wide: np.ndarray, narrow: np.ndarray, columns: list[str], name: str) -> None:
+    """An error if columns (n, d) vary, but not as numbers of 32 bits any more, or are too large for these."""
+    if narrow.dtype.itemsize >= wide.dtype.itemsize:
+        return
+    varies = np.nanmin(wide, axis=0, initial=np.inf) < np.nanmax(wide, axis=0, initial=-np.inf)
+    constant = np.nanmin(narrow, axis=0, initial=np.inf) >= np.nanmax(narrow, axis=0, initial=-np.inf)
+    lost = (varies & constant) | (np.isinf(narrow) & np.isfinite(wide)).any(axis=0)
+    if lost.any():
+        names = [c for c, gone in zip(columns, lost, strict=True) if gone]
+        raise TableError(
+            f"{name} has columns whose numbers are too large, too small or too far from 0 for 32 bits, in which all of "
+            f"a column would be one number: {listing(names)}. Subtract their mean or divide them by their size first"
+        )
 
 
 def _refuse_other_kinds(frame: pd.DataFrame, name: str) -> None:

@@ -587,6 +587,13 @@ def test_one_of_two_processes_prints_and_writes(folder, tmp_path):
         assert_allclose(A[name], B[name], rtol=1e-3, atol=1e-4)
 
 
+def test_rows_that_are_all_equal_are_refused(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv")
+    frame[list("pqrst")] = 3.0
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert "all rows of t are equal" in run(tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "run", code=2)
+
+
 def test_an_embedded_set_and_json(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = ["--protocol", "closed", "--epochs", 1, "--batch", "3x4", "--backbone", "linear"]

@@ -171,3 +171,23 @@ def test_D48_input_is_checked():
         DeepFisherDA([1, 2, 3, 4])(batch(0)[0][:, :3], batch(0)[1] % 3)
     with pytest.raises(ValueError, match="labels"):
         ProbabilisticDA()(A, Y[:, None] == Y)
+
+
+@pytest.mark.parametrize("form", ["ratio", "log_ratio"])
+@pytest.mark.parametrize("size", [1e19, 1e30])
+def test_D46_squares_of_large_embeddings_do_not_overflow(form, size):
+    """Once a class for each sample gave 0 / ∞: a value of 0 and a gradient of NaN."""
+    z, loss = batch(7)[0].float(), ProbabilisticDA(form=form)
+    for y in (torch.arange(12), torch.arange(12) % 4):
+        big = (size * z).requires_grad_()
+        value = loss(big, y)
+        value.backward()
+        assert value.isfinite() and big.grad.isfinite().all()
+    assert_close(loss(size * z, y), loss(1e6 * z, y), rtol=1e-4, atol=1e-6)
+
+
+def test_D46_logdet_of_denormal_embeddings_is_that_of_one_point():
+    z = (1e-45 * batch(7)[0]).float().requires_grad_()
+    for y in (torch.arange(12), (torch.arange(12) == 0).long()):
+        ProbabilisticDA(form="logdet")(z, y).backward()
+        assert z.grad.isfinite().all()

@@ -493,3 +493,12 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == 'tables need pandas: pip install "isometry[cli]"\n'
+
+
+@pytest.mark.parametrize("change", [lambda x: 1e200 * x, lambda x: 1e-200 * x, lambda x: 1e12 + x])
+def test_numbers_that_32_bits_cannot_tell_apart_are_named(change, tmp_path):
+    x = np.array([1.0, 2.0, 4.0])
+    pd.DataFrame({"a": x, "b": change(x), "c": 7.0}).to_csv(tmp_path / "t.csv", index=False)
+    assert read_table(tmp_path / "t.csv").X.shape == (3, 3)
+    with pytest.raises(TableError, match=r"too large, too small or too far from 0 for 32 bits.*: b\. Subtract"):
+        read_table(tmp_path / "t.csv", dtype=np.float32)

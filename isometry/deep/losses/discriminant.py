@@ -63,12 +63,14 @@ class ProbabilisticDA(LabelLoss):
             return z.sum() * 0
         if self.form == "logdet":
             scale = largest(within, between)  # any scale gives the same value; this one keeps squares in range
-            if scale <= len(z) * torch.finfo(z.dtype).eps * largest(z):
-                return z.sum() * 0  # all embeddings are one point, up to the round-off of their mean
+            limits = torch.finfo(z.dtype)
+            if scale <= max(len(z) * limits.eps * float(largest(z)), limits.tiny):
+                return z.sum() * 0  # one point, up to the round-off of the mean; or its gradient, 1/scale, overflows
             within, between = within / scale, between / scale
             return self.wilks(within.T @ within, between.T @ between)
-        W, between = within.square().sum(), between.square().sum()
-        ratio = W / (between + self.eps)
+        scale = largest(within, between).clamp_min(1)  # the same value, and squares that do not overflow
+        W, B = (within / scale).square().sum(), (between / scale).square().sum()
+        ratio = W / (B + self.eps / scale / scale)
         return ratio if self.form == "ratio" else torch.log(ratio + self.eps)
 
     def wilks(self, S_W: Tensor, S_B: Tensor) -> Tensor:
