@@ -175,7 +175,7 @@ def weakest_of_the_best(steps: Sequence[tuple[float, float]], V: np.ndarray) -> 
     best = int(score.argmax())  # the weakest of equals
     gain, error = np.array([_paired(v, V[0]) for v in V]).T
     share, reg = np.array(steps).T
-    path = {"share": share, "reg": reg, "score": score, "gain": gain, "error": error}
+    path = {"share": share.copy(), "reg": reg.copy(), "score": score, "gain": gain.copy(), "error": error.copy()}
     if steps[0][0] == 0 and best == 0:
         return Choice(*steps[0], path, "Euclidean distance: nothing did better on what was held out")
     if steps[0][0] == 0 and gain[best] <= ERRORS_TO_LEAVE * error[best]:

@@ -210,7 +210,8 @@ def test_a_learner_that_fails_in_some_folds_is_compared_on_the_others():
     assert np.isfinite(partial.values).sum() == 120 and np.isfinite(found["Euclidean"].values).all()
     assert_allclose(partial.difference, (0, 0, 0))  # it is Euclidean itself on the points it has
     assert partial.score.mean > found["Euclidean"].score.mean  # it lacks a hard fold, which must not win it a place
-    assert [r.name for r in found.results][:2] == ["Euclidean", "FailsSometimes"]
+    first = [r.name for r in found.results if r.name != "Covariance"]  # whose strength is 0 here
+    assert first[:2] == ["Euclidean", "FailsSometimes"]
     assert any(n.startswith("FailsSometimes failed in 1 of 5 fits and is compared on the rest") for n in found.notes)
 
 
@@ -270,7 +271,7 @@ def test_tuning_happens_inside_the_training_fold():
 def test_default_grids_and_failing_settings():
     X, y = planted(n=120)
     found = compare(X, y, ["GMML"], tune="default", n_splits=2)
-    assert len(found["GMML"].best_params) == 2 and set(found["GMML"].best_params[0]) >= {"reg", "t"}
+    assert len(found["GMML"].best_params) == 2 and set(found["GMML"].best_params[0]) == {"n_components", "t"}
     one_bad = compare(X, y, [Stub(2)], tune={"Stub(keep=2)": {"keep": ["x", 2]}}, n_splits=2)
     assert one_bad["Stub(keep=2)"].best_params == [{"keep": 2}] * 2
     all_bad = compare(X, y, [Stub(2)], tune={"Stub(keep=2)": {"keep": ["x"]}}, n_splits=2)
