@@ -158,6 +158,8 @@ def compare(
     failed = [f"{r.name} failed: {r.failures[0]}" for r in outcome.results if r.score is None and r.failures]
     if any(r.only_alone for r in outcome.results):
         console.print(f"‡ {plain(outcome.about_marks)}", style="dim")
+    if outcome.automatic is not None:
+        console.print(plain(outcome.automatic))
     for note in failed + outcome.notes:
         console.print(f"note: {plain(note)}", style="dim")
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")

@@ -108,6 +108,7 @@ def _ranking_section(comparison: Comparison) -> str:
         page.paragraph(intro) if rows else page.paragraph(f"No metric could be compared with {BASELINE}."),
         _table(comparison, percent),
         page.paragraph(f"‡ {comparison.about_marks}.", "small") if any(r.only_alone for r in rows) else "",
+        page.paragraph(f"{comparison.automatic}.", "small") if comparison.automatic else "",
     )
 
 

@@ -120,7 +120,9 @@ class Comparison:
                 | {k: getattr(r, k) for k in facts}
             )
         about = ("scoring", "protocol", "n_splits", "n_repeats", "level", "verdict", "best", "best_name", "interrupted")
-        more = {"data": self.data, "settings": self.settings, "notes": self.notes}
+        choice = self.automatic
+        automatic = None if choice is None else {**vars(choice), "difference": choice.difference._asdict()}
+        more = {"automatic": automatic, "data": self.data, "settings": self.settings, "notes": self.notes}
         return {**{k: getattr(self, k) for k in about}, "results": rows, **more}
 
     def __str__(self) -> str:
