@@ -32,7 +32,7 @@ def test_without_torch_the_extra_is_named(missing, use):
     code = f"import sys; sys.modules[{missing!r}] = None; import isometry; {use}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     last = done.stderr.splitlines()[-1]
-    assert last == f'ImportError: isometry.deep.DeepMetric needs {missing}: pip install "isometry[deep]"'
+    assert last == f'ModuleNotFoundError: isometry.deep.DeepMetric needs {missing}: pip install "isometry[deep]"'
 
 
 def test_without_torch_a_loss_names_the_extra():

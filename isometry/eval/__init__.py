@@ -2,7 +2,7 @@
 
 from isometry.eval.clustering import ari, cluster_scores, nmi
 from isometry.eval.episodes import FewShot, few_shot
-from isometry.eval.hubness import Hubness, HubnessCorrection, hubness
+from isometry.eval.hubs import Hubness, HubnessCorrection, hubness
 from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval, paired_interval
 from isometry.eval.knn import (
     balanced_accuracy,

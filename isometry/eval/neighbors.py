@@ -32,7 +32,7 @@ def nearest(
     if correction is None:
         search: Any = plain
     else:
-        from isometry.eval.hubness import corrected_search
+        from isometry.eval.hubs import corrected_search
 
         search = corrected_search(plain, correction)
     if not 1 <= k <= search.n_available:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isometry.eval.hubness import corrected_search
+from isometry.eval.hubs import corrected_search
 from isometry.eval.labels import encode, labelled
 from isometry.eval.neighbors import NeighborSearch
 

@@ -39,7 +39,7 @@ def exports(
             if missing not in NEEDED:
                 raise
             install = f'pip install "isometry[{NEEDED[missing]}]"'
-            raise ImportError(f"{package}.{name} needs {missing}: {install}", name=missing) from error
+            raise ModuleNotFoundError(f"{package}.{name} needs {missing}: {install}", name=missing) from error
         setattr(sys.modules[package], name, value)  # the next use finds it without asking here
         return value
 

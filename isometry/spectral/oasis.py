@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.base import OnlineMetric, pair_rows
 from isometry.core.linalg import factor, sym_fn, symmetrize
+from isometry.core.progress import check_time
 from isometry.core.solve import Solution
 from isometry.parameters import KW_ONLY, Count, Positive, Seed, parameters
 from isometry.sampling import RandomComparisons, in_own_order
@@ -92,6 +93,7 @@ class OASIS(OnlineMetric):
         losses = np.zeros(len(triplets.a))
         sizes = np.einsum("ij,ij->i", X, X)
         for t, (a, p, n, weight) in enumerate(zip(triplets.a, triplets.p, triplets.n, triplets.weight, strict=True)):
+            check_time()
             x, v = X[a], X[p] - X[n]
             size = sizes[a] * (v @ v)
             while weight > 1e-12 and size > 0:  # nothing can be done for x = 0 or x⁺ = x⁻

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
-import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
 from isometry.base import OnlineMetric
-from isometry.core.linalg import factor
+from isometry.core.linalg import extreme_eigenpairs, factor
+from isometry.core.progress import check_time
 from isometry.core.solve import Solution
 from isometry.parameters import KW_ONLY, Count, Seed, parameters
 from isometry.sampling import RandomPairs, Sampler, in_own_order
@@ -83,6 +83,7 @@ class POLA(OnlineMetric):
         V = (X[pairs.i[k]] - X[pairs.j[k]]).astype(np.float64) / self.unit_
         losses = 0.0
         for v, t, weight in zip(V, np.where(kind == 0, 1.0, -1.0), weights[k, kind], strict=True):
+            check_time()
             while weight > 1e-12:
                 share, weight = min(weight, 1.0), weight - 1
                 W, b, loss = project(W, b, v, t, share)
@@ -101,7 +102,7 @@ def project(W: np.ndarray, b: float, v: np.ndarray, t: float, share: float = 1.0
     alpha = share * loss / ((v @ v) ** 2 + 1)
     W, b = W - t * alpha * np.outer(v, v), max(b + t * alpha, 1.0)
     if t > 0:  # one vvᵀ less: at most one eigenvalue has become negative
-        (low,), u = sla.eigh(W, subset_by_index=[0, 0], check_finite=False)
+        (low,), u = extreme_eigenpairs(W, 1, smallest=True)
         if low < 0:
             W = W - low * np.outer(u, u)
     return W, b, float(loss)

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm, skew
 
 from isometry.eval import Hubness, HubnessCorrection, hubness, nearest, retrieval
-from isometry.eval.hubness import CORRECTIONS, corrected_search
+from isometry.eval.hubs import CORRECTIONS, corrected_search
 from isometry.eval.neighbors import NeighborSearch
 
 

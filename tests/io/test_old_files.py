@@ -84,7 +84,10 @@ def test_new_files_say_public_names(tmp_path):
         names = re.findall(r'\\"\$(?:object|plain)\\": \\"([^"\\]+)\\"', data.decode("latin-1"))
         assert names and not [name for name in names if ":" in name]
         assert b'"format_version":"2"' in data
-        assert contents(load(tmp_path / "m")) == contents(load(file))
+        model = load(file)
+        left_out = tuple(f".{name}" for name in getattr(model, "_only_of_fit", tuple)())  # `transform` does not need it
+        kept = {k: v for k, v in contents(model).items() if not k.startswith(left_out)} if left_out else contents(model)
+        assert contents(load(tmp_path / "m")) == kept
 
 
 def test_moved_and_renamed_classes_are_found(tmp_path, monkeypatch):

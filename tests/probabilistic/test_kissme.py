@@ -159,5 +159,5 @@ def test_B13_errors(data):
         KISSME().fit(X, y, groups=y)
     with pytest.raises(ValueError, match="X has 60 samples but groups has 59"):
         KISSME().fit(X, y, groups=y[:-1])
-    with pytest.raises(ValueError, match="all pairs are at distance 0"):
+    with pytest.raises(ValueError, match="all samples are equal"):
         KISSME().fit(np.ones((4, 2)), [0, 0, 1, 1])

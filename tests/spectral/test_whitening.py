@@ -26,7 +26,7 @@ def test_B25a_full_power_without_ridge_makes_the_covariance_the_identity(data):
     X, _ = data
     Z = Whitening(power=1, reg=0).fit_transform(X)
     assert_allclose(np.cov(Z.T), np.eye(4), atol=1e-10)
-    assert_allclose(Whitening(power=1, reg=0).fit(X).mahalanobis_, Covariance().fit(X).mahalanobis_, rtol=1e-9)
+    assert_allclose(Whitening(power=1, reg=0).fit(X).mahalanobis_, Covariance(reg=0.0).fit(X).mahalanobis_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("power", [0, 0.5, 1, 1.5])
@@ -59,7 +59,7 @@ def test_B25c_within_classes_at_full_power_is_rca(data):
     X, y = data
     W = Whitening(power=1, within=True, reg=0).fit(X, y).mahalanobis_
     assert_allclose(W, np.linalg.inv(within_covariance(X, y)), rtol=1e-9)
-    assert_allclose(W, RCA().fit(X, y).mahalanobis_ * (len(X) - 3) / len(X), rtol=1e-9)
+    assert_allclose(W, RCA(reg=0.0).fit(X, y).mahalanobis_ * (len(X) - 3) / len(X), rtol=1e-9)
 
 
 def test_B25d_removing_without_power_is_an_orthogonal_projector(data):
