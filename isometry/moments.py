@@ -148,7 +148,7 @@ class MomentsMetric(AutomaticStrength):
         C = moments.pooled() / max(moments.counts.sum(), 1)
         choice = analytic_choice(C, int(moments.counts.sum()), "there are no rows to try it on, but moments of chunks")
         unit = float(np.sqrt(np.trace(moments.covariance()) / len(C))) or 1.0
-        return self._keep(choice, lambda learner: learner._fit_moments(moments.scaled(unit)), None, unit)
+        return self._keep(choice, lambda learner: learner._fit_moments(moments), None, unit)
 
     def _moments_of_rows(self, X: np.ndarray, side: Any) -> ClassMoments | ListedMoments:
         """Moments of the rows; with fewer samples than features, in the row space."""

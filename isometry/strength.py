@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import clone
@@ -20,6 +20,7 @@ from isometry.trial import Trial, trial_of
 
 FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
+MOST_ROWS = 25_000  # that a strength is chosen by
 MEASURED = 1_000  # rows whose mean squared distance is the unit of a metric on trial
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the learned metric in a mixture with the Euclidean one
 ERRORS_TO_LEAVE = 2.5  # standard errors by which the best of many must beat Euclidean distance for that to be left
@@ -51,6 +52,7 @@ class AutomaticStrength(LinearMetric):
     ``reg_reason_``, why this one was chosen.
     """
 
+    reg_has_unit: ClassVar[bool] = False  # whether ``reg`` has the unit of squared features; else it has none
     reg: float | str = 0.0  # for methods that have no such parameter
     reg_: float
     share_: float
@@ -60,10 +62,13 @@ class AutomaticStrength(LinearMetric):
     def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         if self.reg != "auto":
             return self._fit(X, side, **more)
-        unit = float(np.sqrt(np.mean(X.var(axis=0, dtype=np.float64)))) or 1.0
-        X = X / np.asarray(unit, dtype=X.dtype)
-        choice = self._choose(X, side)
-        return self._keep(choice, lambda learner: learner._fit(X, side), X, unit)
+        rows, part = X, side
+        if len(X) > MOST_ROWS and (side is None or hasattr(side, "codes")):  # more would cost time and tell little
+            some = np.linspace(0, len(X) - 1, MOST_ROWS).round().astype(np.intp)
+            rows, part = np.asarray(X[some]), None if side is None else side[some]
+        unit = float(np.sqrt(np.mean(rows.var(axis=0, dtype=np.float64)))) or 1.0
+        choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part)
+        return self._keep(choice, lambda learner: learner._fit(X, side), rows, unit)
 
     def _choose(self, X: np.ndarray, side: Any) -> Choice:
         d = X.shape[1]
@@ -84,8 +89,8 @@ class AutomaticStrength(LinearMetric):
     def _keep(
         self, choice: Choice, fit: Callable[[Any], Solution | None], X: np.ndarray | None, unit: float
     ) -> Solution | None:
-        """Learn from all samples with the chosen strength."""
-        learner = self._with(choice.reg if choice.share else REGS[0])
+        """Learn from all samples with the chosen strength; ``X`` are some of them, of this ``unit``."""
+        learner = self._with((choice.reg if choice.share else REGS[0]) * (unit**2 if self.reg_has_unit else 1.0))
         with warnings.catch_warnings():
             if choice.share == 0:
                 warnings.simplefilter("ignore")  # of a metric that is not used
@@ -95,11 +100,11 @@ class AutomaticStrength(LinearMetric):
             setattr(self, name, getattr(learner, name))
         L, dtype = learner.components_.astype(np.float64), learner.components_.dtype
         if choice.share == 0:
-            L = unit * np.eye(L.shape[1])
+            L = np.eye(L.shape[1])
         elif choice.share < 1 and X is not None:
             L = mixture(L, choice.share, mean_sqdist(X) / mean_sqdist(X @ L.T))
-        self._store(L / unit, dtype)
-        self.reg_, self.share_ = choice.reg, choice.share
+        self._store(L, dtype)
+        self.reg_, self.share_ = float(learner.reg) if choice.share else np.inf, choice.share
         self.reg_path_, self.reg_reason_ = choice.path, choice.reason
         return solution
 

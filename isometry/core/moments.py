@@ -9,7 +9,6 @@ that a column far from 0, such as time stamps, loses no digits.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -288,12 +287,6 @@ class StreamMoments(ClassMoments):
         self._offsets = offsets_a + share[:, None] * gap
         self._scatters = scatters
         return self
-
-    def scaled(self, unit: float) -> StreamMoments:
-        """The moments of the rows divided by a number."""
-        new = copy.copy(self)
-        new.origin, new._offsets, new._scatters = self.origin / unit, self._offsets / unit, self._scatters / unit**2
-        return new
 
     def _aligned(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Counts, offsets and scatters of ``classes``, 0 for those not seen; the rows of no class stay last."""

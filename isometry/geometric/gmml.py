@@ -44,6 +44,7 @@ class GMML(MomentsMetric):
     """
 
     _sees = (Labels, Pairs)
+    reg_has_unit = True
 
     n_components: Count | None = None
     _: KW_ONLY
