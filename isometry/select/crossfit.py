@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isometry.eval import mean_interval
+from isometry.eval import Interval, mean_interval
 from isometry.select.folds import Plan
 from isometry.select.result import BASELINE, AutomaticChoice
 
@@ -56,13 +56,24 @@ def automatic_choice(names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, 
     known = np.isfinite(gain)
     if not known.any():
         return None
-    difference = mean_interval(gain[known], level, _of_rows(plan, known))
+    difference = _wider(mean_interval(gain[known], level, _of_rows(plan, known)), plan.n_splits)
     gains = [_over_repeats(v - V[0]) for v in V]
     leader = choose(gains, plan.groups)
     sure = np.isfinite(gains[leader])
     lead = mean_interval(gains[leader][sure], 2 * level - 1, _of_rows(plan, sure))  # both ends together
     picked = names[leader] if lead.low > 0 and difference.mean > 0 else BASELINE
     return AutomaticChoice(picked, names[leader], difference, [names[k] for k in chosen])
+
+
+def _wider(interval: Interval, folds: int) -> Interval:
+    """An interval that allows for other samples to learn from as well, of which k folds share most.
+
+    The variance grows by the ratio of samples held out to samples learned from, 1/(k − 1), as Nadeau and Bengio (2003)
+    propose for repeated splits.
+    """
+    mean, low, high = interval
+    factor = np.sqrt(1 + 1 / max(folds - 1, 1))
+    return Interval(mean, mean - factor * (mean - low), mean + factor * (high - mean))
 
 
 def _of_rows(plan: Plan, rows: np.ndarray) -> np.ndarray | None:
