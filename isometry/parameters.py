@@ -78,8 +78,10 @@ def check_parameters(learner: Any) -> None:
 
 
 def checked(name: str, value: Any, kind: Any) -> Any:
-    """The value, if an annotation such as `Positive` allows it."""
+    """The value, if it is finite and an annotation such as `Positive` allows it."""
     _check(name, value, (kind,))
+    if not np.isfinite(value):
+        raise ValueError(f"{name}={value!r} must be finite")
     return value
 
 

@@ -74,7 +74,7 @@ class AutomaticStrength(LinearMetric):
         d = X.shape[1]
         trial = trial_of(X, side, folds=next(k for most, k in FOLDS_UP_TO if d <= most))
         if trial is None:
-            return self._analytic_choice(X, side, "too little can be held out to try it")
+            return self._analytic_choice(X, "too little can be held out to try it")
         p = check_components(self.get_params(deep=False).get("n_components"), X.shape[1])
         mixed = p is None or p == X.shape[1]  # fewer rows of a map leave no room for a mixture
         with warnings.catch_warnings():
@@ -84,7 +84,7 @@ class AutomaticStrength(LinearMetric):
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
             except ValueError as error:
-                return self._analytic_choice(X, side, f"a part of the data is not enough to learn from ({error})")
+                return self._analytic_choice(X, f"a part of the data is not enough to learn from ({error})")
 
     def _keep(
         self, choice: Choice, fit: Callable[[Any], Solution | None], X: np.ndarray | None, unit: float
@@ -125,10 +125,9 @@ class AutomaticStrength(LinearMetric):
             learner._fit(X, side)
             yield learner
 
-    def _analytic_choice(self, X: np.ndarray, side: Any, why: str) -> Choice:
+    def _analytic_choice(self, X: np.ndarray, why: str) -> Choice:
         """Where nothing can be tried: oracle approximating shrinkage of the covariance."""
-        n = len(X)
-        return analytic_choice(np.cov(X, rowvar=False, ddof=0).reshape(X.shape[1], -1), n, why)
+        return analytic_choice(np.cov(X, rowvar=False, ddof=0).reshape(X.shape[1], -1), len(X), why)
 
 
 def analytic_choice(C: np.ndarray, n: int, why: str) -> Choice:

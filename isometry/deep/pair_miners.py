@@ -11,10 +11,9 @@ from torch import Tensor
 
 from isometry.deep.functional import masked_max, masked_min, passes
 from isometry.deep.miners import BatchAll, Draws, Miner, TripleMiner
-from isometry.deep.ranges import within
 from isometry.deep.samplers import positive
 from isometry.deep.slopes import Triples
-from isometry.parameters import one_of
+from isometry.parameters import PositiveShare, checked, one_of
 
 
 class PairMargin(Miner):
@@ -75,7 +74,7 @@ class HDC(Miner):
 
     def __init__(self, share: float = 0.5):
         super().__init__()
-        self.share = within("share", share, 0, 1, open_low=True)
+        self.share = checked("share", share, PositiveShare)
 
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
         return self.hardest(D, pos, True), self.hardest(D, neg, False)

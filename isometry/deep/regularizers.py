@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from isometry.deep.functional import Centred, gram_sqdist, masked_logsumexp, masked_mean, paired, unit
 from isometry.deep.loss import LossModule, as_embeddings, finite
 from isometry.deep.miners import Draws
-from isometry.deep.ranges import above_zero, within
 from isometry.deep.slopes import slopes_of_rows, with_slopes
-from isometry.parameters import one_of
+from isometry.parameters import Positive, Share, checked, one_of
 
 
 class Regularizer(nn.Module, ABC):
@@ -92,7 +91,9 @@ class LpNorm(Regularizer):
 
     def __init__(self, p: float = 2.0):
         super().__init__()
-        self.p = within("p", p, 1, math.inf)
+        if not p >= 1:
+            raise ValueError(f"p={p!r} must be at least 1")
+        self.p = p
 
     def compute(self, z: Tensor) -> Tensor:
         return torch.linalg.vector_norm(z, self.p, 1).mean()
@@ -162,7 +163,7 @@ class Spherical(Regularizer):
 
     def __init__(self, momentum: float = 0.0):
         super().__init__()
-        self.momentum = within("momentum", momentum, 0, 1)
+        self.momentum = checked("momentum", momentum, Share)
         self.register_buffer("mean", torch.tensor(torch.nan))
 
     def compute(self, z: Tensor) -> Tensor:
@@ -211,7 +212,7 @@ class Uniformity(Regularizer):
 
     def __init__(self, t: float = 2.0):
         super().__init__()
-        self.t = above_zero("t", t)
+        self.t = checked("t", t, Positive)
 
     def compute(self, z: Tensor) -> Tensor:
         u, n = unit(z), len(z)

@@ -504,11 +504,11 @@ def test_E35_bad_sizes_are_named():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Ranking(0), "temperature must be a number above 0, got 0"),
+        (lambda: Ranking(0), "temperature=0 must be positive"),
         (lambda: Ranking(directions=("query_to_query",)), "directions must hold 'query_to_doc', where the positive is"),
         (lambda: Ranking(directions=("query_to_doc", "x")), "directions"),
-        (lambda: CoSENT(-1), "scale must be a number above 0, got -1"),
-        (lambda: ScoreKL(0), "temperature must be a number above 0, got 0"),
+        (lambda: CoSENT(-1), "scale=-1 must be positive"),
+        (lambda: ScoreKL(0), "temperature=0 must be positive"),
         (lambda: CosineRegression((1, 1)), r"score_range must be \(low, high\)"),
     ],
 )

@@ -230,14 +230,14 @@ def test_E28_is_a_sum_of_cross_entropies():
 @pytest.mark.parametrize("kind", [InfoNCE, SupCon, DecoupledContrastive])
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf])
 def test_a_temperature_is_above_zero(kind, value):
-    with pytest.raises(ValueError, match="temperature must be a number above 0, got"):
+    with pytest.raises(ValueError, match=r"temperature=.* must be (positive|finite)"):
         kind(value)
 
 
 def test_other_numbers_have_ranges():
-    with pytest.raises(ValueError, match="scale must be a number above 0, got -1"):
+    with pytest.raises(ValueError, match="scale=-1 must be positive"):
         SigLIP(-1)
-    with pytest.raises(ValueError, match=r"threshold must lie in \(0, 1\], got 0"):
+    with pytest.raises(ValueError, match=r"threshold=0 must lie in \(0, 1\]"):
         SupCon(threshold=0)
     with pytest.raises(ValueError, match="reduction"):
         InfoNCE(reduction="sum")

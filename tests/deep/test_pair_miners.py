@@ -163,8 +163,8 @@ def test_the_angle_needs_one_batch():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: HDC(0), r"share must lie in \(0, 1\], got 0"),
-        (lambda: HDC(1.5), r"share must lie in \(0, 1\], got 1.5"),
+        (lambda: HDC(0), r"share=0 must lie in \(0, 1\]"),
+        (lambda: HDC(1.5), r"share=1.5 must lie in \(0, 1\]"),
         (lambda: AngularMiner(90), r"angle must lie in \(0, 90\) degrees, got 90"),
         (lambda: TripletMargin(kind="x"), "kind"),
         (lambda: Ranked(0), "n_pos must be at least 1, got 0"),

@@ -283,13 +283,13 @@ def test_slopes_of_rows_do_not_depend_on_the_blocks(numbers):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SmoothAP(0), "temperature must be a number above 0, got 0"),
-        (lambda: SupAP(delta=0), "delta must be a number above 0, got 0"),
-        (lambda: ROADMAP(1.5), r"weight must lie in \[0, 1\], got 1.5"),
+        (lambda: SmoothAP(0), "temperature=0 must be positive"),
+        (lambda: SupAP(delta=0), "delta=0 must be positive"),
+        (lambda: ROADMAP(1.5), r"weight=1.5 must lie in \[0, 1\]"),
         (lambda: RecallAtK((0, 1)), r"k must be one or more numbers from 1 on, got \(0, 1\)"),
         (lambda: FastAP(1), "bins must be at least 2, got 1"),
         (lambda: HistogramLoss(0), "bins must be at least 2, got 0"),
-        (lambda: BlackboxAP(lam=0), "lam must be a number above 0, got 0"),
+        (lambda: BlackboxAP(lam=0), "lam=0 must be positive"),
         (lambda: PNP("X"), "variant"),
     ],
 )

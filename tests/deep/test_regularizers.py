@@ -149,9 +149,9 @@ def test_E30_spherical_remembers_in_training_only():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LpNorm(0.5), r"p must lie in \[1, inf\], got 0.5"),
-        (lambda: Uniformity(0), "t must be a number above 0, got 0"),
-        (lambda: Spherical(2), r"momentum must lie in \[0, 1\], got 2"),
+        (lambda: LpNorm(0.5), "p=0.5 must be at least 1"),
+        (lambda: Uniformity(0), "t=0 must be positive"),
+        (lambda: Spherical(2), r"momentum=2 must lie in \[0, 1\]"),
         (lambda: SIGReg(0), "slices must be at least 1"),
         (lambda: KoLeo()(torch.full((3, 2), torch.nan)), "z has NaN or infinite values in 3 of 3 rows"),
     ],

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from isometry.deep.functional import masked_logsumexp, paired, softplus, unit
 from isometry.deep.pair_form import PairForm
-from isometry.deep.ranges import above_zero
 from isometry.deep.slopes import with_slopes
-from isometry.parameters import one_of
+from isometry.parameters import Positive, checked, one_of
 
 DIRECTIONS = ("query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc")
 
@@ -64,7 +63,7 @@ class Ranking(PairForm):
         hardness_on: str = "all",
     ):
         super().__init__()
-        self.temperature, self.hardness = above_zero("temperature", temperature), hardness
+        self.temperature, self.hardness = checked("temperature", temperature, Positive), hardness
         self.directions = tuple(one_of("directions", d, DIRECTIONS) for d in directions)
         if "query_to_doc" not in self.directions:
             raise ValueError(f"directions must hold 'query_to_doc', where the positive is, got {self.directions}")
@@ -254,7 +253,7 @@ class CoSENT(ScoredPairs):
 
     def __init__(self, scale: float = 20.0):
         super().__init__()
-        self.scale = above_zero("scale", scale)
+        self.scale = checked("scale", scale, Positive)
 
     def similarity(self, a: Tensor, b: Tensor) -> Tensor:
         """s (n,) of each row."""
@@ -401,8 +400,8 @@ class ScoreKL(TaughtRanking):
 
     def __init__(self, temperature: float = 1.0, teacher_temperature: float = 1.0, similarity: str = "inner"):
         super().__init__(similarity)
-        self.temperature = above_zero("temperature", temperature)
-        self.teacher_temperature = above_zero("teacher_temperature", teacher_temperature)
+        self.temperature = checked("temperature", temperature, Positive)
+        self.teacher_temperature = checked("teacher_temperature", teacher_temperature, Positive)
 
     def compute(self, *columns: Tensor, **given: Any) -> Tensor:
         s, target = self.scores(columns), given["target"]

@@ -21,8 +21,7 @@ from isometry.deep.functional import (
 from isometry.deep.loss import Loss
 from isometry.deep.losses.nca import log_probability, mean_of_anchors, nca_slopes, softmax_slopes
 from isometry.deep.miners import Miner
-from isometry.deep.ranges import above_zero, within
-from isometry.parameters import one_of
+from isometry.parameters import Positive, PositiveShare, checked, one_of
 
 
 def share_of_pairs(pos: Tensor, dtype: torch.dtype, each: str = "anchors") -> Tensor:
@@ -82,7 +81,7 @@ class InfoNCE(Loss):
         normalize: bool = True,
     ):
         super().__init__(distance, miner, normalize)
-        self.temperature = above_zero("temperature", temperature)
+        self.temperature = checked("temperature", temperature, Positive)
         self.reduction = one_of("reduction", reduction, ("pairs", "anchors"))
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
@@ -144,10 +143,10 @@ class SupCon(Loss):
         normalize: bool = True,
     ):
         super().__init__(distance, miner, normalize)
-        self.temperature = above_zero("temperature", temperature)
+        self.temperature = checked("temperature", temperature, Positive)
         self.form = one_of("form", form, ("out", "in", "apart"))
         self.labels = one_of("labels", labels, ("classes", "sets"))
-        self.threshold = within("threshold", threshold, 0, 1, open_low=True)
+        self.threshold = checked("threshold", threshold, PositiveShare)
 
     def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
         return (y, ref_y) if self.labels == "classes" else (jaccard(y, ref_y), None)
@@ -246,7 +245,7 @@ class DecoupledContrastive(Loss):
         normalize: bool = True,
     ):
         super().__init__(distance, miner, normalize)
-        self.temperature, self.sigma = above_zero("temperature", temperature), above_zero("sigma", sigma)
+        self.temperature, self.sigma = checked("temperature", temperature, Positive), checked("sigma", sigma, Positive)
         self.weighted = weighted
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor | None:
@@ -295,7 +294,7 @@ class SigLIP(Loss):
 
     def __init__(self, scale: float = 10.0, bias: float = -10.0, *, miner: Miner | None = None):
         super().__init__("inner", miner, normalize=True)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(above_zero("scale", scale))))
+        self.log_scale = nn.Parameter(torch.tensor(math.log(checked("scale", scale, Positive))))
         self.bias = nn.Parameter(torch.tensor(float(bias)))
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from isometry.deep.functional import any_of_row, clear_self, count_of_row, masked_logsumexp, masked_mean
 from isometry.deep.loss import Loss
-from isometry.deep.ranges import above_zero
-from isometry.parameters import one_of
+from isometry.parameters import Positive, checked, one_of
 
 
 class HierarchicalContrast(Loss):
@@ -38,7 +37,7 @@ class HierarchicalContrast(Loss):
 
     def __init__(self, temperature: float = 0.1, constraint: str = "pairs"):
         super().__init__("inner", None, normalize=True)
-        self.temperature = above_zero("temperature", temperature)
+        self.temperature = checked("temperature", temperature, Positive)
         self.constraint = one_of("constraint", constraint, ("pairs", "level", "none"))
 
     def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from isometry.deep.functional import clear_self, count_of_row, masked_logsumexp, masked_mean
 from isometry.deep.loss import Loss
-from isometry.deep.ranges import above_zero
-from isometry.parameters import one_of
+from isometry.parameters import Positive, checked, one_of
 
 
 class LabelDistanceLoss(Loss):
@@ -77,7 +76,7 @@ class RankNContrast(LabelDistanceLoss):
 
     def __init__(self, temperature: float = 2.0, labels: str = "numbers"):
         super().__init__("euclidean", labels)
-        self.temperature = above_zero("temperature", temperature)
+        self.temperature = checked("temperature", temperature, Positive)
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
         return neg.count_nonzero().clamp_min(1)
@@ -128,7 +127,7 @@ class LogRatio(LabelDistanceLoss):
 
     def __init__(self, squared: bool = True, ties: str = "skip", eps: float = 1e-6, labels: str = "numbers"):
         super().__init__("sqeuclidean" if squared else "euclidean", labels)
-        self.ties, self.eps = one_of("ties", ties, ("skip", "eps")), above_zero("eps", eps)
+        self.ties, self.eps = one_of("ties", ties, ("skip", "eps")), checked("eps", eps, Positive)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         g, used = (pos, neg & (pos > 0)) if self.ties == "skip" else (pos + self.eps, neg)

@@ -24,9 +24,8 @@ from isometry.deep.functional import (
 from isometry.deep.loss import Loss
 from isometry.deep.losses.threshold_margin import ThresholdConsistentMargin
 from isometry.deep.miners import Draws, Miner
-from isometry.deep.ranges import above_zero, within
 from isometry.deep.slopes import slopes_of_rows, with_slopes
-from isometry.parameters import one_of
+from isometry.parameters import Positive, Share, checked, one_of
 
 
 class RankLoss(Loss):
@@ -34,7 +33,7 @@ class RankLoss(Loss):
 
     def __init__(self, temperature: float, count_self: bool = False, miner: Miner | None = None):
         super().__init__("inner", miner, normalize=True)
-        self.temperature, self.count_self = above_zero("temperature", temperature), count_self
+        self.temperature, self.count_self = checked("temperature", temperature, Positive), count_self
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
@@ -125,7 +124,7 @@ class PNP(RankLoss):
     ):
         super().__init__(temperature, count_self, miner)
         self.variant = one_of("variant", variant, ("Dq", "Ds", "Iu", "Ib", "O"))
-        self.alpha, self.b = above_zero("alpha", alpha), above_zero("b", b)
+        self.alpha, self.b = checked("alpha", alpha, Positive), checked("b", b, Positive)
 
     def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         f = {
@@ -161,7 +160,7 @@ class SupAP(RankLoss):
         self, temperature: float = 0.01, rho: float = 100.0, delta: float = 0.05, *, miner: Miner | None = None
     ):
         super().__init__(temperature, miner=miner)
-        self.rho, self.delta = above_zero("rho", rho), above_zero("delta", delta)
+        self.rho, self.delta = checked("rho", rho, Positive), checked("delta", delta, Positive)
 
     def before(self, s: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         columns, filled = packed(pos)
@@ -204,7 +203,7 @@ class ROADMAP(SupAP):
         miner: Miner | None = None,
     ):
         super().__init__(temperature, rho, delta, miner=miner)
-        self.weight = within("weight", weight, 0, 1)
+        self.weight = checked("weight", weight, Share)
         self.calibration = ThresholdConsistentMargin(pos_margin, neg_margin)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
@@ -251,7 +250,7 @@ class RecallAtK(RankLoss):
         self.k = self.used = tuple(k)
         if not self.k or min(self.k) < 1:
             raise ValueError(f"k must be one or more numbers from 1 on, got {k!r}")
-        self.rank_temperature = above_zero("rank_temperature", rank_temperature)
+        self.rank_temperature = checked("rank_temperature", rank_temperature, Positive)
         self.normalizer = one_of("normalizer", normalizer, ("min", "positives"))
 
     def masks(
@@ -391,7 +390,8 @@ class BlackboxAP(Draws, Loss):
         random_state: int | None = None,
     ):
         super().__init__("inner", miner, normalize=True)
-        self.lam, self.margin, self.noise, self.random_state = above_zero("lam", lam), margin, noise, random_state
+        self.lam, self.margin = checked("lam", lam, Positive), margin
+        self.noise, self.random_state = noise, random_state
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         anchors, w = any_of_row(pos) & any_of_row(neg), as_weights(pos, D.dtype)
