@@ -80,7 +80,7 @@ def _better(scored: list[MethodResult], best: str, unit: str, level: float) -> s
         f"{_score(euclidean):.4f} over {_n_points(winner)} held-out points."
     )
     if best == "Covariance":
-        text += " It uses no supervision, and no metric that does is reliably better with a higher score."
+        text += " The supervision sets its strength alone, and no metric that learns from it scores reliably higher."
     others = [r.name for r in scored if r.reliable == "better" and r.name != best]
     if others:
         named = _listed(others) if len(others) < 4 else f"{len(others)} others"

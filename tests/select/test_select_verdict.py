@@ -108,7 +108,7 @@ def test_verdict_says_when_the_unsupervised_baseline_wins():
     results = [result("Covariance", 0.97, Interval(0.04, 0.02, 0.06), "better"), result("Euclidean", 0.93)]
     text = write_verdict(results, "Covariance", "accuracy", 0.95)
     assert text.startswith("Covariance is reliably better")
-    assert "It uses no supervision" in text
+    assert "The supervision sets its strength alone" in text
 
 
 def test_a_mark_that_seems_to_contradict_its_interval_is_explained():
