@@ -80,7 +80,7 @@ def _better(scored: list[MethodResult], best: str, unit: str, level: float) -> s
         f"{_score(euclidean):.4f} over {_n_points(winner)} held-out points."
     )
     if best == "Covariance":
-        text += " The supervision sets its strength alone, and no metric that learns from it scores reliably higher."
+        text += " The supervision sets its strength alone; none of the better metrics that learn from it scores higher."
     others = [r.name for r in scored if r.reliable == "better" and r.name != best]
     if others:
         named = _listed(others) if len(others) < 4 else f"{len(others)} others"
