@@ -69,8 +69,8 @@ def test_click_switch_and_search(browser, address, tmp_path):
     assert text(browser, "name1") == "KernelFisherML"
     browser.find_element(By.XPATH, "//button[text()='why?']").click()
     browser.execute_async_script(
-        "const done = arguments[0], told = () => "
-        "[...document.querySelectorAll('.lists > div:last-child div.why')].some(n => n.textContent.includes('distance'));"
+        "const done = arguments[0], told = () => [...document.querySelectorAll('.lists > div:last-child div.why')]"
+        ".some(node => node.textContent.includes('distance'));"
         "const wait = () => told() ? done() : setTimeout(wait, 50); wait()"
     )
     find = browser.find_element(By.ID, "find")
