@@ -12,8 +12,8 @@ from torch.distributed import TCPStore
 def start_two(*command, **options):
     """A command as two processes of one group, and the place where they meet, which lives as long as it is kept.
 
-    They meet at a port that this process has open before they start. A port that was free a moment ago, for the first of
-    them to open, may be taken by then; the second would wait for half an hour.
+    They meet at a port that this process has open before they start. A port that was free a moment ago may be taken by
+    the time the first of them opens it; the second would wait for half an hour.
     """
     meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.getcwd()}
