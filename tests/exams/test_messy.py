@@ -211,7 +211,8 @@ NOT_FOR_MATRICES = {  # entries of a symmetric matrix, or of a basis, are no fea
 
 
 MAY_REFUSE = {
-    **dict.fromkeys(("CCA", "Procrustes"), {"values: one column varies"}),  # one view does not
+    "CCA": {"values: one column varies"},  # and one of two views does not
+    "Procrustes": {"values: one column varies"},
     "FixedMetric": {"size: n < d", "size: n < d, offset"},  # it is a matrix for four columns
     "AutoMetric": {"size: 3 rows, 2 classes", "size: classes of one"},  # there is nothing to hold out
 }
@@ -265,9 +266,8 @@ def complaint(method, mess):
         if mess in SOUND and (tables or mess not in NOT_FOR_MATRICES):
             return f"refused: {result.error}"
         return ""
-    if mess == "values: huge float32" and method.name == "AutoMetric":
-        return ""  # it divides features by their deviations first
-    if mess in WRONG and (tables or "data frame" not in mess) and not free:
+    scaled = method.name == "AutoMetric" and mess == "values: huge float32"  # it divides by deviations first
+    if mess in WRONG and (tables or "data frame" not in mess) and not free and not scaled:
         return "wrong input, and no error"
     if not np.isfinite(result.Z).all():
         return "not finite"
