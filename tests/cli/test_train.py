@@ -349,6 +349,30 @@ def test_folders_of_others_are_left_alone(folder, tmp_path):
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("text", ["[1, 2]", '{"editor.tabSize": 4}', "{", ""])
+def test_settings_of_another_program_are_left_alone(text, folder, tmp_path):
+    """Many programs call a file of theirs settings.json."""
+    (tmp_path / "settings.json").write_text(text)
+    (tmp_path / "report.html").write_text("precious")
+    before = contents(tmp_path)
+    for more in ((), ("--fresh",)):
+        text = run(folder / "t.csv", "-y", "kind", *SMALL, "-o", tmp_path, *more, code=2)
+        assert "not empty and holds no training run" in text
+    assert contents(tmp_path) == before
+
+
+def test_ways_out_are_ways_of_this_command(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv").assign(colour="red")
+    frame.to_csv(tmp_path / "text.csv", index=False)
+    error = run(tmp_path / "text.csv", "-y", "kind", "-o", tmp_path / "run", code=2)
+    assert "--drop colour" in error and "`isometry compare` and `isometry fit` do it inside each fold" in error
+    frame.drop(columns="colour").replace({"p": {frame.p[3]: np.nan}}).to_csv(tmp_path / "gap.csv", index=False)
+    error = run(tmp_path / "gap.csv", "-y", "kind", "-o", tmp_path / "run", code=2)
+    assert "--drop p" in error and "`isometry fit` do it inside each fold if given --impute" in error
+    error = run(folder / "three.csv", "-y", "kind", "-o", tmp_path / "run", code=2)
+    assert "(--protocol closed)" in error
+
+
 @pytest.mark.parametrize(
     "args, words",
     [
