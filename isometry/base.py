@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
 from isometry.core.progress import progress
-from isometry.core.scale import check_scale, check_units
+from isometry.core.scale import check_scale, check_units, some_rows
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters, one_of
@@ -81,8 +81,19 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             check_units(X)
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._learn(X, side, **more)
+        if learns:
+            self._check_map(X)
         self._record(solution)
         return self
+
+    def _check_map(self, X: np.ndarray) -> None:
+        """Refuse a metric that cannot tell any two of its samples apart."""
+        if all(_is_one_point(self._transform(rows)) for rows in (some_rows(X), X)):
+            raise ValueError(
+                f"{type(self).__name__} has learned a metric by which all {len(X)} samples are at distance 0 of one "
+                "another. Either what y says contradicts all differences of the samples (do only a few of them differ "
+                "from the others?), or a penalty outweighs it: see the parameters"
+            )
 
     def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         """``_fit``, or for methods that can, the choice of how strong the metric should be, and then ``_fit``."""
@@ -274,6 +285,10 @@ class MetaLearner(MetricLearner):
         if isinstance(self.learner, MetricLearner):
             tags.target_tags.required = self.learner.__sklearn_tags__().target_tags.required
         return tags
+
+
+def _is_one_point(Z: np.ndarray) -> bool:
+    return not bool((Z.max(axis=0) > Z.min(axis=0)).any())
 
 
 def _taken_apart(side: Triplets | Quadruplets, made: Supervision, name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.base import clone
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import LinearMetric, check_components, check_side
 from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
@@ -117,6 +117,8 @@ class AutomaticStrength(LinearMetric):
         """For each split of a trial the maps that are learned from its rows, one for each of ``REGS``."""
         for split in trial.splits:
             part = None if side is None else side[split.learn]
+            if part is not None:
+                check_side(part, self._needs, type(self).__name__)
             yield (learner._transform for learner in self._fit_each(X[split.learn], part))
 
     def _fit_each(self, X: np.ndarray, side: Any) -> Iterator[Any]:

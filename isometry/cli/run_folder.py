@@ -61,7 +61,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"--out {self.path} is a file; give the name of a folder")
         there = [f.name for f in self.path.iterdir() if f.name != LOCK] if self.path.is_dir() else []
-        if there and SETTINGS not in there:
+        if there and not (self.begun or self._settings_are_ours()):
             raise UsageError(f"{self.path} is not empty and holds no training run: give another --out")
         settings = {**settings, "min_steps": MIN_STEPS}
         if fresh or not self.begun:
@@ -82,6 +82,13 @@ class RunFolder:
     @staticmethod
     def _longer(before: dict[str, Any], here: dict[str, Any]) -> bool:
         return isinstance(before.get("epochs"), int) and 0 < before["epochs"] < here["epochs"]
+
+    def _settings_are_ours(self) -> bool:
+        """Whether ``settings.json``, which other programs write, too, is that of a training run."""
+        try:
+            return "fingerprint" in self._read_settings()
+        except (OSError, UsageError):
+            return False
 
     def _read_settings(self) -> dict[str, Any]:
         damaged = f"{self.path / SETTINGS} is damaged: give another --out, or --fresh to train anew"

@@ -125,12 +125,22 @@ def column_range(A: np.ndarray, tol: float = RANK_TOL) -> np.ndarray:
     return V[:, w > tol * max(w[-1], 0)][:, ::-1]
 
 
-def joint_range(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Orthonormal basis (d, r) of range(A + B) for symmetric PSD matrices, each weighed by its trace."""
-    Q = column_range(A / max(np.trace(A), 1e-300) + B / max(np.trace(B), 1e-300))
+def scatter_range(T: np.ndarray) -> np.ndarray:
+    """``column_range`` of a scatter, where its samples differ; an error if they do not."""
+    Q = column_range(T)
     if Q.shape[1] == 0:
         raise ValueError(NO_SCATTER)
     return Q
+
+
+def joint_range(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Orthonormal basis (d, r) of range(A + B) for scatters of the same rows, each weighed by its trace.
+
+    One that is 0 to rounding beside the other has no range: it would be that of the rounding errors.
+    """
+    traces = np.trace(A), np.trace(B)
+    parts = [M / t for M, t in zip((A, B), traces, strict=True) if t > ZERO_TOL * max(traces)]
+    return scatter_range(sum(parts, np.zeros_like(A)))
 
 
 def row_range(X: np.ndarray) -> np.ndarray:

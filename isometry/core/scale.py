@@ -30,18 +30,28 @@ def check_scale(X: np.ndarray, name: str = "X", *, varied: bool = True) -> None:
             f"{name} holds numbers as large as {size:.2g} (in column {column}): sums of their squares, or products of "
             f"such sums, do not fit in {dtype}. Take a larger unit, say divide by {size:.0e}{wider}"
         )
-    if not varied or _spread(X[:: max(1, len(X) // PROBE)]) >= SMALLEST[dtype]:
+    if not varied or _spread(some_rows(X)) >= SMALLEST[dtype]:
         return
+    check_varied(X, name)
     spread = _spread(X)
-    if spread == 0:
-        raise ValueError(
-            f"all samples are equal: {name} holds {len(X)} times the same one, and no distance can be learned"
-        )
     if spread < SMALLEST[dtype]:
         raise ValueError(
             f"the samples in {name} differ by {spread:.2g} at most: squares of such numbers, or products of squares, "
             f"vanish in {dtype}. Take a smaller unit, say divide by {spread:.0e}"
         )
+
+
+def check_varied(X: np.ndarray, name: str = "X") -> None:
+    """Refuse samples X (n, …) that are all equal."""
+    if _spread(some_rows(X)) == 0 and _spread(X) == 0:
+        raise ValueError(
+            f"all samples are equal: {name} holds {len(X)} times the same one, and no distance can be learned"
+        )
+
+
+def some_rows(X: np.ndarray) -> np.ndarray:
+    """A few samples from all over X, which in most cases show that there are two that differ."""
+    return X[:: max(1, len(X) // PROBE)]
 
 
 def _spread(X: np.ndarray) -> float:

@@ -204,7 +204,8 @@ def hold_out(labels: LabelList, share: float, protocol: str, random_state: int) 
         if len(parts) < 2 or len(members) - len(parts) < 2:
             raise ValueError(
                 f"{len(members)} classes cannot be split into 2 or more to learn from and 2 or more to validate on, "
-                "with at least 2 samples each; use protocol='closed', or give validation=(samples, labels)"
+                "with at least 2 samples each; use protocol='closed' (--protocol closed), or give validation="
+                "(samples, labels)"
             )
     else:
         sizes = [max(2, round(share * len(rows))) for rows in members]

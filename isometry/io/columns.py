@@ -78,8 +78,8 @@ def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype) -> np.ndarray:
         counts = [f"{c} ({m} of {len(X)} rows)" for c, m in zip(names, gaps, strict=True)]
         raise TableError(
             f"{name} has missing or infinite values in {len(counts)} columns: {listing(counts)}. Leave these columns "
-            f"out with {how_to_drop(names)}, leave out the rows, or fill the gaps: --impute does it inside each fold, "
-            "as scikit-learn's SimpleImputer does in a pipeline"
+            f"out with {how_to_drop(names)}, leave out the rows, or fill the gaps, as scikit-learn's SimpleImputer "
+            "does in a pipeline: `isometry compare` and `isometry fit` do it inside each fold if given --impute"
         )
     return X
 
@@ -112,8 +112,8 @@ def _refuse_other_kinds(frame: pd.DataFrame, name: str) -> None:
         hint = ". If 1,5 means one and a half, give the decimal sign: --decimal , (decimal=',')"
     raise TableError(
         f"{name} has {len(others)} feature columns that are not numbers: {listing(shown)}. Leave them out with "
-        f"{how_to_drop(others)}, or encode them as numbers: --one-hot does it inside each fold, as scikit-learn's "
-        f"OneHotEncoder does in a pipeline{hint}"
+        f"{how_to_drop(others)}, or encode them as numbers, as scikit-learn's OneHotEncoder does in a pipeline: "
+        f"`isometry compare` and `isometry fit` do it inside each fold if given --one-hot{hint}"
     )
 
 

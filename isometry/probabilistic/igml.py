@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg as sla
 
 from isometry.base import check_components
-from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
+from isometry.core.linalg import definite, fix_signs, scatter_range, symmetrize
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, Count, Positive, parameters
@@ -56,7 +56,7 @@ class IGML(MomentsMetric):
         p = check_components(self.n_components, self.n_features_in_)
         mu = moments.offsets - n_k @ moments.offsets / n_k.sum()  # (c, d)
         M = within + mu.T @ (mu * (lam * n_k / (n_k + lam))[:, None])  # λ Xᵀ K_L⁻¹ X
-        Q = column_range(within + between_scatter(moments))  # where the data have variance
+        Q = scatter_range(within + between_scatter(moments))  # where the data have variance
         w, V = sla.eigh(definite(symmetrize(Q.T @ M @ Q), float(self.reg)))
         L = fix_signs(np.sqrt(lam / w)[:, None] * (Q @ V).T)  # the smallest eigenvalue of M weighs most
         self._store(moments.lift(L[:p]), moments.dtype)

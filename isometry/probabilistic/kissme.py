@@ -120,9 +120,8 @@ class XQDA(KISSME):
 def _definite_pair(M_S: np.ndarray, M_D: np.ndarray, reg: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Both scatters with their ridge, in coordinates Q (d, r) of the space where any pair differs; and Q."""
     Q = joint_range(M_S, M_D)
-    if Q.shape[1] == 0:
-        raise ValueError("all pairs are at distance 0: there is no scatter to learn from")
-    return definite(symmetrize(Q.T @ M_S @ Q), reg), definite(symmetrize(Q.T @ M_D @ Q), reg), Q
+    S, D = symmetrize(Q.T @ M_S @ Q), symmetrize(Q.T @ M_D @ Q)
+    return definite(S, reg, beside=D), definite(D, reg, beside=S), Q
 
 
 def _ratios(S: np.ndarray, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import scipy.linalg as sla
 from scipy.special import expit, logit
 
 from isometry.base import check_components, pair_rows
-from isometry.core.linalg import RANK_TOL, column_range, definite, fix_signs, symmetrize
+from isometry.core.linalg import RANK_TOL, definite, fix_signs, scatter_range, symmetrize
 from isometry.core.moments import ClassMoments
 from isometry.core.solve import Solution, alternate
 from isometry.core.warn import warn_user
@@ -66,12 +66,11 @@ class PLDA(MomentsMetric):
         p = check_components(self.n_components, self.n_features_in_)
         n = moments.counts
         pooled = moments.pooled()
-        Q = column_range(moments.covariance(pooled))  # (d, r)
-        if Q.shape[1] == 0:
-            raise ValueError("all samples are equal: there is no scatter to learn from")
+        T = moments.covariance(pooled)
+        Q = scatter_range(T)  # (d, r)
         centre = n @ moments.offsets / n.sum()
         M = (moments.offsets - centre) @ Q  # (c, r)
-        E = definite(symmetrize(Q.T @ pooled @ Q) / (n.sum() - len(n)), self.reg)
+        E = definite(symmetrize(Q.T @ pooled @ Q) / (n.sum() - len(n)), self.reg, beside=Q.T @ T @ Q)
         B = between_covariance(M, n, E)
         if self.estimator == "em":
             solution = maximise_likelihood(M, n, E, B, self.max_iter, self.tol)

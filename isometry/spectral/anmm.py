@@ -47,7 +47,7 @@ class ANMM(LinearMetric):
     reg: NotNegative = 0.0
 
     def _fit(self, X: np.ndarray, side: Labels) -> None:
-        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64))
+        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64), reduced=True)
         S_w, S_b = neighbor_scatters(frame.X, side.codes, self.n_neighbors, self.n_misses or self.n_neighbors)
         margins, U = top_eigenvectors(S_b - ridge(S_w, self.reg))
         n_positive = int(np.sum(margins > 0))
@@ -57,4 +57,4 @@ class ANMM(LinearMetric):
             warn_user("n_components equals the number of features: the map is a rotation and the metric Euclidean")
         keep = min(p or max(n_positive, 1), len(margins))
         self.eigenvalues_ = margins[:keep]
-        self._store(frame.lift(fix_signs(U[:, :keep].T)), X.dtype)
+        self._store(fix_signs(frame.lift(U[:, :keep].T)), X.dtype)

@@ -59,7 +59,7 @@ class DMLeig(LinearMetric):
         rng = check_random_state(self.random_state)
         S, D = mean_pair_scatters(X, side)
         Q = joint_range(S, D)
-        R = sla.cholesky(definite(Q.T @ S @ Q, self.reg), lower=True)
+        R = sla.cholesky(definite(Q.T @ S @ Q, self.reg, beside=Q.T @ D @ Q), lower=True)
         Xc = (X - X.mean(axis=0)).astype(np.float64)
         whitened = sla.solve_triangular(R, Q.T @ Xc.T, lower=True).T  # (n, r), where M_S = I
         unit = float(np.trace(sla.cho_solve((R, True), Q.T @ D @ Q))) / len(R)

@@ -11,7 +11,7 @@ from isometry.base import LinearMetric, check_components
 from isometry.core.distance import pair_sqdist, row_blocks, sqdist
 from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors, unique_pairs
-from isometry.core.linalg import column_range, definite, fix_signs, symmetrize
+from isometry.core.linalg import definite, fix_signs, scatter_range, symmetrize
 from isometry.core.moments import ArrayMoments
 from isometry.core.scatter import pair_scatter
 from isometry.core.warn import warn_user
@@ -74,8 +74,9 @@ class LFDA(LinearMetric):
         S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors)
         S_t = known.sum() / len(Z) * (Z - Z.mean(axis=0)).T @ (Z - Z.mean(axis=0))
         S_b, S_w = (1 - b) * (S_lm - S_lw) + b * S_t, (1 - b) * S_lw + b * np.trace(S_t) / len(S_t) * np.eye(len(S_t))
-        Q = column_range(S_t)  # (r, q): elsewhere no two samples differ
-        lam, V = sla.eigh(symmetrize(Q.T @ S_b @ Q), definite(symmetrize(Q.T @ S_w @ Q), self.reg))
+        Q = scatter_range(S_t)  # (r, q): elsewhere no two samples differ
+        S_w, S_b, S_t = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_t))
+        lam, V = sla.eigh(S_b, definite(S_w, self.reg, beside=S_t))
         lam, V = lam[::-1], Q @ V[:, ::-1]
         n_positive = int(np.sum(lam > 0))
         if n_positive == 0:

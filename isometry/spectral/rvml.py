@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
 from isometry.core.frame import Frame
-from isometry.core.linalg import canonical, column_range
+from isometry.core.linalg import canonical, scatter_range
 from isometry.core.moments import ClassMoments
 from isometry.core.solve import Solution
 from isometry.moments import MomentsMetric
@@ -69,20 +69,18 @@ class RVML(MomentsMetric):
 
     def _regress(self, T: np.ndarray, C: np.ndarray) -> np.ndarray:
         """L = C (T + reg s I)⁻¹ for the covariance T (d, d) and the cross-covariance C (·, d) of V and X."""
-        Q = column_range(T)
-        if Q.shape[1] == 0:
-            raise ValueError("all samples are equal: there is no variance to regress on")
+        Q = scatter_range(T)
         s = np.trace(T) / self.n_features_in_
         return sla.solve(Q.T @ T @ Q + self.reg * s * np.eye(Q.shape[1]), Q.T @ C.T, assume_a="pos").T @ Q.T
 
 
 def landmarks(X: np.ndarray, codes: np.ndarray, k: int | None, rng: np.random.RandomState) -> np.ndarray:
     """(n, d) the nearest of the k-means centres of its class, for each sample."""
-    V = np.empty_like(X)
+    V, seed = np.empty_like(X), rng.randint(2**31 - 1)  # one for all classes, so that their order does not count
     for c in np.unique(codes):
         rows = np.flatnonzero(codes == c)
         size = max(1, int(np.sqrt(len(rows)) / 2)) if k is None else min(k, len(rows))
         size = min(size, len(np.unique(X[rows], axis=0)))
-        found = KMeans(size, n_init=3, random_state=rng.randint(2**31 - 1)).fit(X[rows])
+        found = KMeans(size, n_init=3, random_state=seed).fit(X[rows])
         V[rows] = found.cluster_centers_[found.labels_]
     return V

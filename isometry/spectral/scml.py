@@ -14,7 +14,7 @@ from isometry.core.centroids import centroids
 from isometry.core.distance import sqdist
 from isometry.core.frame import Frame
 from isometry.core.hinge import WIDTHS, rounded_hinge
-from isometry.core.linalg import RANK_TOL, factor, fix_signs, sym_fn, top_eigenvectors
+from isometry.core.linalg import RANK_TOL, ZERO_TOL, factor, fix_signs, sym_fn, top_eigenvectors
 from isometry.core.moments import ArrayMoments, between_scatter
 from isometry.core.objective import DistanceObjective
 from isometry.core.scatter import pair_scatter
@@ -168,6 +168,8 @@ def discriminants(X: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """(≤ c − 1, d) unit vectors along which the means of the classes differ most, against the spread within them."""
     moments = ArrayMoments(X, codes)
     within, between = moments.within(np.ones(len(moments.counts)))[0], between_scatter(moments)
+    if np.trace(within) + np.trace(between) <= ZERO_TOL * len(X):  # all of these samples are in one place
+        return np.empty((0, X.shape[1]))
     scale = float(np.trace(within) or np.trace(between)) or 1.0  # classes of one row each have no spread
     within = within / scale + RIDGE / len(within) * np.eye(len(within))
     values, V = top_eigenvectors(between / scale, within, min(len(moments.counts) - 1, X.shape[1]))

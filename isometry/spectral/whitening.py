@@ -68,7 +68,7 @@ class Whitening(MomentsMetric):
         if Q.shape[1] == 0:
             raise ValueError("all samples are equal: the covariance is zero and no direction has variance")
         S = symmetrize(Q.T @ (W / (n - c) if self.within else T) @ Q)
-        lam, V = top_eigenvectors(definite(S, self.reg) if self.power > 0 else S)
+        lam, V = top_eigenvectors(definite(S, self.reg, beside=Q.T @ T @ Q) if self.power > 0 else S)
         keep = slice(self.remove, self.remove + self._kept(lam[self.remove :]))
         U = fix_signs((Q @ V[:, keep]).T)  # (p, d) orthonormal
         L = moments.lift(np.maximum(lam[keep], 0)[:, None] ** (-self.power / 2) * U)

@@ -270,13 +270,14 @@ def test_piped_output_is_plain_and_whole():
 
 
 GMML_IS_STUCK = """
-import threading
+import time
 from isometry import GMML
 from isometry.cli import main
 
 def fit(self, X, y=None):
     print("stuck", flush=True)
-    threading.Event().wait()
+    while True:  # a signal that comes just before a wait without end would not wake it
+        time.sleep(0.01)
 
 GMML.fit = fit
 main()
@@ -425,7 +426,7 @@ def test_train_does_not_write_over_its_table(folder, tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_termination_removes_half_written_files(fitted):
     code = """
-import signal
+import time
 from isometry.cli.app import main
 from isometry.cli import app
 import isometry.io.store as store
@@ -433,7 +434,8 @@ import isometry.io.store as store
 def write(path, *_):
     path.write_bytes(b"half")
     print("writing", flush=True)
-    signal.pause()
+    while True:  # a signal that comes just before a wait without end would not wake it
+        time.sleep(0.01)
 
 store.write_tensors = write
 main()

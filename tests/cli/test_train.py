@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
@@ -26,6 +23,7 @@ from isometry.deep import BatchSemiHard, DeepMetric, MarginLoss, Triplet
 from isometry.deep.batches import hold_out
 from isometry.eval import retrieval
 from isometry.io import load, read_table
+from tests.deep.processes import start_two, wait_for_all
 
 COMMAND = "import torch; torch.set_num_threads(1); from isometry.cli import main; main()"
 WAITING = """
@@ -276,10 +274,9 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(folder, interrupted, uninte
     before = contents(out / "checkpoints")
     most = min(map(len, before.values())) // 2
 
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-
-    process = start(folder / "t.csv", "-y", "kind", "-o", out, *LONG, preexec_fn=limit)
+    # the process limits itself: to fork this one, with its threads, for a ``preexec_fn`` can leave a lock taken
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); {COMMAND}"
+    process = start(folder / "t.csv", "-y", "kind", "-o", out, *LONG, code=limited)
     error = process.communicate()[1]
     assert process.returncode == 1 and "File too large" in error and "Traceback" not in error, error
     assert contents(out / "checkpoints") == before
@@ -350,6 +347,30 @@ def test_folders_of_others_are_left_alone(folder, tmp_path):
     assert "is a file" in run(*args, "-o", folder / "t.csv", code=2)
     assert "Not a directory" in run(*args, "-o", folder / "t.csv" / "run", code=2)
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", '{"editor.tabSize": 4}', "{", ""])
+def test_settings_of_another_program_are_left_alone(text, folder, tmp_path):
+    """Many programs call a file of theirs settings.json."""
+    (tmp_path / "settings.json").write_text(text)
+    (tmp_path / "report.html").write_text("precious")
+    before = contents(tmp_path)
+    for more in ((), ("--fresh",)):
+        text = run(folder / "t.csv", "-y", "kind", *SMALL, "-o", tmp_path, *more, code=2)
+        assert "not empty and holds no training run" in text
+    assert contents(tmp_path) == before
+
+
+def test_ways_out_are_ways_of_this_command(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv").assign(colour="red")
+    frame.to_csv(tmp_path / "text.csv", index=False)
+    error = run(tmp_path / "text.csv", "-y", "kind", "-o", tmp_path / "run", code=2)
+    assert "--drop colour" in error and "`isometry compare` and `isometry fit` do it inside each fold" in error
+    frame.drop(columns="colour").replace({"p": {frame.p[3]: np.nan}}).to_csv(tmp_path / "gap.csv", index=False)
+    error = run(tmp_path / "gap.csv", "-y", "kind", "-o", tmp_path / "run", code=2)
+    assert "--drop p" in error and "`isometry fit` do it inside each fold if given --impute" in error
+    error = run(folder / "three.csv", "-y", "kind", "-o", tmp_path / "run", code=2)
+    assert "(--protocol closed)" in error
 
 
 @pytest.mark.parametrize(
@@ -566,18 +587,10 @@ def test_sigterm_loses_nothing(folder, uninterrupted, tmp_path):
 
 def test_one_of_two_processes_prints_and_writes(folder, tmp_path):
     """As torchrun starts them; the result is that of one process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}  # fmt: skip
-    args = (folder / "t.csv", "-y", "kind", "-o", tmp_path / "two", *QUICK)
-    both = [start(*args, env={**env, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
-    try:
-        said = [process.communicate() for process in both]
-    finally:
-        for process in both:
-            process.kill()
+    args = ["train", folder / "t.csv", "-y", "kind", "-o", tmp_path / "two", *QUICK]
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    _meeting, both = start_two(sys.executable, "-c", COMMAND, *map(str, args), **pipes)
+    said = wait_for_all(both)
     assert [process.returncode for process in both] == [0, 0], said
     assert "epoch 1 of 1" in said[0][0] and "report:" in said[0][0]
     assert said[1] == ("", "")

@@ -6,7 +6,7 @@ import torch
 from isometry.deep.loss import LossModule
 from isometry.registry import all_methods
 
-KEYS = {m.key: m for m in all_methods(kind="loss") if "E01" <= m.key < "E20"}
+KEYS = {m.key: m for m in all_methods(kind="loss")}
 CASES = ["aligned", "opposite", "duplicates", "zero rows", "one class", "all singletons", "norms of 1e4", "tiny"]
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

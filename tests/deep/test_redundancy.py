@@ -81,3 +81,19 @@ def test_E29_same_as_the_peer():
     assert_close(VICReg()(a, b), theirs(a, ref_emb=b), rtol=1e-10, atol=0)
     peer = gradient(lambda a: theirs(a, ref_emb=b), a)
     assert_close(gradient(VICReg(), a, b), peer, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e15, 1e30, 1e38])
+def test_E29b_correlations_do_not_depend_on_the_size_of_the_embeddings(size):
+    """Squares of such numbers are 0 or infinite in float32."""
+    a, b = (batch(k, n=8)[0].float() for k in range(2))
+    a, b = a / a.abs().max(), b / b.abs().max()
+    far = [(size * z).requires_grad_() for z in (a, b)]
+    value = BarlowTwins()(*far)
+    assert_close(value, BarlowTwins()(a, b), rtol=1e-5, atol=0)
+    value.backward()
+    near = [z.clone().requires_grad_() for z in (a, b)]
+    BarlowTwins()(*near).backward()
+    for z, w in zip(far, near, strict=True):
+        assert z.grad.isfinite().all()
+        assert_close(z.grad.double() * size, w.grad.double(), rtol=1e-4, atol=1e-6)

@@ -1,4 +1,7 @@
-"""Every loss on batches at the edge of what can be compared: a finite value and gradient, or an error of ours."""
+"""Every loss on batches at the edge of what can be compared: a finite value and gradient, or an error of ours.
+
+Losses of labels, losses of columns and regularisers: all that the table of methods has.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 import torch
 
 import isometry
+from isometry.registry import all_methods
 from tests.deep.test_every_loss import ALL
 
 pytestmark = pytest.mark.slow
@@ -88,14 +92,38 @@ KINDS = {
 }
 
 
+COLUMNS, REGULARIZERS = (
+    {m.key: m.example for m in all_methods(family="deep", kind=kind)} for kind in ("pair loss", "regularizer")
+)
+GRADES = {"E33", "E33a", "E33c"}  # losses whose target is a number for each pair
+SCORES = {"E34", "E34k"}  # and those of a teacher's scores for each document
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def given_with(key, n):
+    """What a loss of columns gets beside them."""
+    if key in GRADES:
+        return {"target": torch.linspace(0, 1, n)}
+    if key in SCORES:
+        return {"target": scattered(7, n)[:, :2]}
+    if key == "E34e":
+        return {"target": scattered(7, n)}
+    return {"guide": [scattered(k, n) for k in (7, 8, 9)]} if key == "E32" else {}
+
+
 def problem(key, z, y, dtype, training):
-    """What is wrong with a loss there; "" if its value and gradients are finite or it raised an error of ours."""
+    """What is wrong with a loss of labels there."""
+    return complaint(ALL[key], dtype, training, lambda loss, z: loss(z, y), [z])
+
+
+def complaint(make, dtype, training, call, zs):
+    """What is wrong with a loss; "" if its value and gradients are finite or it raised an error of ours."""
     torch.manual_seed(0)
-    loss = ALL[key]().train(training)
+    loss = make().train(training)
     loss = loss.double() if dtype == torch.float64 else loss
-    z = z.detach().to(dtype, copy=True).requires_grad_()
+    zs = [z.detach().to(dtype, copy=True).requires_grad_() for z in zs]
     try:
-        value = loss(z, y)
+        value = call(loss, *zs)
         value.backward() if value.requires_grad else None
     except (ValueError, OverflowError) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
@@ -106,17 +134,22 @@ def problem(key, z, y, dtype, training):
         return f"value {value}"
     if dtype == torch.float16:  # 65504 is its largest number, which a gradient of small embeddings may exceed
         return ""
-    if z.grad is not None and not z.grad.isfinite().all():
+    if not all(z.grad is None or z.grad.isfinite().all() for z in zs):
         return "gradient not finite"
     bad = [name for name, p in loss.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
     return f"gradient of {', '.join(bad)} not finite" if bad else ""
 
 
-def problems(key, cases):
+def problems(key, cases, problem=problem):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a loss may say what it leaves out of such a batch
         found = {name: problem(key, *case) for name, case in cases}
     return {name: text for name, text in found.items() if text}
+
+
+def test_every_loss_of_the_table_is_here():
+    kinds = ("loss", "head", "pair loss", "regularizer")
+    assert {m.key for m in all_methods(family="deep") if m.kind in kinds} <= {*ALL, *COLUMNS, *REGULARIZERS}
 
 
 @pytest.mark.parametrize("key", ALL)
@@ -126,7 +159,7 @@ def test_embeddings_at_the_edge(key):
         for edge, make in EMBEDDINGS.items()
         for z in [make()]
         for labels, y in LABELS.items()
-        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+        for dtype in DTYPES
         for training in (True, False)
         if dtype == torch.float32 or (training and labels in ("side by side", "one class", "all different"))
     )
@@ -142,3 +175,38 @@ def test_labels_of_every_kind(key):
         for training in (True, False)
     )
     assert problems(key, cases) == {}
+
+
+@pytest.mark.parametrize("key", COLUMNS)
+def test_columns_at_the_edge(key):
+    """Queries and documents that are equal, of other rows, opposite, or at the edge on one side alone."""
+    n_columns = COLUMNS[key]().most_columns or 3
+
+    def column_problem(key, zs, dtype, training):
+        given = given_with(key, len(zs[0]))
+        return complaint(COLUMNS[key], dtype, training, lambda loss, *zs: loss(*zs, **given), zs)
+
+    sides = {
+        "equal": lambda z: [z] * n_columns,
+        "other rows": lambda z: [z.roll(k, 0) for k in range(n_columns)],
+        "opposite": lambda z: [z * (-1) ** k for k in range(n_columns)],
+        "one side": lambda z: [z, *(scattered(k, len(z)) for k in range(1, n_columns))],
+    }
+    cases = (
+        ((edge, side, dtype, training), (arrange(z), dtype, training))
+        for edge, make in EMBEDDINGS.items()
+        for z in [make()]
+        for side, arrange in sides.items()
+        for dtype in DTYPES
+        for training in (True, False)
+    )
+    assert problems(key, cases, column_problem) == {}
+
+
+@pytest.mark.parametrize("key", REGULARIZERS)
+def test_regularizers_at_the_edge(key):
+    def penalty_problem(key, z, dtype):
+        return complaint(REGULARIZERS[key], dtype, True, lambda penalty, z: penalty(z), [z])
+
+    cases = (((edge, dtype), (make(), dtype)) for edge, make in EMBEDDINGS.items() for dtype in DTYPES)
+    assert problems(key, cases, penalty_problem) == {}

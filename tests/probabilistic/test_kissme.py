@@ -38,6 +38,15 @@ def test_B13a_the_difference_of_inverses_in_the_joint_basis(data):
     assert_allclose(W.threshold_, np.log(lam[above]).sum())
 
 
+def test_B13a_the_ridge_is_on_both_scatters(data):
+    """On that of similar pairs alone it would push λ below 1, and with it directions out of the map."""
+    X, y = data
+    M_S, M_D = mean_pair_scatters(X, Labels(y))
+    lam = sla.eigh(ridged(M_D, 1.0), ridged(M_S, 1.0))[0][::-1]
+    assert_allclose(XQDA(reg=1.0).fit(X, y).eigenvalues_, lam[lam > 1])
+    assert np.sum(lam > 1) > np.sum(sla.eigh(M_D, ridged(M_S, 1.0))[0] > 1)
+
+
 @pytest.mark.parametrize("reg", [0, 0.1, 1.0])
 def test_B13e_kissme_is_the_published_formula(data, reg):
     """inv(cov of similar differences) − inv(cov of dissimilar ones), projected on the PSD cone."""

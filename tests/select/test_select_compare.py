@@ -399,7 +399,7 @@ def test_progress_is_shown_on_request_only(capsys):
 
 
 INTERRUPTED = """
-import sys, threading
+import sys, time
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_iris
 from isometry.select import compare
@@ -410,7 +410,8 @@ Progress.done = lambda self, key: print("finished", flush=True)
 class Stuck(TransformerMixin, BaseEstimator):
     def fit(self, X, y=None):
         print("stuck", flush=True)
-        threading.Event().wait()
+        while True:  # a signal that comes just before a wait without end would not wake it
+            time.sleep(0.01)
     def transform(self, X):
         return X
 

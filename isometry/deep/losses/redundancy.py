@@ -93,9 +93,15 @@ def squares_off_the_diagonal(a: Tensor, b: Tensor) -> Tensor:
 
 
 def standardised(z: Tensor) -> Tensor:
-    """Columns of mean 0 and (biased) variance 1; a constant one, up to round-off, becomes 0."""
+    """Columns of mean 0 and (biased) variance 1; a constant one, up to round-off, becomes 0.
+
+    In units of its largest entry the squares of a column neither overflow nor vanish.
+    """
+    size = z.detach().abs().amax(0)
+    empty = size < 1e4 * torch.finfo(z.dtype).tiny  # gradients, of order 1/size, would not be finite
+    z = z / size.masked_fill(empty, 1)
     mean = z.mean(0)
     z = z - mean
     std = safe_sqrt(z.square().mean(0))
-    constant = std.detach() <= 4 * torch.finfo(z.dtype).eps * mean.detach().abs()
+    constant = (std.detach() <= 4 * torch.finfo(z.dtype).eps * mean.detach().abs()) | empty
     return (z / std.masked_fill(constant, 1)).masked_fill(constant, 0)

@@ -1,0 +1,32 @@
+"""The two processes that tests of several processes start."""
+
+import signal
+import subprocess
+import sys
+
+from tests.deep.processes import start_two, wait_for_all
+
+WAITS_FOR_THE_OTHER = """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    sys.exit("no")
+while True:
+    time.sleep(0.01)
+"""
+MEETS_THE_OTHER = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+print(dist.get_rank(), dist.get_world_size())
+"""
+
+
+def test_if_one_fails_the_other_is_ended():
+    _meeting, processes = start_two(sys.executable, "-c", WAITS_FOR_THE_OTHER, stderr=subprocess.PIPE)
+    said = wait_for_all(processes)
+    assert [process.returncode for process in processes] == [-signal.SIGKILL, 1] and said[1][1] == "no\n"
+
+
+def test_they_meet_at_a_port_that_is_open_before_they_start():
+    """A port that this process holds cannot be taken by another one."""
+    _meeting, processes = start_two(sys.executable, "-c", MEETS_THE_OTHER, stdout=subprocess.PIPE)
+    assert [out for out, _ in wait_for_all(processes)] == ["0 2\n", "1 2\n"]
