@@ -52,6 +52,7 @@ class AutomaticStrength(LinearMetric):
     ``reg_reason_``, why this one was chosen.
     """
 
+    regs: ClassVar[tuple[float, ...]] = REGS  # ridges of the way, the one nearest to Euclidean distance first
     reg_has_unit: ClassVar[bool] = False  # whether ``reg`` has the unit of squared features; else it has none
     reg: float | str = 0.0  # for methods that have no such parameter
     reg_: float
@@ -62,15 +63,16 @@ class AutomaticStrength(LinearMetric):
     def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         if self.reg != "auto":
             return self._fit(X, side, **more)
-        rows, part = X, side
+        rows, part, few = X, side, more
         if len(X) > MOST_ROWS and (side is None or hasattr(side, "codes")):  # more would cost time and tell little
             some = np.linspace(0, len(X) - 1, MOST_ROWS).round().astype(np.intp)
             rows, part = np.asarray(X[some]), None if side is None else side[some]
+            few = {name: value[some] for name, value in more.items()}
         unit = float(np.sqrt(np.mean(rows.var(axis=0, dtype=np.float64)))) or 1.0
-        choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part)
-        return self._keep(choice, lambda learner: learner._fit(X, side), rows, unit)
+        choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part, **few)
+        return self._keep(choice, lambda learner: learner._fit(X, side, **more), rows, unit)
 
-    def _choose(self, X: np.ndarray, side: Any) -> Choice:
+    def _choose(self, X: np.ndarray, side: Any, **more: Any) -> Choice:
         d = X.shape[1]
         trial = trial_of(X, side, folds=next(k for most, k in FOLDS_UP_TO if d <= most))
         if trial is None:
@@ -80,7 +82,8 @@ class AutomaticStrength(LinearMetric):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                return choose(trial, X, self._path(X, side, trial), SHARES if mixed else (1.0,), euclidean=mixed)
+                maps = self._path(X, side, trial, **more)
+                return choose(trial, X, maps, SHARES if mixed else (1.0,), regs=self.regs, euclidean=mixed)
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
             except ValueError as error:
@@ -90,7 +93,7 @@ class AutomaticStrength(LinearMetric):
         self, choice: Choice, fit: Callable[[Any], Solution | None], X: np.ndarray | None, unit: float
     ) -> Solution | None:
         """Learn from all samples with the chosen strength; ``X`` are some of them, of this ``unit``."""
-        learner = self._with((choice.reg if choice.share else REGS[0]) * (unit**2 if self.reg_has_unit else 1.0))
+        learner = self._with((choice.reg if choice.share else self.regs[0]) * (unit**2 if self.reg_has_unit else 1.0))
         with warnings.catch_warnings():
             if choice.share == 0:
                 warnings.simplefilter("ignore")  # of a metric that is not used
@@ -113,21 +116,46 @@ class AutomaticStrength(LinearMetric):
         learner.n_features_in_ = self.n_features_in_
         return learner
 
-    def _path(self, X: np.ndarray, side: Any, trial: Trial) -> Iterator[Iterator[Map]]:
-        """For each split of a trial the maps that are learned from its rows, one for each of ``REGS``."""
+    def _path(self, X: np.ndarray, side: Any, trial: Trial, **more: Any) -> Iterator[Iterator[Map]]:
+        """For each split of a trial the maps that are learned from its rows, one for each of ``regs``."""
         for split in trial.splits:
             part = None if side is None else side[split.learn]
-            yield (learner._transform for learner in self._fit_each(X[split.learn], part))
+            rest = {name: value[split.learn] for name, value in more.items()}
+            yield (learner._transform for learner in self._fit_each(X[split.learn], part, **rest))
 
-    def _fit_each(self, X: np.ndarray, side: Any) -> Iterator[Any]:
-        for reg in REGS:
+    def _fit_each(self, X: np.ndarray, side: Any, **more: Any) -> Iterator[Any]:
+        for reg in self.regs:
             learner = self._with(reg)
-            learner._fit(X, side)
+            learner._fit(X, side, **more)
             yield learner
 
     def _analytic_choice(self, X: np.ndarray, why: str) -> Choice:
         """Where nothing can be tried: oracle approximating shrinkage of the covariance."""
         return analytic_choice(np.cov(X, rowvar=False, ddof=0).reshape(X.shape[1], -1), len(X), why)
+
+
+class ScatterMetric(AutomaticStrength):
+    """Abstract: a closed form of scatters that do not depend on ``reg``, so that all ridges share them.
+
+    A method supplies ``scatters``, and ``_fit_scatters``, which makes the map of them.
+    """
+
+    def scatters(self, X: np.ndarray, side: Any) -> Any:
+        """What the metric follows from, for any ``reg``."""
+        raise NotImplementedError
+
+    def _fit_scatters(self, scatters: Any, dtype: Any) -> None:
+        raise NotImplementedError
+
+    def _fit(self, X: np.ndarray, side: Any) -> None:
+        self._fit_scatters(self.scatters(X, side), X.dtype)
+
+    def _fit_each(self, X: np.ndarray, side: Any, **more: Any) -> Iterator[Any]:
+        scatters = self.scatters(X, side)
+        for reg in self.regs:
+            learner = self._with(reg)
+            learner._fit_scatters(scatters, X.dtype)
+            yield learner
 
 
 def analytic_choice(C: np.ndarray, n: int, why: str) -> Choice:

@@ -17,6 +17,7 @@ from isometry.registry import all_methods
 from isometry.strength import REGS, SHARES, analytic_choice, choose, mixture, weakest_of_the_best
 from isometry.trial import NEIGHBORS, ComparisonTrial, NeighborTrial, PairTrial, trial_of
 
+VARIANCE = ("Covariance", "Whitening", "LFDA[self]")
 AUTOMATIC = [row for row in all_methods(kind="estimator") if row.published]
 
 
@@ -37,8 +38,8 @@ def hits(learner, X, y, Z, labels):
 
 @pytest.mark.parametrize("row", AUTOMATIC, ids=lambda row: row.key)
 def test_a_planted_direction_is_found(row):
-    if row.name == "Covariance":
-        pytest.skip("does not look for what separates classes")
+    if row.name in VARIANCE:
+        pytest.skip("looks for variance, of which there is more where nothing separates the classes")
     X, y = planted()
     Z, labels = planted(1)
     learner = row.make().fit(X, y)
@@ -113,6 +114,8 @@ def test_the_unit_of_the_features_does_not_matter():
 
 @pytest.mark.parametrize("row", AUTOMATIC, ids=lambda row: row.key)
 def test_order_names_and_rotation_do_not_matter(row):
+    if row.name == "RVML[landmarks]":
+        pytest.skip("its landmarks begin with rows drawn at random")
     X, y = planted()
     rng = np.random.default_rng(3)
     order = rng.permutation(len(X))

@@ -121,18 +121,22 @@ ROWS: tuple[Method, ...] = (
         "most on glass and all on bupa."),
     # beyond the survey
     Method("B13", "isometry.probabilistic.kissme:KISSME", "beyond the survey", traits=("rotation",),
+        published={"reg": 0.1},
         deviates="Eigenvalues are cut off at 0. Ours: the relative ridge on both scatters, all pairs of labels from "
         "class moments, and groups within which no pairs are taken."),
     Method("B13x", "isometry.probabilistic.kissme:XQDA", "beyond the survey", traits=("rotation", "affine"),
+        published={"reg": 0.1},
         deviates="The eigenvectors of M_S⁻¹M_D, as in the article; the authors' program takes its singular vectors "
         "(subspace='svd'). Ours: the relative ridge on both scatters."),
     Method("B14", "isometry.probabilistic.plda:PLDA", "beyond the survey", traits=("rotation",),
+        published={"reg": 0.1},
         deviates="B counts class sizes that differ (n₀ of the analysis of variance). Ours: the relative ridge on E, "
         "and the shrinkage of B, without which classes never seen before could differ only where those of the fit do."),
     Method("B14e", "isometry.probabilistic.plda:PLDA", "beyond the survey", variant="em", params={"estimator": "em"},
         reference=2, traits=("rotation", "iterative"),
         own_title="Joint Bayesian: probabilistic linear discriminant analysis of largest likelihood",
         own_equation="max_{m, B, E} Σ_c log N(x_c; 1 ⊗ m, 11ᵀ ⊗ B + I ⊗ E),  x_c the samples of a class",
+        published={"reg": 0.1},
         deviates="The expectations are exact, in a basis where B and E are diagonal, and the mean is learned, too. "
         "Ours: the relative ridge on E and the shrinkage of B."),
     # beyond the survey, searched for
