@@ -54,7 +54,7 @@ class Shrunk(MetaLearner):
     def _fit(self, X: np.ndarray, side: Any) -> None:
         choice = self._choose(X, side)
         self.strength_, self.path_, self.reason_ = choice.share, choice.path, choice.reason
-        self.learner_ = clone(self.learner).fit(X, side)
+        self.learner_ = self._own().fit(X, side)
         self.units_ = np.array([mean_sqdist(X), mean_sqdist(self.learner_._transform(X))])  # c₀, c₁
         self.components_ = None
         if isinstance(self.learner_, LinearMetric):
@@ -79,10 +79,15 @@ class Shrunk(MetaLearner):
                 reason = f"Euclidean distance: a part of the data is not enough to learn from ({error})"
                 return Choice(0.0, 0.0, {}, reason)
 
+    def _own(self) -> Any:
+        """The learner without a choice of strength of its own: this one makes it."""
+        learner = clone(self.learner)
+        return learner.set_params(strength=1.0) if getattr(learner, "strength", None) == "auto" else learner
+
     def _maps(self, X: np.ndarray, side: Any, trial: Trial) -> Iterator[list[Map]]:
         for split in trial.splits:
             part = None if side is None else side[split.learn]
-            yield [clone(self.learner).fit(X[split.learn], part)._transform]
+            yield [self._own().fit(X[split.learn], part)._transform]
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         if self.components_ is not None:

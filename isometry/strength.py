@@ -16,7 +16,7 @@ from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.parameters import NotNegative
-from isometry.trial import Trial, trial_of
+from isometry.trial import Trial, distance_from_mean, trial_of
 
 FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
@@ -63,18 +63,15 @@ class AutomaticStrength(LinearMetric):
     def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         if self.reg != "auto":
             return self._fit(X, side, **more)
-        rows, part, few = X, side, more
-        if len(X) > MOST_ROWS and (side is None or hasattr(side, "codes")):  # more would cost time and tell little
-            some = np.linspace(0, len(X) - 1, MOST_ROWS).round().astype(np.intp)
-            rows, part = np.asarray(X[some]), None if side is None else side[some]
-            few = {name: value[some] for name, value in more.items()}
-        unit = float(np.sqrt(np.mean(rows.var(axis=0, dtype=np.float64)))) or 1.0
-        choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part, **few)
+        rows, part, few = some_rows(X, side, more)
+        key = distance_from_mean(rows)
+        unit = float(np.sqrt(key.mean() / X.shape[1])) or 1.0
+        choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part, key, **few)
         return self._keep(choice, lambda learner: learner._fit(X, side, **more), rows, unit)
 
-    def _choose(self, X: np.ndarray, side: Any, **more: Any) -> Choice:
+    def _choose(self, X: np.ndarray, side: Any, key: np.ndarray, **more: Any) -> Choice:
         d = X.shape[1]
-        trial = trial_of(X, side, folds=next(k for most, k in FOLDS_UP_TO if d <= most))
+        trial = trial_of(X, side, folds=next(k for most, k in FOLDS_UP_TO if d <= most), key=key)
         if trial is None:
             return self._analytic_choice(X, "too little can be held out to try it")
         p = check_components(self.get_params(deep=False).get("n_components"), X.shape[1])
@@ -156,6 +153,14 @@ class ScatterMetric(AutomaticStrength):
             learner = self._with(reg)
             learner._fit_scatters(scatters, X.dtype)
             yield learner
+
+
+def some_rows(X: np.ndarray, side: Any, more: dict[str, Any]) -> tuple[np.ndarray, Any, dict[str, Any]]:
+    """At most ``MOST_ROWS`` rows with what is known of them: more would cost time and tell little."""
+    if len(X) <= MOST_ROWS or not (side is None or hasattr(side, "codes")):
+        return X, side, more
+    some = np.linspace(0, len(X) - 1, MOST_ROWS).round().astype(np.intp)
+    return np.asarray(X[some]), None if side is None else side[some], {k: value[some] for k, value in more.items()}
 
 
 def analytic_choice(C: np.ndarray, n: int, why: str) -> Choice:

@@ -98,6 +98,7 @@ ROWS: tuple[Method, ...] = (
             "the criterion rewards total variance, and that is noise there; the second half of the columns, a view of "
             "its own, holds nothing else"}),
     Method("M11", "isometry.spectral.lmnn:LMNN", "Large-Margin Metric Learning", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="The sandwich 1 − ξ ≤ d_il − d_ij ≤ 1 has no upper bound in truth. 'Pushes' and 'pulls' are swapped "
         "in the text. Triplets are not random: targets are fixed neighbours and l runs over active impostors. The "
         "hinge is rounded while descending and sharpened to 1e-4 of the margin."),
@@ -105,6 +106,7 @@ ROWS: tuple[Method, ...] = (
         params={"mining": "semi_hard"}, reference=1, traits=("rotation", "iterative"),
         own_title="Large margin nearest neighbours on mined triplets",
         own_equation="LMNN over a list of triplets: k positives × k negatives of every anchor instead of all",
+        published={"strength": 1.0},
         deviates="The survey only says that points at the smallest or largest distances can limit the number of "
         "triplets. The miners are defined in isometry.spectral.mining: by distances in the input space, and in the "
         "metric found so far if triplets are mined again; ties by index. A pair is pulled once, as in M11, not once "
