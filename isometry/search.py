@@ -17,7 +17,7 @@ from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.parameters import KW_ONLY, Share, parameters
 from isometry.strength import MEASURED, MOST_ROWS, SHARES, Choice, mixture, some_rows, weakest_of_the_best
-from isometry.trial import MAX_WHOLE, NeighborTrial, Trial, thin, trial_of
+from isometry.trial import MAX_WHOLE, NeighborTrial, Trial, scarcity, thin, trial_of
 
 FOLDS = 3
 MAX_LEARNED = 3_000  # rows of a trial, since what an iteration costs mostly grows with their square
@@ -91,10 +91,10 @@ class SearchedMetric(LinearMetric):
         with warnings.catch_warnings(), progress(False):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                return self._try(trial, X, side, more, mixed)
+                return self._try(trial, X, side, more, mixed).noting(scarcity(trial, FOLDS))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
-            except ValueError as error:
+            except (ValueError, FloatingPointError) as error:
                 return self._untried(f"a part of the data is not enough to learn from ({error})", mixed)
 
     def _untried(self, why: str, mixed: bool) -> Choice:

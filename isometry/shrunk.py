@@ -13,7 +13,7 @@ from isometry.base import LinearMetric, MetaLearner
 from isometry.core.start import mean_sqdist
 from isometry.parameters import KW_ONLY, Share, parameters
 from isometry.strength import Choice, Map, choose, mixture
-from isometry.trial import Trial, trial_of
+from isometry.trial import Trial, scarcity, trial_of
 
 __all__ = ["Shrunk"]
 
@@ -72,7 +72,8 @@ class Shrunk(MetaLearner):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                return choose(trial, X, self._maps(X, side, trial), regs=(0.0,))
+                choice = choose(trial, X, self._maps(X, side, trial), regs=(0.0,))
+                return choice.noting(scarcity(trial, FOLDS))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
             except ValueError as error:

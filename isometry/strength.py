@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +16,7 @@ from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.parameters import NotNegative
-from isometry.trial import Trial, distance_from_mean, trial_of
+from isometry.trial import Trial, distance_from_mean, scarcity, trial_of
 
 FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
@@ -38,6 +38,10 @@ class Choice:
     reg: float  # what it is learned with
     path: dict[str, np.ndarray]  # share, reg, score, gain and its standard error of every metric that was tried
     reason: str
+
+    def noting(self, remark: str) -> Choice:
+        """The same, with a remark on what it rests on."""
+        return replace(self, reason=f"{self.reason} ({remark})") if remark else self
 
 
 class AutomaticStrength(LinearMetric):
@@ -70,8 +74,8 @@ class AutomaticStrength(LinearMetric):
         return self._keep(choice, lambda learner: learner._fit(X, side, **more), rows, unit)
 
     def _choose(self, X: np.ndarray, side: Any, key: np.ndarray, **more: Any) -> Choice:
-        d = X.shape[1]
-        trial = trial_of(X, side, folds=next(k for most, k in FOLDS_UP_TO if d <= most), key=key)
+        folds = next(k for most, k in FOLDS_UP_TO if X.shape[1] <= most)
+        trial = trial_of(X, side, folds=folds, key=key)
         if trial is None:
             return self._analytic_choice(X, "too little can be held out to try it")
         p = check_components(self.get_params(deep=False).get("n_components"), X.shape[1])
@@ -80,7 +84,8 @@ class AutomaticStrength(LinearMetric):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
                 maps = self._path(X, side, trial, **more)
-                return choose(trial, X, maps, SHARES if mixed else (1.0,), regs=self.regs, euclidean=mixed)
+                choice = choose(trial, X, maps, SHARES if mixed else (1.0,), regs=self.regs, euclidean=mixed)
+                return choice.noting(scarcity(trial, folds))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
             except ValueError as error:

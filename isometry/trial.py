@@ -163,6 +163,14 @@ def trial_of(
     return NeighborTrial(codes, _row_splits(codes, counts, key, folds))
 
 
+def scarcity(trial: Trial, folds: int) -> str:
+    """What a trial had to do without, in words: it holds out one row at a time, or is of fewer folds than asked for."""
+    whole = len(trial.splits) > 1 and not getattr(trial, "open", False)  # else there are as many as usual
+    if whole and all(len(split.held) == 1 for split in trial.splits):
+        return "with so few rows, one was held out at a time"
+    return f"tried in {len(trial.splits)} folds, more would be too small" if whole and len(trial.splits) < folds else ""
+
+
 def distance_from_mean(X: np.ndarray) -> np.ndarray:
     """(n,) a number of each row that does not change when rows are reordered or features rotated."""
     Z = X - X.mean(axis=0, dtype=np.float64)

@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
 import isometry
-from isometry import GMML, LMNN, RCA, Covariance, FisherML, Labels, Pairs, Shrunk, TraceRatioML, Triplets
+from isometry import GMML, ITML, LMNN, RCA, Covariance, FisherML, Labels, Pairs, Shrunk, TraceRatioML, Triplets
 from isometry.core.distance import sqdist
 from isometry.registry import all_methods
 from isometry.strength import REGS, SHARES, analytic_choice, choose, mixture, weakest_of_the_best
@@ -281,6 +281,68 @@ def test_too_little_data_says_so():
     assert fitted.strength_ == 0 and fitted.reason_.startswith("Euclidean")
     one = RCA().fit(X[:, :1], [0, 0, 0, 1, 1, 1])
     assert np.isfinite(one.components_).all() and one.components_.any()
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_few_rows_are_held_out_one_at_a_time(n):
+    """Of four or five rows each is a fold of its own; the reason says so."""
+    X, _ = planted(n=8)
+    y = np.array([0, 0, 0, 1, 1])[:n]
+    assert [len(split.held) for split in trial_of(X[:n], Labels(y)).splits] == [1] * n
+    assert "one was held out at a time" in RCA().fit(X[:n], y).reg_reason_
+
+
+def test_pairs_in_few_groups_are_tried_in_fewer_folds():
+    X, _ = planted(n=16)
+    i, j = np.array([0, 1, 4, 5, 8, 9, 12, 13]), np.array([1, 2, 5, 6, 9, 10, 13, 14])
+    pairs = Pairs(i, j, np.tile([True, False], 4), n=16)  # four groups, each with both kinds
+    k = len(trial_of(X, pairs).splits)
+    assert 2 <= k < 5
+    assert f"tried in {k} folds, more would be too small" in GMML().fit(X, pairs).reg_reason_
+
+
+def test_where_a_part_is_not_enough_the_amount_is_analytic():
+    """One class of two rows and others of one: without either of the two, there is nothing to learn."""
+    X, _ = planted(n=6)
+    model = RCA().fit(X, [0, 0, 1, 2, 3, 4])
+    assert model.reg_reason_.startswith("a part of the data is not enough to learn from") and "OAS" in model.reg_reason_
+    assert model.share_ == 1 and np.isfinite(model.components_).all()
+
+
+ONCE = [row for row in AUTOMATIC if not row.variant]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("row", ONCE, ids=lambda row: row.key)
+def test_one_feature_constant_columns_and_fewer_rows_than_features(row):
+    X, y = planted(n=45)
+    constant = np.column_stack([X, np.full(45, 7.0), np.zeros(45)])
+    wide = np.random.default_rng(0).standard_normal((45, 60)) + 3 * np.eye(3, 60)[y]
+    for table in (X[:, :1], constant, wide):
+        learner = row.make()
+        if "random_state" in learner.get_params():
+            learner.set_params(random_state=0)
+        learner.fit(table, y)
+        share, reason = choice_of(learner)
+        Z = np.asarray(learner.transform(table))
+        assert 0 <= share <= 1 and reason
+        assert np.isfinite(Z).all() and np.ptp(Z) > 0
+
+
+@pytest.mark.parametrize("learner", [RCA, FisherML, GMML, LMNN, ITML])
+def test_of_equal_strengths_the_one_nearest_to_euclidean_distance_is_taken(learner):
+    """All metrics of one feature are multiples of one another, so that all do equally well."""
+    X, y = planted(n=60)
+    share, reason = choice_of(learner().fit(X[:, :1], y))
+    assert share == 0 and reason == "Euclidean distance: nothing did better on what was held out"
+
+
+@pytest.mark.parametrize("learner", [RCA(), GMML(), Shrunk(RCA(reg=0.0))], ids=repr)
+def test_a_planted_direction_is_found_whatever_the_draw(learner):
+    for seed in range(20):
+        X, y = planted(seed)
+        fitted = learner.fit(X, y)
+        assert (fitted.strength_ if isinstance(learner, Shrunk) else fitted.share_) > 0
 
 
 def test_a_given_number_of_components_leaves_no_room_for_a_mixture():
