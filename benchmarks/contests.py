@@ -252,15 +252,15 @@ def lmnn_contests() -> Iterator[Contest]:
         ("synthetic 10,000 × 100", (PYLMNN, MLPACK, LMNN_THERE), False),
         ("letter", (MLPACK, PYLMNN), False),
     ):
-        sides, figures = (ours("LMNN", init="identity"),), ("lmnn", "accuracy")
+        sides, figures = (ours("LMNN", strength=1.0, init="identity"),), ("lmnn", "accuracy")
         if data == "letter":
-            sides += (ours("LMNN", init="identity", n_neighbors=5, label="isometry LMNN, n_neighbors=5"),)
+            sides += (ours("LMNN", strength=1.0, init="identity", n_neighbors=5, label="isometry LMNN, n_neighbors=5"),)
         yield Contest("LMNN", data, sides, peers, figures, small, paced=(LMNN_THERE.name, PYLMNN.name))
 
 
 def nca_contests() -> Iterator[Contest]:
-    mine = ours("NCA", init="eye")
-    fast = ours("FastNCA", max_iter=100, label="isometry FastNCA, max_iter=100 as NCA")
+    mine = ours("NCA", strength=1.0, init="eye")
+    fast = ours("FastNCA", strength=1.0, max_iter=100, label="isometry FastNCA, max_iter=100 as NCA")
     for data, sides, small, limit in (
         ("breast cancer", (mine,), True, 0),
         ("synthetic 2,000 × 50", (mine,), False, 0),
@@ -268,11 +268,11 @@ def nca_contests() -> Iterator[Contest]:
     ):
         figures, paced = ("nca", "accuracy"), (NCA_THERE.name,)
         yield Contest("NCA", data, sides, (NCA_THERE,), figures, small, paced=paced, limit=limit)
-    fast = ours("FastNCA", max_iter=100, n_updates=1, label="isometry FastNCA, max_iter=100, n_updates=1")
+    fast = ours("FastNCA", strength=1.0, max_iter=100, n_updates=1, label="isometry FastNCA, max_iter=100, n_updates=1")
     yield Contest(
         "NCA beside FastNCA",
         FITTED,
-        (fast, ours("FastNCA", max_iter=100, label="isometry FastNCA, max_iter=100"), ours("NCA")),
+        (fast, ours("FastNCA", strength=1.0, max_iter=100, label="isometry FastNCA, max_iter=100"), ours("NCA", strength=1.0)),
         (),
         ("held out", "accuracy"),
         note="10,000 rows were fitted; the first accuracy is that of the other 2,500, by their neighbours among those.",
@@ -282,7 +282,7 @@ def nca_contests() -> Iterator[Contest]:
     yield Contest(
         "NCA, memory",
         "synthetic 50,000 × 100",
-        (ours("NCA", **few),),
+        (ours("NCA", strength=1.0, **few),),
         (Side("scikit-learn NCA", OURS, "scikit_learn_nca", {**few, "random_state": 0}),),
         note="Three iterations: what counts is whether it runs, and in which memory.",
         limit=1200,
@@ -295,7 +295,7 @@ def pair_contests() -> Iterator[Contest]:
         yield Contest(
             "ITML",
             data,
-            (ours("ITML", "isometry_pairs", bounds=bounds, gamma=1.0),),
+            (ours("ITML", "isometry_pairs", strength=1.0, bounds=bounds, gamma=1.0),),
             (
                 Side(
                     "metric-learn ITML",

@@ -220,7 +220,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             return
         self.n_iter_, self.history_ = solution.n_iter, np.asarray(solution.history, dtype=np.float64)
         self.stop_reason_, self.converged_ = solution.reason, bool(solution.converged)
-        if not solution.converged:
+        if not solution.converged and not solution.on_purpose:
             limit = "n_epochs" if hasattr(self, "n_epochs") else "max_iter"
             warn_user(
                 f"{type(self).__name__} did not converge: {solution.reason}. Raise `{limit}`, or `tol` if this is "

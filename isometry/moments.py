@@ -22,7 +22,7 @@ from isometry.core.scale import check_scale
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters
-from isometry.strength import REGS, AutomaticStrength, analytic_choice
+from isometry.strength import AutomaticStrength, analytic_choice
 from isometry.supervision import MIN_SLICE, Chunklets, Labels, Pairs, Slices, Supervision, Targets, as_supervision
 
 FAN_IN = 2  # moments merged by one task of a Dask graph: they may be larger than a chunk
@@ -134,9 +134,12 @@ class MomentsMetric(AutomaticStrength):
     def _fit(self, X: np.ndarray, side: Any) -> Solution | None:
         return self._fit_moments(self._moments_of_rows(X, side))
 
-    def _fit_each(self, X: np.ndarray, side: Any) -> Iterator[Any]:
+    def _fit_each(self, X: np.ndarray, side: Any, **more: Any) -> Iterator[Any]:
+        if more or isinstance(self._pooled, str):  # moments are not all that this fit looks at
+            yield from super()._fit_each(X, side, **more)
+            return
         moments = self._moments_of_rows(X, side)
-        for reg in REGS:
+        for reg in self.regs:
             learner = self._with(reg)
             learner._fit_moments(moments)
             yield learner

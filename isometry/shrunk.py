@@ -13,7 +13,7 @@ from isometry.base import LinearMetric, MetaLearner
 from isometry.core.start import mean_sqdist
 from isometry.parameters import KW_ONLY, Share, parameters
 from isometry.strength import Choice, Map, choose, mixture
-from isometry.trial import Trial, trial_of
+from isometry.trial import Trial, scarcity, trial_of
 
 __all__ = ["Shrunk"]
 
@@ -54,7 +54,7 @@ class Shrunk(MetaLearner):
     def _fit(self, X: np.ndarray, side: Any) -> None:
         choice = self._choose(X, side)
         self.strength_, self.path_, self.reason_ = choice.share, choice.path, choice.reason
-        self.learner_ = clone(self.learner).fit(X, side)
+        self.learner_ = self._own().fit(X, side)
         self.units_ = np.array([mean_sqdist(X), mean_sqdist(self.learner_._transform(X))])  # c₀, c₁
         self.components_ = None
         if isinstance(self.learner_, LinearMetric):
@@ -72,17 +72,23 @@ class Shrunk(MetaLearner):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                return choose(trial, X, self._maps(X, side, trial), regs=(0.0,))
+                choice = choose(trial, X, self._maps(X, side, trial), regs=(0.0,))
+                return choice.noting(scarcity(trial, FOLDS))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
             except ValueError as error:
                 reason = f"Euclidean distance: a part of the data is not enough to learn from ({error})"
                 return Choice(0.0, 0.0, {}, reason)
 
+    def _own(self) -> Any:
+        """The learner without a choice of strength of its own: this one makes it."""
+        learner = clone(self.learner)
+        return learner.set_params(strength=1.0) if getattr(learner, "strength", None) == "auto" else learner
+
     def _maps(self, X: np.ndarray, side: Any, trial: Trial) -> Iterator[list[Map]]:
         for split in trial.splits:
             part = None if side is None else side[split.learn]
-            yield [clone(self.learner).fit(X[split.learn], part)._transform]
+            yield [self._own().fit(X[split.learn], part)._transform]
 
     def _transform(self, X: np.ndarray) -> np.ndarray:
         if self.components_ is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +16,7 @@ from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.parameters import NotNegative
-from isometry.trial import Trial, trial_of
+from isometry.trial import Trial, distance_from_mean, scarcity, trial_of
 
 FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
@@ -39,6 +39,10 @@ class Choice:
     path: dict[str, np.ndarray]  # share, reg, score, gain and its standard error of every metric that was tried
     reason: str
 
+    def noting(self, remark: str) -> Choice:
+        """The same, with a remark on what it rests on."""
+        return replace(self, reason=f"{self.reason} ({remark})") if remark else self
+
 
 class AutomaticStrength(LinearMetric):
     """Abstract: a closed form whose ``reg`` may be "auto": the data choose how far it goes from Euclidean distance.
@@ -52,6 +56,7 @@ class AutomaticStrength(LinearMetric):
     ``reg_reason_``, why this one was chosen.
     """
 
+    regs: ClassVar[tuple[float, ...]] = REGS  # ridges of the way, the one nearest to Euclidean distance first
     reg_has_unit: ClassVar[bool] = False  # whether ``reg`` has the unit of squared features; else it has none
     reg: float | str = 0.0  # for methods that have no such parameter
     reg_: float
@@ -62,17 +67,15 @@ class AutomaticStrength(LinearMetric):
     def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         if self.reg != "auto":
             return self._fit(X, side, **more)
-        rows, part = X, side
-        if len(X) > MOST_ROWS and (side is None or hasattr(side, "codes")):  # more would cost time and tell little
-            some = np.linspace(0, len(X) - 1, MOST_ROWS).round().astype(np.intp)
-            rows, part = np.asarray(X[some]), None if side is None else side[some]
-        unit = float(np.sqrt(np.mean(rows.var(axis=0, dtype=np.float64)))) or 1.0
-        choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part)
-        return self._keep(choice, lambda learner: learner._fit(X, side), rows, unit)
+        rows, part, few = some_rows(X, side, more)
+        key = distance_from_mean(rows)
+        unit = float(np.sqrt(key.mean() / X.shape[1])) or 1.0
+        choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part, key, **few)
+        return self._keep(choice, lambda learner: learner._fit(X, side, **more), rows, unit)
 
-    def _choose(self, X: np.ndarray, side: Any) -> Choice:
-        d = X.shape[1]
-        trial = trial_of(X, side, folds=next(k for most, k in FOLDS_UP_TO if d <= most))
+    def _choose(self, X: np.ndarray, side: Any, key: np.ndarray, **more: Any) -> Choice:
+        folds = next(k for most, k in FOLDS_UP_TO if X.shape[1] <= most)
+        trial = trial_of(X, side, folds=folds, key=key)
         if trial is None:
             return self._analytic_choice(X, "too little can be held out to try it")
         p = check_components(self.get_params(deep=False).get("n_components"), X.shape[1])
@@ -80,7 +83,9 @@ class AutomaticStrength(LinearMetric):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                return choose(trial, X, self._path(X, side, trial), SHARES if mixed else (1.0,), euclidean=mixed)
+                maps = self._path(X, side, trial, **more)
+                choice = choose(trial, X, maps, SHARES if mixed else (1.0,), regs=self.regs, euclidean=mixed)
+                return choice.noting(scarcity(trial, folds))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
             except ValueError as error:
@@ -90,7 +95,7 @@ class AutomaticStrength(LinearMetric):
         self, choice: Choice, fit: Callable[[Any], Solution | None], X: np.ndarray | None, unit: float
     ) -> Solution | None:
         """Learn from all samples with the chosen strength; ``X`` are some of them, of this ``unit``."""
-        learner = self._with((choice.reg if choice.share else REGS[0]) * (unit**2 if self.reg_has_unit else 1.0))
+        learner = self._with((choice.reg if choice.share else self.regs[0]) * (unit**2 if self.reg_has_unit else 1.0))
         with warnings.catch_warnings():
             if choice.share == 0:
                 warnings.simplefilter("ignore")  # of a metric that is not used
@@ -113,23 +118,56 @@ class AutomaticStrength(LinearMetric):
         learner.n_features_in_ = self.n_features_in_
         return learner
 
-    def _path(self, X: np.ndarray, side: Any, trial: Trial) -> Iterator[Iterator[Map]]:
-        """For each split of a trial the maps that are learned from its rows, one for each of ``REGS``."""
+    def _path(self, X: np.ndarray, side: Any, trial: Trial, **more: Any) -> Iterator[Iterator[Map]]:
+        """For each split of a trial the maps that are learned from its rows, one for each of ``regs``."""
         for split in trial.splits:
             part = None if side is None else side[split.learn]
             if part is not None:
                 check_side(part, self._needs, type(self).__name__)
-            yield (learner._transform for learner in self._fit_each(X[split.learn], part))
+            rest = {name: value[split.learn] for name, value in more.items()}
+            yield (learner._transform for learner in self._fit_each(X[split.learn], part, **rest))
 
-    def _fit_each(self, X: np.ndarray, side: Any) -> Iterator[Any]:
-        for reg in REGS:
+    def _fit_each(self, X: np.ndarray, side: Any, **more: Any) -> Iterator[Any]:
+        for reg in self.regs:
             learner = self._with(reg)
-            learner._fit(X, side)
+            learner._fit(X, side, **more)
             yield learner
 
     def _analytic_choice(self, X: np.ndarray, why: str) -> Choice:
         """Where nothing can be tried: oracle approximating shrinkage of the covariance."""
         return analytic_choice(np.cov(X, rowvar=False, ddof=0).reshape(X.shape[1], -1), len(X), why)
+
+
+class ScatterMetric(AutomaticStrength):
+    """Abstract: a closed form of scatters that do not depend on ``reg``, so that all ridges share them.
+
+    A method supplies ``scatters``, and ``_fit_scatters``, which makes the map of them.
+    """
+
+    def scatters(self, X: np.ndarray, side: Any) -> Any:
+        """What the metric follows from, for any ``reg``."""
+        raise NotImplementedError
+
+    def _fit_scatters(self, scatters: Any, dtype: Any) -> None:
+        raise NotImplementedError
+
+    def _fit(self, X: np.ndarray, side: Any) -> None:
+        self._fit_scatters(self.scatters(X, side), X.dtype)
+
+    def _fit_each(self, X: np.ndarray, side: Any, **more: Any) -> Iterator[Any]:
+        scatters = self.scatters(X, side)
+        for reg in self.regs:
+            learner = self._with(reg)
+            learner._fit_scatters(scatters, X.dtype)
+            yield learner
+
+
+def some_rows(X: np.ndarray, side: Any, more: dict[str, Any]) -> tuple[np.ndarray, Any, dict[str, Any]]:
+    """At most ``MOST_ROWS`` rows with what is known of them: more would cost time and tell little."""
+    if len(X) <= MOST_ROWS or not (side is None or hasattr(side, "codes")):
+        return X, side, more
+    some = np.linspace(0, len(X) - 1, MOST_ROWS).round().astype(np.intp)
+    return np.asarray(X[some]), None if side is None else side[some], {k: value[some] for k, value in more.items()}
 
 
 def analytic_choice(C: np.ndarray, n: int, why: str) -> Choice:

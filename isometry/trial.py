@@ -130,13 +130,20 @@ class ComparisonTrial:
         return np.where(near == far, 0.5, near < far)
 
 
-def trial_of(X: np.ndarray, side: Supervision | None, *, protocol: str = "auto", folds: int = FOLDS) -> Trial | None:
+def trial_of(
+    X: np.ndarray,
+    side: Supervision | None,
+    *,
+    protocol: str = "auto",
+    folds: int = FOLDS,
+    key: np.ndarray | None = None,
+) -> Trial | None:
     """A trial for this kind of supervision, of so many folds; None if too little of it can be held out.
 
     ``protocol`` says for classes whether held-out rows are of known classes ("closed") or of classes that were held out
-    whole ("open"); "auto" is the latter from 20 classes on.
+    whole ("open"); "auto" is the latter from 20 classes on. ``key`` is `distance_from_mean`, if it is known already.
     """
-    key = _distance_from_mean(X)
+    key = distance_from_mean(X) if key is None else key
     if isinstance(side, Pairs):
         splits = _graph_splits(side, key, folds)
         return PairTrial(side, splits) if splits else None
@@ -156,7 +163,15 @@ def trial_of(X: np.ndarray, side: Supervision | None, *, protocol: str = "auto",
     return NeighborTrial(codes, _row_splits(codes, counts, key, folds))
 
 
-def _distance_from_mean(X: np.ndarray) -> np.ndarray:
+def scarcity(trial: Trial, folds: int) -> str:
+    """What a trial had to do without, in words: it holds out one row at a time, or is of fewer folds than asked for."""
+    whole = len(trial.splits) > 1 and not getattr(trial, "open", False)  # else there are as many as usual
+    if whole and all(len(split.held) == 1 for split in trial.splits):
+        return "with so few rows, one was held out at a time"
+    return f"tried in {len(trial.splits)} folds, more would be too small" if whole and len(trial.splits) < folds else ""
+
+
+def distance_from_mean(X: np.ndarray) -> np.ndarray:
     """(n,) a number of each row that does not change when rows are reordered or features rotated."""
     Z = X - X.mean(axis=0, dtype=np.float64)
     return np.asarray(np.einsum("ij,ij->i", Z, Z))
@@ -169,7 +184,7 @@ def _in_order(codes: np.ndarray, counts: np.ndarray, key: np.ndarray) -> np.ndar
     return rows[np.lexsort((key[rows], of_class[codes[rows]]))]
 
 
-def _thin(rows: np.ndarray, most: int) -> np.ndarray:
+def thin(rows: np.ndarray, most: int) -> np.ndarray:
     """At most so many of the rows, evenly spread."""
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).round().astype(np.intp)]
 
@@ -184,7 +199,7 @@ def _row_splits(codes: np.ndarray, counts: np.ndarray, key: np.ndarray, folds: i
         return [Split(learn, held, learn) for learn, held in parts]
     step = max(3, -(-n // MAX_HELD))
     learn = np.delete(order, np.s_[::step])
-    return [Split(_thin(learn, MAX_LEARNED), order[::step], _thin(learn, MAX_GALLERY))]
+    return [Split(thin(learn, MAX_LEARNED), order[::step], thin(learn, MAX_GALLERY))]
 
 
 def _class_splits(codes: np.ndarray, counts: np.ndarray, key: np.ndarray, folds: int) -> list[Split]:
@@ -198,10 +213,10 @@ def _class_splits(codes: np.ndarray, counts: np.ndarray, key: np.ndarray, folds:
     fold[classes] = np.arange(len(classes)) % OPEN_FOLDS
     splits = []
     for f in range(OPEN_FOLDS if len(order) <= MAX_WHOLE and folds > 1 else 1):
-        learn, held = order[fold[codes[order]] != f], _thin(order[fold[codes[order]] == f], MAX_OPEN)
+        learn, held = order[fold[codes[order]] != f], thin(order[fold[codes[order]] == f], MAX_OPEN)
         if np.unique(codes[held], return_counts=True)[1].max(initial=0) < 2:
             return []
-        splits.append(Split(_thin(learn, MAX_LEARNED), held, held))
+        splits.append(Split(thin(learn, MAX_LEARNED), held, held))
     return splits
 
 

@@ -33,6 +33,7 @@ LAYERS = [
     {"base"},
     {"trial"},
     {"strength"},
+    {"searched"},
     {"moments"},
     {"fixed", "kernelized", "normalized", "shrunk"},
     {"spectral", "geometric", "probabilistic", "deep"},

@@ -70,7 +70,8 @@ def test_orthonormal_fisher_with_all_directions_is_euclidean(blobs):
 
 
 @pytest.mark.parametrize(
-    "learner", [RCA(reg=0.0), DCA(reg=1e-3), GMML(reg=0.1), FisherML(reg=1e-3), NCA(n_components=2, reg=0.01)]
+    "learner",
+    [RCA(reg=0.0), DCA(reg=1e-3), GMML(reg=0.1), FisherML(reg=1e-3), NCA(n_components=2, reg=0.01, strength=1.0)],
 )
 def test_kernelized_linear_is_linear(learner, blobs):
     X, y = blobs
@@ -100,7 +101,7 @@ def test_nca_objective_and_gradient_are_scikit_learns():
     theirs.n_iter_ = 0
     same = y[:, None] == y
     f_theirs, g_theirs = theirs._loss_grad_lbfgs(L.ravel(), X, same, -1.0)
-    f, g = NCA(2)._objective(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))(L)
+    f, g = NCA(2, strength=1.0)._objective(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))(L)
     assert_allclose(f * len(X), f_theirs, rtol=1e-10)
     assert_allclose(g.ravel() * len(X), g_theirs, rtol=1e-7, atol=1e-9)
 
@@ -109,8 +110,8 @@ def nca_gain(X, y, start):
     """Samples by which our NCA ends above scikit-learn's, from the same start or, for None, each from its own."""
     p = X.shape[1] if start is None else len(start)
     theirs = NeighborhoodComponentsAnalysis(p, init="auto" if start is None else start, max_iter=100, random_state=0)
-    ours = NCA(p, init="auto" if start is None else start, max_iter=100)
-    accuracy = NCA()._objective(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))
+    ours = NCA(p, init="auto" if start is None else start, max_iter=100, strength=1.0)
+    accuracy = NCA(strength=1.0)._objective(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))
     return len(X) * (accuracy(theirs.fit(X, y).components_)[0] - accuracy(ours.fit(X, y).components_)[0])
 
 

@@ -49,12 +49,12 @@ LEARNERS = {
     "TraceRatioML": TraceRatioML(2, reg=0.0),
     "IGML": IGML(reg=1e-8),
     "ProbabilisticRCA": ProbabilisticRCA(3, reg=1e-6),
-    "KISSME": KISSME(),
-    "XQDA": XQDA(),
-    "PLDA": PLDA(),
-    "RVML": RVML(),
-    "Whitening": Whitening(),
-    "Whitening, within": Whitening(within=True, power=1.0),
+    "KISSME": KISSME(reg=0.1),
+    "XQDA": XQDA(reg=0.1),
+    "PLDA": PLDA(reg=0.1),
+    "RVML": RVML(reg=1e-2),
+    "Whitening": Whitening(reg=1e-2),
+    "Whitening, within": Whitening(within=True, power=1.0, reg=1e-2),
     "DMBK": DMBK(2, reg=0.0, n_init=2, random_state=0, tol=1e-9, max_iter=500),
 }
 

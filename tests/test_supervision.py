@@ -173,7 +173,7 @@ def test_conversions():
 def test_impossible_conversion_says_what_is_needed(blobs):
     X, _ = blobs
     with pytest.raises(TypeError, match="LMNN learns from labels or triplets; it cannot use pairs"):
-        LMNN().fit(X, Pairs([0], [1], [True], n=len(X)))
+        LMNN(strength=1.0).fit(X, Pairs([0], [1], [True], n=len(X)))
     with pytest.raises(ValueError, match="y has 3 entries but X has 45 rows"):
         GMML().fit(X, Pairs([0], [1], [True], n=3))
     assert as_supervision(None) is None
@@ -254,7 +254,7 @@ def test_weights_of_triplets_and_quadruplets():
         Quadruplets([0], [1], [2], [3], n_samples=4, weight=[np.inf])
 
 
-@pytest.mark.parametrize("learner", [GMML(reg=0.1), ITML(), LDML(), RCA()], ids=repr)
+@pytest.mark.parametrize("learner", [GMML(reg=0.1), ITML(strength=1.0), LDML(strength=1.0), RCA()], ids=repr)
 def test_triplets_in_a_method_of_pairs_are_taken_apart_with_a_warning(learner):
     X, y = make_blobs()
     t = NeighborTriplets(2).draw(X, Labels(y), np.random.RandomState(0))
@@ -292,7 +292,9 @@ def test_grid_search_over_a_pipeline_with_pairs_as_y():
 
 def test_cross_validate_and_split_with_supervision():
     X, y = make_blobs(n=60, d=4)
-    scores = cross_validate(make_pipeline(StandardScaler(), ITML()), X, all_pairs(y), cv=SHUFFLED, error_score="raise")
+    scores = cross_validate(
+        make_pipeline(StandardScaler(), ITML(strength=1.0)), X, all_pairs(y), cv=SHUFFLED, error_score="raise"
+    )
     assert np.all((scores["test_score"] > 0.5) & (scores["test_score"] <= 1))
     A, B, a, b = train_test_split(X, all_pairs(y), random_state=0)
     assert len(A) == len(a) == 45 and len(B) == len(b) == 15
@@ -301,10 +303,12 @@ def test_cross_validate_and_split_with_supervision():
 
 def test_sampler_parameters_are_searchable():
     X, y = make_blobs(n=60)
-    search = GridSearchCV(ITML(pairs=RandomPairs(50), random_state=0), {"pairs__n": [20, 40]}, cv=SHUFFLED).fit(X, y)
+    search = GridSearchCV(
+        ITML(pairs=RandomPairs(50), random_state=0, strength=1.0), {"pairs__n": [20, 40]}, cv=SHUFFLED
+    ).fit(X, y)
     assert search.best_params_["pairs__n"] in (20, 40)
     with pytest.raises(TypeError, match="sampler"):
-        PCCA(pairs="all").fit(X, y)
+        PCCA(pairs="all", strength=1.0).fit(X, y)
 
 
 def test_random_pairs_are_distinct_and_of_the_right_kind():
@@ -356,7 +360,7 @@ def test_neighbor_samplers():
     assert np.all(y[side.similar.i] == y[side.similar.j]) and np.all(y[side.dissimilar.i] != y[side.dissimilar.j])
     t = NeighborTriplets(2).draw(X, Labels(y), None)
     assert np.all(y[t.a] == y[t.p]) and np.all(y[t.a] != y[t.n]) and len(t.a) == 40 * 4
-    LMNN().fit(X, t)
+    LMNN(strength=1.0).fit(X, t)
 
 
 def test_random_chunklets():

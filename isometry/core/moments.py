@@ -9,7 +9,7 @@ that a column far from 0, such as time stamps, loses no digits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,10 @@ class Moments:
     dtype: str  # of the rows
     frame: Frame | None = None  # of the coordinates; None: the features themselves
     of_features: Any = None  # the moments of the features, where these are of coordinates
+
+    def once(self, name: Any, compute: Callable[[], Any]) -> Any:
+        """What ``compute`` gives; moments that stay as they are compute it once, for all metrics of a path."""
+        return compute()
 
     def in_features(self) -> Any:
         """The moments of the features, for a metric that does not vanish where no row differs from another."""
@@ -128,7 +132,12 @@ class ArrayMoments(ClassMoments):
         self._centred = not self._shift.any()
         self.origin = self._shift.astype(np.float64)
         self._offsets: np.ndarray | None = None
-        self._known: dict[bytes, list[np.ndarray]] = {}  # scatters by their weights: a path of metrics asks again
+        self._known: dict[Any, Any] = {}  # scatters by their weights, and what else a path of metrics asks for again
+
+    def once(self, name: Any, compute: Callable[[], Any]) -> Any:
+        if name not in self._known:
+            self._known[name] = compute()
+        return self._known[name]
 
     @property
     def offsets(self) -> np.ndarray:  # type: ignore[override]

@@ -26,6 +26,7 @@ class Solution:
     reason: str
     converged: bool = True
     history: list[float] = field(default_factory=list)
+    on_purpose: bool = False  # ended before it converged because that was wanted
 
     def following(self, earlier: int, max_iter: int, history: Sequence[float] = ()) -> Solution:
         """The same as the end of a longer search: after earlier iterations, of ``max_iter`` allowed in all."""

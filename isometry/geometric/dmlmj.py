@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.scatter import neighbor_scatters
 from isometry.core.warn import warn_user
 from isometry.moments import mean_pair_scatters
-from isometry.parameters import KW_ONLY, Count, NotNegative, parameters
+from isometry.parameters import KW_ONLY, Count, parameters
+from isometry.strength import Reg, ScatterMetric
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class DMLMJ(LinearMetric):
+class DMLMJ(ScatterMetric):
     """Distance metric learning through maximal Jeffrey divergence: differences of near pairs tell the two kinds apart.
 
     max_V KL(P ‖ Q) + KL(Q ‖ P),  P = N(0, VᵀSV),  Q = N(0, VᵀDV),  VᵀSV = I
@@ -28,7 +31,8 @@ class DMLMJ(LinearMetric):
     n_components : p, the directions of the largest λ + 1/λ; None: those with λ > 1, along which strangers spread more
         than the own class. All of them would give S⁻¹, whatever D
     n_neighbors : k
-    reg : relative ridge on S
+    reg : relative ridge on S, as a number; "auto": the data choose it, and how
+        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
 
     Attributes
     ----------
@@ -45,15 +49,18 @@ class DMLMJ(LinearMetric):
     n_components: int | None = None
     _: KW_ONLY
     n_neighbors: Count = 5
-    reg: NotNegative = 1e-3
+    reg: Reg = "auto"
 
-    def _fit(self, X: np.ndarray, side: Labels | Pairs) -> None:
-        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64))
+    def scatters(self, X: np.ndarray, side: Labels | Pairs) -> tuple[Frame, np.ndarray, np.ndarray]:
+        """The frame of the samples, and S and D in it."""
+        frame = Frame.of(X.astype(np.float64))
         if isinstance(side, Labels):
-            S, D = neighbor_scatters(frame.X, side.codes, self.n_neighbors, self.n_neighbors)
-        else:
-            S, D = mean_pair_scatters(frame.X, side)
-        lam, V = top_eigenvectors(D, S, reg=self.reg)
+            return frame, *neighbor_scatters(frame.X, side.codes, self.n_neighbors, self.n_neighbors)
+        return frame, *mean_pair_scatters(frame.X, side)
+
+    def _fit_scatters(self, scatters: Any, dtype: Any) -> None:
+        p, (frame, S, D) = check_components(self.n_components, self.n_features_in_), scatters
+        lam, V = top_eigenvectors(D, S, reg=float(self.reg))
         if p is None:
             if lam[0] <= 1:
                 warn_user("strangers spread no more than the own class in any direction: the best of them is kept")
@@ -61,4 +68,4 @@ class DMLMJ(LinearMetric):
         else:
             order = np.argsort(-(lam + 1 / np.maximum(lam, 1e-300)), kind="stable")[:p]
         self.eigenvalues_ = lam[order]
-        self._store(frame.lift(fix_signs(V[:, order].T)), X.dtype)
+        self._store(frame.lift(fix_signs(V[:, order].T)), dtype)

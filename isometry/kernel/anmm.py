@@ -6,6 +6,7 @@ from typing import Any
 
 from isometry.kernelized import Kernelized
 from isometry.spectral import ANMM
+from isometry.strength import Reg
 
 
 def KernelANMM(
@@ -13,7 +14,7 @@ def KernelANMM(
     *,
     n_neighbors: int = 5,
     n_misses: int | None = None,
-    reg: float = 0.0,
+    reg: Reg = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     **options: Any,

@@ -6,13 +6,14 @@ from typing import Any
 
 from isometry.geometric import DMLMJ
 from isometry.kernelized import Kernelized
+from isometry.strength import Reg
 
 
 def KernelDMLMJ(
     n_components: int | None = None,
     *,
     n_neighbors: int = 5,
-    reg: float = 1e-3,
+    reg: Reg = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     **options: Any,

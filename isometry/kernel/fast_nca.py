@@ -52,7 +52,7 @@ def KernelFastNCA(
     """
     one_of("penalty", penalty, PENALTIES)
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = PENALTIES[penalty](n_components, n_neighbors=n_neighbors, reg=reg, init=init, **common)
+    learner = PENALTIES[penalty](n_components, n_neighbors=n_neighbors, reg=reg, init=init, strength=1.0, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from isometry.kernelized import Kernelized
 from isometry.probabilistic import KISSME
+from isometry.strength import Reg
 
 
 def KernelKISSME(
     n_components: int | None = None,
     *,
-    reg: float = 0.1,
+    reg: Reg = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     **options: Any,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.spectral import LFDA
+from isometry.strength import Reg
 
 
 def KernelLFDA(
@@ -13,7 +14,7 @@ def KernelLFDA(
     *,
     n_neighbors: int = 7,
     embedding: Literal["weighted", "plain", "orthonormal"] = "weighted",
-    reg: float = 1e-3,
+    reg: Reg = "auto",
     beta: float = 0.0,
     kernel: Any = "rbf",
     gamma: float | None = None,

@@ -46,6 +46,7 @@ def KernelLMNN(
         max_iter=max_iter,
         tol=tol,
         random_state=random_state,
+        strength=1.0,
         verbose=verbose,
     )
     options = {"center": True, "variance": 0.95, "random_state": random_state, **options}

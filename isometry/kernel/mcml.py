@@ -41,5 +41,5 @@ def KernelMCML(
     A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = MCML(n_components, penalty=penalty, reg=reg, **common)
+    learner = MCML(n_components, penalty=penalty, reg=reg, strength=1.0, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.spectral import MFA
+from isometry.strength import Reg
 
 
 def KernelMFA(
@@ -14,7 +15,7 @@ def KernelMFA(
     n_neighbors: int = 5,
     n_misses: int = 20,
     margin: Literal["sample", "class"] = "sample",
-    reg: float = 1e-3,
+    reg: Reg = "auto",
     kernel: Any = "rbf",
     gamma: float | None = None,
     **options: Any,

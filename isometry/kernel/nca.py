@@ -41,5 +41,5 @@ def KernelNCA(
     J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = NCA(n_components, objective=objective, reg=reg, init=init, **common)
+    learner = NCA(n_components, objective=objective, reg=reg, init=init, strength=1.0, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

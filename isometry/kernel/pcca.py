@@ -47,5 +47,5 @@ def KernelPCCA(
     A. Mignon, F. Jurie, "PCCA: a new approach for distance learning from sparse pairwise constraints", CVPR 2012.
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = PCCA(n_components, beta=beta, margin=margin, reg=reg, pairs=pairs, **common)
+    learner = PCCA(n_components, beta=beta, margin=margin, reg=reg, pairs=pairs, strength=1.0, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

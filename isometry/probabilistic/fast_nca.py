@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.edges import NeighborEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import nearest_misses, target_neighbors
@@ -19,11 +19,12 @@ from isometry.core.solvers import Solver, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.probabilistic.nca import penalty_weight, sum_loss
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels
 
 
 @parameters
-class FastNCA(LinearMetric):
+class FastNCA(SearchedMetric):
     """Fast neighbourhood component analysis: the stochastic neighbour is drawn from k hits and k misses.
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) on H_i ∪ M_i
@@ -43,6 +44,9 @@ class FastNCA(LinearMetric):
         Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches. None: no batches
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Notes
     -----

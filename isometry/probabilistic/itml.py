@@ -18,13 +18,14 @@ from isometry.core.solvers import Batches
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.probabilistic.logdet import LogDetProblem, cyclic_projections, stream
 from isometry.sampling import Sampler, choose_pairs, signed_edges
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs, Supervision
 
 BOUNDS_FROM = 200_000  # pairs whose distances give the bounds
 
 
 @parameters
-class ITML(OnlineMetric):
+class ITML(SearchedMetric, OnlineMetric):
     """Information-theoretic metric learning: the metric nearest to a prior that keeps similar pairs near, others far.
 
     min_{W ≻ 0} D(W, W₀) + γ Σ_c h(r_c),  h(r) = r − log r − 1 if the pair violates its bound, else 0,
@@ -49,6 +50,9 @@ class ITML(OnlineMetric):
         ``history_`` has the means of the batches. None: no batches
     tol : relative duality gap to reach. Batches do not look at it; ``duality_gap_`` says what it was in the end, inf if
         the dual gives no bound there
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Notes
     -----

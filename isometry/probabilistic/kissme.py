@@ -13,7 +13,8 @@ from isometry.core.linalg import definite, factor, fix_signs, joint_range, symme
 from isometry.core.moments import CrossMoments
 from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, NotNegative, parameters
+from isometry.parameters import KW_ONLY, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels, Pairs
 
 
@@ -32,11 +33,13 @@ class KISSME(MomentsMetric):
     Parameters
     ----------
     n_components : keep only this many leading directions of W
-    reg : relative ridge on both scatters
+    reg : relative ridge on both scatters, as a number; "auto": the data choose it, and how
+        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
 
     Attributes
     ----------
-    threshold_ : log|M_D| − log|M_S|: where d² is above it, the pair is more likely dissimilar
+    threshold_ : log|M_D| − log|M_S|: where d² is above it, the pair is more likely dissimilar; of the learned metric,
+        before it is mixed with the Euclidean one
     eigenvalues_ : λ of M_D v = λ M_S v, largest first
 
     References
@@ -49,7 +52,7 @@ class KISSME(MomentsMetric):
 
     n_components: int | None = None
     _: KW_ONLY
-    reg: NotNegative = 0.1
+    reg: Reg = "auto"
 
     def _fit(self, X: np.ndarray, side: Any, groups: np.ndarray | None = None) -> None:
         if groups is None:
@@ -63,7 +66,7 @@ class KISSME(MomentsMetric):
     def _fit_moments(self, moments: Any) -> None:
         p = check_components(self.n_components, self.n_features_in_)
         M_S, M_D = moments.mean_pair_scatters()
-        S, D, Q = _definite_pair(M_S, M_D, self.reg)
+        S, D, Q = _definite_pair(M_S, M_D, float(self.reg))
         lam, V = _ratios(S, D)
         separating = 1 - 1 / lam  # M_S⁻¹ − M_D⁻¹ = V(I − Λ⁻¹)Vᵀ
         L = factor((V * separating) @ V.T, p) if lam[0] > 1 else _one_direction(V)
@@ -84,13 +87,15 @@ class XQDA(KISSME):
     Parameters
     ----------
     n_components : keep only the directions of the largest λ
-    reg : relative ridge on both scatters
+    reg : relative ridge on both scatters, as a number; "auto": the data choose it, and how
+        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
     subspace : "eigen", as above; or "svd", KISSME in the space of the singular vectors of M_S⁻¹M_D with singular values
         above 1, as the authors' program has it
 
     Attributes
     ----------
-    threshold_ : Σ log λ over the kept directions: where d² is above it, the pair is more likely dissimilar
+    threshold_ : Σ log λ over the kept directions: where d² is above it, the pair is more likely dissimilar; of the
+        learned metric, before it is mixed with the Euclidean one
     eigenvalues_ : λ of the kept directions
 
     References
@@ -104,7 +109,7 @@ class XQDA(KISSME):
     def _fit_moments(self, moments: Any) -> None:
         p = check_components(self.n_components, self.n_features_in_)
         M_S, M_D = moments.mean_pair_scatters()
-        S, D, Q = _definite_pair(M_S, M_D, self.reg)
+        S, D, Q = _definite_pair(M_S, M_D, float(self.reg))
         if self.subspace == "svd":
             U, s, _ = sla.svd(sla.solve(S, D, assume_a="pos"))
             U = U[:, : max(1, min(p or len(s), int(np.sum(s > 1))))]

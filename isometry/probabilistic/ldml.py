@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import factor
 from isometry.core.probability import pair_logistic
@@ -17,11 +17,12 @@ from isometry.core.start import mean_sqdist
 from isometry.core.threshold import ThresholdObjective, minimize_threshold
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Sampler, signed_edges
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class LDML(LinearMetric):
+class LDML(SearchedMetric):
     """Logistic discriminant metric learning: logistic regression of "same or not" on the learned squared distance.
 
     min_{W ⪰ 0, b} mean over pairs of log(1 + exp(t (d_W²(i, j) − b))) + reg tr(W),  t = +1 similar, −1 dissimilar
@@ -35,6 +36,9 @@ class LDML(LinearMetric):
     fit_bias : learn the threshold b; False fixes b = 1
     pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Attributes
     ----------

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective
@@ -18,11 +18,12 @@ from isometry.core.solvers import Certified
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.moments import label_moments
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels
 
 
 @parameters
-class MCML(LinearMetric):
+class MCML(SearchedMetric):
     """Maximally collapsing metric learning: neighbour probabilities as near as can be to uniform over one's own class.
 
     min_{W ⪰ 0} (1/n) Σ_i KL(p⁰_i ‖ p_i) + penalty,  p⁰_ij = 1/(n_{y_i} − 1) in one's own class, p_ij ∝ exp(−d_W²(i, j))
@@ -36,6 +37,9 @@ class MCML(LinearMetric):
         finite minimiser without one: the scale then grows until the decrease falls below ``tol``
     init : "identity", "pca", "lda", "random" or an array (d, d)
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     References
     ----------

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective, ridge_penalty
@@ -21,13 +21,14 @@ from isometry.core.solvers import Solver, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels
 
 SHRINK = (0.17, 0.1, 0.055, 0.03)  # multiples of a solution from which the search starts again
 
 
 @parameters
-class NCA(LinearMetric):
+class NCA(SearchedMetric):
     """Neighbourhood component analysis: the expected leave-one-out accuracy of a stochastic neighbour is maximised.
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j: y_j = y_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) for j ≠ i
@@ -46,6 +47,9 @@ class NCA(LinearMetric):
         Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches. None: no batches
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     References
     ----------

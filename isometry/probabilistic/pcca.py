@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective, ridge_penalty
@@ -15,11 +15,12 @@ from isometry.core.solvers import whole_or_batches
 from isometry.core.start import initial_map, mean_sqdist
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import Sampler, signed_edges
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class PCCA(LinearMetric):
+class PCCA(SearchedMetric):
     """Pairwise constrained component analysis: a low-dimensional map from a sparse list of pairs, by a logistic loss.
 
     min_L mean over pairs of (1/β) log(1 + exp(β t (|L(x_i − x_j)|² − b))) + reg |L|²,  t = +1 similar, −1 dissimilar
@@ -36,6 +37,9 @@ class PCCA(LinearMetric):
         Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches. None: no batches
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     References
     ----------

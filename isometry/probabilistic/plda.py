@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.linalg as sla
 from scipy.special import expit, logit
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.base import check_components, pair_rows
 from isometry.core.linalg import RANK_TOL, definite, fix_signs, scatter_range, symmetrize
@@ -15,7 +16,8 @@ from isometry.core.moments import ClassMoments
 from isometry.core.solve import Solution, alternate
 from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, Share, parameters
+from isometry.parameters import KW_ONLY, Iterations, Positive, Share, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels
 
 
@@ -34,13 +36,15 @@ class PLDA(MomentsMetric):
     n_components : keep only the directions of the largest ψ
     estimator : of B and E: "moments", the analysis of variance, in closed form and for any class sizes; or "em", the
         maximum of the likelihood ("Joint Bayesian")
-    reg : relative ridge on E
+    reg : relative ridge on E, as a number; "auto": the data choose it, and how
+        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
     shrinkage : share of B that becomes tr(B)/d · I: with c classes B has rank c − 1, and unseen classes need the rest
     max_iter, tol, verbose : of "em"
 
     Attributes
     ----------
-    psi_ : (p,) ψ of the rows of ``components_``
+    directions_ : (p, d) Vᵀ
+    psi_ : (p,) ψ of these directions
     mean_ : (d,) m
 
     References
@@ -56,7 +60,7 @@ class PLDA(MomentsMetric):
     n_components: int | None = None
     _: KW_ONLY
     estimator: Literal["moments", "em"] = "moments"
-    reg: NotNegative = 0.1
+    reg: Reg = "auto"
     shrinkage: Share = 0.1
     max_iter: Iterations = 200
     tol: Positive = 1e-6
@@ -70,7 +74,7 @@ class PLDA(MomentsMetric):
         Q = scatter_range(T)  # (d, r)
         centre = n @ moments.offsets / n.sum()
         M = (moments.offsets - centre) @ Q  # (c, r)
-        E = definite(symmetrize(Q.T @ pooled @ Q) / (n.sum() - len(n)), self.reg, beside=Q.T @ T @ Q)
+        E = definite(symmetrize(Q.T @ pooled @ Q) / (n.sum() - len(n)), float(self.reg), beside=Q.T @ T @ Q)
         B = between_covariance(M, n, E)
         if self.estimator == "em":
             solution = maximise_likelihood(M, n, E, B, self.max_iter, self.tol)
@@ -84,7 +88,8 @@ class PLDA(MomentsMetric):
         keep = np.argsort(-psi, kind="stable")[: min(p or r, int(np.sum(psi > RANK_TOL * psi[-1])))]
         psi, V = psi[keep], V[:, keep]
         self.psi_, self.mean_ = psi, _grand_mean(moments, Q @ m)
-        self._store(moments.lift(np.sqrt(psi / (1 + psi))[:, None] * fix_signs((Q @ V).T)), moments.dtype)
+        self.directions_ = moments.lift(fix_signs((Q @ V).T))
+        self._store(np.sqrt(psi / (1 + psi))[:, None] * self.directions_, moments.dtype)
         return solution
 
     def score_pairs(self, X: Any, pairs: Any) -> np.ndarray:
@@ -117,8 +122,9 @@ class PLDA(MomentsMetric):
 
     def _coordinates(self, X: Any) -> np.ndarray:
         """u = Vᵀ(x − m) (n, p): within classes of variance 1, class means of variance ψ."""
-        Z = self.transform(X).astype(np.float64) - self.components_.astype(np.float64) @ self.mean_
-        return np.asarray(Z / np.sqrt(self.psi_ / (1 + self.psi_)))
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        return np.asarray((X - self.mean_) @ self.directions_.T)
 
 
 @dataclass(frozen=True)

@@ -87,23 +87,28 @@ ROWS: tuple[Method, ...] = (
     # beyond the survey
     Method("B01k", "isometry.kernel.lfda:KernelLFDA", "beyond the survey",
         builds="isometry.spectral.lfda:LFDA", traits=("rotation",),
+        published={"reg": 0.001},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
         "kernel is truncated to 95 % of its trace."),
     Method("B07k", "isometry.kernel.anmm:KernelANMM", "beyond the survey",
         builds="isometry.spectral.anmm:ANMM", traits=("rotation",),
+        published={"reg": 0.0},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
         "kernel is truncated to 95 % of its trace."),
     Method("B08k", "isometry.kernel.mfa:KernelMFA", "beyond the survey",
         builds="isometry.spectral.mfa:MFA", traits=("rotation",),
+        published={"reg": 0.001},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
         "kernel is truncated to 95 % of its trace."),
     Method("B09k", "isometry.kernel.dmlmj:KernelDMLMJ", "beyond the survey",
         builds="isometry.geometric.dmlmj:DMLMJ", traits=("rotation",),
+        published={"reg": 0.001},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
         "kernel is truncated to 95 % of its trace.",
         xfails={"test_labels_and_all_their_pairs_agree": "labels give pairs of near samples, not all pairs"}),
     Method("B13k", "isometry.kernel.kissme:KernelKISSME", "beyond the survey",
         builds="isometry.probabilistic.kissme:KISSME", traits=("rotation",),
+        published={"reg": 0.1},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
         "kernel is truncated to 95 % of its trace."),
     Method("B29", "isometry.kernel.lmnn:KernelLMNN", "beyond the survey",

@@ -9,25 +9,30 @@ from isometry.registry.method import Method
 ROWS: tuple[Method, ...] = (
     Method("P01", "isometry.probabilistic.mcml:MCML", "Collapsing Classes in the Input Space",
         traits=("rotation", "iterative", "objective"), test_params={"reg": 0.001},
+        published={"strength": 1.0},
         deviates="The target p⁰ is printed as 1/0; it must be normalised over each row, else the printed gradient is "
         "wrong. The KL is per row, and exp(−δᵀWδ) is a Gaussian with covariance W⁻¹/2. Convex but not strictly, and "
         "without a penalty the scale can grow without end."),
     Method("P03", "isometry.probabilistic.nca:NCA", "Neighborhood Component Analysis (NCA)",
         traits=("rotation", "iterative", "objective"), test_params={"reg": 0.001},
+        published={"strength": 1.0},
         deviates="Formula and gradient are right; p_ij is the probability that i picks j, not the reverse. We use "
         "the mean over i."),
     Method("P04", "isometry.probabilistic.nca:NCA", "Neighborhood Component Analysis (NCA)", variant="log",
         params={"objective": "log"}, traits=("rotation", "iterative", "objective"), test_params={"reg": 0.01},
         own_title="Neighbourhood component analysis, log-likelihood",
         own_equation="max_L (1/n) Σ_i log p_i − reg |L|²,  p_i as in NCA",
+        published={"strength": 1.0},
         deviates="Samples without a partner of their class are left out: log 0 is not mentioned in the survey."),
     Method("P05", "isometry.probabilistic.nca:NCA", "Regularized Neighborhood Component Analysis",
         variant="regularised", params={"reg": "auto"}, reference=1, traits=("rotation", "iterative", "objective"),
         own_title="Regularised neighbourhood component analysis",
+        published={"strength": 1.0},
         deviates="λ is 1/(2σ²), not the inverse variance; the posterior is of the whole sample, not of one i, and "
         "the prior covers all entries of L."),
     Method("P06", "isometry.probabilistic.fast_nca:FastNCA", "Fast NCA",
         traits=("rotation", "iterative", "objective"),
+        published={"strength": 1.0},
         deviates="The survey defines N_i as hits and M_i as misses but sums over M_i: as printed it maximises the "
         "probability of a wrong neighbour; the roles are swapped back. The exponent lacks the square, the gradient a "
         "factor 2. We use the mean over i."),
@@ -61,6 +66,7 @@ ROWS: tuple[Method, ...] = (
         "stated. We maximise the likelihood itself, on centred data and leading directions only."),
     Method("P13", "isometry.probabilistic.itml:ITML",
         "Information Theoretic Metric Learning with a Prior Weight Matrix, Offline", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="The densities in the KL are Gaussians, not the neighbour softmax; a factor 1/2 is dropped on the "
         "way, and −n must be −d. The hard problem of the survey is often infeasible: the published method has slacks, "
         "weighted by γ; we eliminate them and solve a smooth convex problem to a closed duality gap."),
@@ -69,6 +75,7 @@ ROWS: tuple[Method, ...] = (
         params={"online": "loss"}, traits=("rotation", "iterative"),
         own_title="Information-theoretic metric learning of a stream (partial_fit)",
         own_equation="W_{t+1} = argmin_W D(W, W_t) + (η/2)(vᵀWv − y)²",
+        published={"strength": 1.0},
         deviates="The survey re-solves the batch problem with prior W_t (online='slack'); the published online rule "
         "is loss-based, one pair at a time. Its explicit step can lose positive definiteness, so we take the implicit "
         "one."),
@@ -102,12 +109,14 @@ ROWS: tuple[Method, ...] = (
         "centred: the linear kernel depends on the origin."),
     Method("P20", "isometry.probabilistic.ldml:LDML", "Metric Learning Using the Sigmoid Function",
         traits=("rotation", "iterative"), test_params={"reg": 0.001},
+        published={"strength": 1.0},
         deviates="The cross-entropy needs targets in {0, 1}, not {−1, +1}, with which it has no bound; i = j is left "
         "out of the sum; b is learned with W, not given. We use the mean over pairs.",
         below_euclidean="One threshold serves all pairs, and few directions meet it best, which loses local detail: "
         "2 of 6 on bupa, 4 of 9 on glass, 26 of 50 on musk1."),
     Method("P21", "isometry.probabilistic.pcca:PCCA", "Pairwise Constrained Component Analysis (PCCA)",
         traits=("rotation", "iterative", "objective"), test_params={"reg": 0.0001},
+        published={"strength": 1.0},
         deviates="In the printed gradient the logistic weight has the wrong sign in its exponent, so that satisfied "
         "pairs would weigh most; β is dropped there. The sum runs over given pairs and L needs no projection. We use "
         "the mean over pairs."),
@@ -121,18 +130,22 @@ ROWS: tuple[Method, ...] = (
         "most on glass and all on bupa."),
     # beyond the survey
     Method("B13", "isometry.probabilistic.kissme:KISSME", "beyond the survey", traits=("rotation",),
+        published={"reg": 0.1},
         deviates="Eigenvalues are cut off at 0. Ours: the relative ridge on both scatters, all pairs of labels from "
         "class moments, and groups within which no pairs are taken."),
     Method("B13x", "isometry.probabilistic.kissme:XQDA", "beyond the survey", traits=("rotation", "affine"),
+        published={"reg": 0.1},
         deviates="The eigenvectors of M_S⁻¹M_D, as in the article; the authors' program takes its singular vectors "
         "(subspace='svd'). Ours: the relative ridge on both scatters."),
     Method("B14", "isometry.probabilistic.plda:PLDA", "beyond the survey", traits=("rotation",),
+        published={"reg": 0.1},
         deviates="B counts class sizes that differ (n₀ of the analysis of variance). Ours: the relative ridge on E, "
         "and the shrinkage of B, without which classes never seen before could differ only where those of the fit do."),
     Method("B14e", "isometry.probabilistic.plda:PLDA", "beyond the survey", variant="em", params={"estimator": "em"},
         reference=2, traits=("rotation", "iterative"),
         own_title="Joint Bayesian: probabilistic linear discriminant analysis of largest likelihood",
         own_equation="max_{m, B, E} Σ_c log N(x_c; 1 ⊗ m, 11ᵀ ⊗ B + I ⊗ E),  x_c the samples of a class",
+        published={"reg": 0.1},
         deviates="The expectations are exact, in a basis where B and E are diagonal, and the mean is learned, too. "
         "Ours: the relative ridge on E and the shrinkage of B."),
     # beyond the survey, searched for

@@ -98,6 +98,7 @@ ROWS: tuple[Method, ...] = (
             "the criterion rewards total variance, and that is noise there; the second half of the columns, a view of "
             "its own, holds nothing else"}),
     Method("M11", "isometry.spectral.lmnn:LMNN", "Large-Margin Metric Learning", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="The sandwich 1 − ξ ≤ d_il − d_ij ≤ 1 has no upper bound in truth. 'Pushes' and 'pulls' are swapped "
         "in the text. Triplets are not random: targets are fixed neighbours and l runs over active impostors. The "
         "hinge is rounded while descending and sharpened to 1e-4 of the margin."),
@@ -105,6 +106,7 @@ ROWS: tuple[Method, ...] = (
         params={"mining": "semi_hard"}, reference=1, traits=("rotation", "iterative"),
         own_title="Large margin nearest neighbours on mined triplets",
         own_equation="LMNN over a list of triplets: k positives × k negatives of every anchor instead of all",
+        published={"strength": 1.0},
         deviates="The survey only says that points at the smallest or largest distances can limit the number of "
         "triplets. The miners are defined in isometry.spectral.mining: by distances in the input space, and in the "
         "metric found so far if triplets are mined again; ties by index. A pair is pulled once, as in M11, not once "
@@ -158,11 +160,13 @@ ROWS: tuple[Method, ...] = (
         "small ridge is ours."),
     # beyond the survey
     Method("B25", "isometry.spectral.whitening:Whitening", "beyond the survey", traits=("rotation",),
+        published={"reg": 0.01},
         deviates="Ours: the ridge counts only directions that have variance, so that a constant column changes "
         "nothing; what has no variance within classes but some between them is kept.",
         below_euclidean="It equalises directions of noise and of signal alike: full power loses up to 13 points, half "
         "of it up to 6. It is for embeddings, where few directions are much louder than all others."),
     Method("B01", "isometry.spectral.lfda:LFDA", "beyond the survey", traits=("rotation",),
+        published={"reg": 0.001},
         deviates="λ is found with S_lb + S_lw, which is positive semi-definite; where λ < 0 peers take a root of it. A "
         "class with fewer samples than neighbours uses those it has. Ours: the relative ridge; affinities among "
         "duplicates, where σ = 0; 50 nearest samples in classes of more than 5000."),
@@ -170,17 +174,21 @@ ROWS: tuple[Method, ...] = (
         reference=1, traits=("rotation",),
         own_title="Semi-supervised local Fisher discriminant analysis (SELF)",
         own_equation="max_V tr((VᵀS_wV)⁻¹ VᵀS_bV),  S_b = (1 − β)S_lb + βS_t,  S_w = (1 − β)S_lw + β tr(S_t)/d I",
+        published={"reg": 0.001},
         deviates="The identity in S_w has the weight tr(S_t)/d, so that β does not depend on units.",
         xfails={"test_beats_euclidean_on_a_planted_problem":
             "half of the weight is that of the variance of all samples, which is wide noise there"}),
     Method("B07", "isometry.spectral.anmm:ANMM", "beyond the survey", traits=("rotation",),
+        published={"reg": 0.0},
         deviates="Ours: by default the directions with a positive margin are kept; all of them are a rotation. A "
         "sample with fewer neighbours of a kind divides by those it has."),
     Method("B08", "isometry.spectral.mfa:MFA", "beyond the survey", traits=("rotation",),
+        published={"reg": 0.001},
         deviates="S_b joins every sample to its nearest strangers, as programs do; the article joins a class to others "
         "by its shortest pairs (margin='class'). Ours: scatters are means over edges, and by default the directions "
         "with λ > 1 are kept."),
     Method("B15", "isometry.spectral.rvml:RVML", "beyond the survey", traits=("rotation",),
+        published={"reg": 0.01},
         deviates="A ridge relative to the variance of the data. With points='landmarks' the article transports samples "
         "onto landmarks of their class; ours takes the nearest centre of k-means of the class.",
         below_euclidean="Virtual points of classes leave c − 1 directions, too few where classes are many and small; "
@@ -188,6 +196,7 @@ ROWS: tuple[Method, ...] = (
     Method("B15l", "isometry.spectral.rvml:RVML", "beyond the survey", variant="landmarks",
         params={"points": "landmarks"}, traits=("rotation",),
         own_title="Regressive virtual metric learning onto landmarks of the classes",
+        published={"reg": 0.01},
         deviates="As RVML.",
         below_euclidean="Samples are drawn to the centres of clusters, and with them what lies between.",
         xfails={"test_sample_order_and_label_names_do_not_matter": "k-means draws its starts by row number"}),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import fix_signs, ridge, top_eigenvectors
 from isometry.core.scatter import neighbor_scatters
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Count, NotNegative, parameters
+from isometry.parameters import KW_ONLY, Count, parameters
+from isometry.strength import AutomaticStrength, Reg
 from isometry.supervision import Labels
 
 
 @parameters
-class ANMM(LinearMetric):
+class ANMM(AutomaticStrength):
     """Average neighbourhood margin maximisation: near samples of other classes far, near ones of the own class close.
 
     max_{UᵀU = I} tr(Uᵀ(S_b − S_w)U)
@@ -27,7 +28,8 @@ class ANMM(LinearMetric):
     n_components : number of directions; None: those with a positive margin. All of them are a mere rotation
     n_neighbors : nearest samples of the class
     n_misses : nearest samples of other classes; None: as many
-    reg : relative ridge on S_w: the margin that a direction must have beyond it
+    reg : relative ridge on S_w: the margin that a direction must have beyond it (0: as published); "auto": 0, and the
+        data choose how much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
 
     Attributes
     ----------
@@ -39,17 +41,18 @@ class ANMM(LinearMetric):
     """
 
     _sees = (Labels,)
+    regs = (0.0,)  # more would drop directions, which is no step towards Euclidean distance
 
     n_components: int | None = None
     _: KW_ONLY
     n_neighbors: Count = 5
     n_misses: Count | None = None
-    reg: NotNegative = 0.0
+    reg: Reg = "auto"
 
     def _fit(self, X: np.ndarray, side: Labels) -> None:
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64), reduced=True)
         S_w, S_b = neighbor_scatters(frame.X, side.codes, self.n_neighbors, self.n_misses or self.n_neighbors)
-        margins, U = top_eigenvectors(S_b - ridge(S_w, self.reg))
+        margins, U = top_eigenvectors(S_b - ridge(S_w, float(self.reg)))
         n_positive = int(np.sum(margins > 0))
         if p is None and n_positive == 0:
             warn_user("the classes separate locally in no direction: the best of them is kept")

@@ -9,7 +9,7 @@ import scipy.linalg as sla
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from isometry.base import check_components
-from isometry.core.linalg import fix_signs, ridge
+from isometry.core.linalg import fix_signs
 from isometry.core.moments import ArrayMoments, ClassMoments
 from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
@@ -61,13 +61,8 @@ class Covariance(MomentsMetric):
             moments = moments.in_features()
         within = self.covariance == "within"
         n, c = moments.counts.sum(), moments.n_classes
-        S = moments.pooled() / (n - c) if within else moments.covariance(ddof=1)
-        if self.shrinkage is not None:
-            d = len(S)
-            s = _ledoit_wolf(moments, within) if self.shrinkage == "ledoit_wolf" else float(self.shrinkage)
-            S = (1 - s) * S + s * np.trace(S) / d * np.eye(d)
-        lam, V = sla.eigh(ridge(S, reg))
-        lam, V = lam[::-1], V[:, ::-1]
+        lam, V = moments.once((self.covariance, self.shrinkage), lambda: self._spectrum(moments))
+        lam = lam + reg * lam.mean()
         keep = lam > max(self.tol * lam[0], 0)
         if not keep.any():
             raise ValueError("all samples are equal: the covariance is zero and no direction has variance")
@@ -78,6 +73,17 @@ class Covariance(MomentsMetric):
                 "them, which makes all their distances equal. Set reg='auto', shrinkage='ledoit_wolf', or n_components"
             )
         self._store(moments.lift(fix_signs(V[:, keep].T / np.sqrt(lam[keep])[:, None])[:p]), moments.dtype)
+
+    def _spectrum(self, moments: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues of Σ, the largest first, and its eigenvectors (d, d)."""
+        within = self.covariance == "within"
+        S = moments.pooled() / (moments.counts.sum() - moments.n_classes) if within else moments.covariance(ddof=1)
+        if self.shrinkage is not None:
+            d = len(S)
+            s = _ledoit_wolf(moments, within) if self.shrinkage == "ledoit_wolf" else float(self.shrinkage)
+            S = (1 - s) * S + s * np.trace(S) / d * np.eye(d)
+        lam, V = sla.eigh(S)
+        return lam[::-1], V[:, ::-1]
 
 
 def _ledoit_wolf(moments: ClassMoments, within: bool) -> float:

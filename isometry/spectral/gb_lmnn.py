@@ -76,7 +76,7 @@ class GBLMNN(MetricLearner):
         X, side = in_own_order(X, side)  # what is held out shall not depend on how the samples are listed
         held = held_out(side.codes, self.validation, rng) if self.n_estimators else np.zeros(len(X), dtype=bool)
         labels = side[~held]
-        first = LMNN(p, n_neighbors=self.n_neighbors, mu=self.mu).fit(X[~held], labels)
+        first = LMNN(p, n_neighbors=self.n_neighbors, mu=self.mu, strength=1.0).fit(X[~held], labels)
         self.components_ = first.components_
         self.mean_, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
         self.scale_ = np.where(deviation > 0, deviation, 1.0)

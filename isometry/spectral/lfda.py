@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.distance import pair_sqdist, row_blocks, sqdist
 from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors, unique_pairs
@@ -15,7 +15,8 @@ from isometry.core.linalg import definite, fix_signs, scatter_range, symmetrize
 from isometry.core.moments import ArrayMoments
 from isometry.core.scatter import pair_scatter
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Count, NotNegative, Share, parameters
+from isometry.parameters import KW_ONLY, Count, Share, parameters
+from isometry.strength import Reg, ScatterMetric
 from isometry.supervision import Labels
 
 DENSE_UP_TO = 5_000  # samples of a class; above, affinities join near ones only
@@ -23,7 +24,7 @@ NEAREST = 50  # that many
 
 
 @parameters
-class LFDA(LinearMetric):
+class LFDA(ScatterMetric):
     """Local Fisher discriminant analysis: classes apart, and near samples of a class together, whatever its shape.
 
     max_V tr((VᵀS_lwV)⁻¹ VᵀS_lbV)
@@ -41,7 +42,8 @@ class LFDA(LinearMetric):
     n_neighbors : k, at most one less than the size of the class
     embedding : rows of the map: "weighted", √λ v, so that directions count by how well they separate; "plain", v;
         "orthonormal", an orthonormal basis of their span
-    reg : relative ridge on S_w
+    reg : relative ridge on S_w, as a number; "auto": the data choose it, and how
+        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
     beta : β
 
     Attributes
@@ -61,22 +63,27 @@ class LFDA(LinearMetric):
     _: KW_ONLY
     n_neighbors: Count = 7
     embedding: Literal["weighted", "plain", "orthonormal"] = "weighted"
-    reg: NotNegative = 1e-3
+    reg: Reg = "auto"
     beta: Share = 0.0
 
     @property
     def _unlabelled(self) -> str:  # type: ignore[override]
         return "minus one" if self.beta > 0 else "dropped"
 
-    def _fit(self, X: np.ndarray, side: Labels) -> None:
-        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64))
+    def scatters(self, X: np.ndarray, side: Labels) -> tuple[Frame, np.ndarray, np.ndarray, np.ndarray]:
+        """The frame of the samples, and S_b, S_w and S_t in it."""
+        frame = Frame.of(X.astype(np.float64))
         Z, known, b = frame.X, side.labelled, self.beta
         S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors)
         S_t = known.sum() / len(Z) * (Z - Z.mean(axis=0)).T @ (Z - Z.mean(axis=0))
         S_b, S_w = (1 - b) * (S_lm - S_lw) + b * S_t, (1 - b) * S_lw + b * np.trace(S_t) / len(S_t) * np.eye(len(S_t))
+        return frame, S_b, S_w, S_t
+
+    def _fit_scatters(self, scatters: Any, dtype: Any) -> None:
+        p, (frame, S_b, S_w, S_t) = check_components(self.n_components, self.n_features_in_), scatters
         Q = scatter_range(S_t)  # (r, q): elsewhere no two samples differ
         S_w, S_b, S_t = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_t))
-        lam, V = sla.eigh(S_b, definite(S_w, self.reg, beside=S_t))
+        lam, V = sla.eigh(S_b, definite(S_w, float(self.reg), beside=S_t))
         lam, V = lam[::-1], Q @ V[:, ::-1]
         n_positive = int(np.sum(lam > 0))
         if n_positive == 0:
@@ -87,7 +94,7 @@ class LFDA(LinearMetric):
             V = np.linalg.qr(V)[0]
         scale = np.sqrt(lam) if self.embedding == "weighted" and n_positive else np.ones(keep)
         self.eigenvalues_ = lam
-        self._store(frame.lift(fix_signs(scale[:, None] * V.T)), X.dtype)
+        self._store(frame.lift(fix_signs(scale[:, None] * V.T)), dtype)
 
 
 def local_scatters(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

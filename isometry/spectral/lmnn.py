@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors
 from isometry.core.linalg import canonical
@@ -27,6 +27,7 @@ from isometry.parameters import (
     check_choices,
     parameters,
 )
+from isometry.searched import SearchedMetric
 from isometry.spectral.energy import energies
 from isometry.spectral.impostor_batches import lmnn_by_anchors
 from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
@@ -36,7 +37,7 @@ from isometry.supervision import Labels, Triplets
 
 
 @parameters
-class LMNN(LinearMetric):
+class LMNN(SearchedMetric):
     """Large margin nearest neighbours: target neighbours near, differently labelled impostors a margin away.
 
     min_W (1 − μ) Σ_{i, j→i} d²(i, j) + μ Σ_{i, j→i} Σ_{l: y_l ≠ y_i} [margin + d²(i, j) − d²(i, l)]₊,  d² = d_W²
@@ -64,6 +65,9 @@ class LMNN(LinearMetric):
     tol : with p = d and all impostors, how far above the minimum the objective may be, relatively: the search ends when
         duality proves that it is not. Otherwise it ends when a further run would lower it by less than tol/10
     max_iter, random_state, verbose : most iterations; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Attributes
     ----------

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.distance import pair_sqdist
 from isometry.core.frame import Frame
 from isometry.core.graph import nearest_misses, target_neighbors, undirected, unique_pairs
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.scatter import pair_scatter
 from isometry.core.warn import warn_user
-from isometry.parameters import KW_ONLY, Count, NotNegative, parameters
+from isometry.parameters import KW_ONLY, Count, parameters
+from isometry.strength import Reg, ScatterMetric
 from isometry.supervision import Labels
 
 
 @parameters
-class MFA(LinearMetric):
+class MFA(ScatterMetric):
     """Marginal Fisher analysis: pairs across the border of classes far, relative to near pairs inside them.
 
     max_V tr((VᵀS_wV)⁻¹ VᵀS_bV)
@@ -34,7 +35,8 @@ class MFA(LinearMetric):
     n_misses : nearest samples of other classes
     margin : S_b over the nearest strangers of every sample ("sample"), or over the ``n_misses`` shortest pairs that
         join a class to others ("class"), as the article has it
-    reg : relative ridge on S_w
+    reg : relative ridge on S_w, as a number; "auto": the data choose it, and how
+        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
 
     Attributes
     ----------
@@ -53,23 +55,28 @@ class MFA(LinearMetric):
     n_neighbors: Count = 5
     n_misses: Count = 20
     margin: Literal["sample", "class"] = "sample"
-    reg: NotNegative = 1e-3
+    reg: Reg = "auto"
 
-    def _fit(self, X: np.ndarray, side: Labels) -> None:
-        p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X.astype(np.float64))
+    def scatters(self, X: np.ndarray, side: Labels) -> tuple[Frame, np.ndarray, np.ndarray]:
+        """The frame of the samples, and S_w and S_b in it."""
+        frame = Frame.of(X.astype(np.float64))
         Z, codes = frame.X, side.codes
         inside = undirected(target_neighbors(Z, codes, self.n_neighbors))
         across = undirected(nearest_misses(Z, codes, min(self.n_misses, len(Z) - 1)))
         if self.margin == "class":
             across = shortest_of_each_class(Z, codes, *across, self.n_misses)
         S_w, S_b = (pair_scatter(Z, i, j) / len(i) for i, j in (inside, across))
-        lam, V = top_eigenvectors(S_b, S_w, reg=self.reg)
+        return frame, S_w, S_b
+
+    def _fit_scatters(self, scatters: Any, dtype: Any) -> None:
+        p, (frame, S_w, S_b) = check_components(self.n_components, self.n_features_in_), scatters
+        lam, V = top_eigenvectors(S_b, S_w, reg=float(self.reg))
         n_separating = int(np.sum(lam > 1))
         if p is None and n_separating == 0:
             warn_user("strangers spread no more than neighbours of a class in any direction: the best of them is kept")
         keep = min(p or max(n_separating, 1), len(lam))
         self.eigenvalues_ = lam[:keep]
-        self._store(frame.lift(fix_signs(V[:, :keep].T)), X.dtype)
+        self._store(frame.lift(fix_signs(V[:, :keep].T)), dtype)
 
 
 def shortest_of_each_class(

@@ -14,7 +14,8 @@ from isometry.core.linalg import canonical, scatter_range
 from isometry.core.moments import ClassMoments
 from isometry.core.solve import Solution
 from isometry.moments import MomentsMetric
-from isometry.parameters import KW_ONLY, Count, NotNegative, Seed, parameters
+from isometry.parameters import KW_ONLY, Count, Seed, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels
 
 
@@ -31,7 +32,8 @@ class RVML(MomentsMetric):
     points : virtual points: "class", a unit vector for each class, so that L has rank c − 1 and without ridge the span
         of LDA; or "landmarks", the nearest of a few centres of the own class, which leaves the rank free
     n_landmarks : centres for each class, by k-means; None: half the root of its size
-    reg : weight of the ridge
+    reg : weight of the ridge, as a number; "auto": the data choose it, and how
+        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
     random_state : seed of k-means
 
     References
@@ -44,7 +46,7 @@ class RVML(MomentsMetric):
     _: KW_ONLY
     points: Literal["class", "landmarks"] = "class"
     n_landmarks: Count | None = None
-    reg: NotNegative = 1e-2
+    reg: Reg = "auto"
     random_state: Seed = None
 
     @property
@@ -71,7 +73,7 @@ class RVML(MomentsMetric):
         """L = C (T + reg s I)⁻¹ for the covariance T (d, d) and the cross-covariance C (·, d) of V and X."""
         Q = scatter_range(T)
         s = np.trace(T) / self.n_features_in_
-        return sla.solve(Q.T @ T @ Q + self.reg * s * np.eye(Q.shape[1]), Q.T @ C.T, assume_a="pos").T @ Q.T
+        return sla.solve(Q.T @ T @ Q + float(self.reg) * s * np.eye(Q.shape[1]), Q.T @ C.T, assume_a="pos").T @ Q.T
 
 
 def landmarks(X: np.ndarray, codes: np.ndarray, k: int | None, rng: np.random.RandomState) -> np.ndarray:

@@ -12,6 +12,7 @@ from isometry.core.linalg import column_range, definite, fix_signs, symmetrize, 
 from isometry.core.moments import ClassMoments
 from isometry.moments import MomentsMetric
 from isometry.parameters import KW_ONLY, Iterations, NotNegative, parameters
+from isometry.strength import Reg
 from isometry.supervision import Labels
 
 
@@ -33,7 +34,8 @@ class Whitening(MomentsMetric):
     remove : number of leading directions to drop: all-but-the-top or, with ``within``, nuisance attribute projection
     rotate : "pca": the features of the output are the directions V (R = I); "zca": they are as near as possible to the
         features of the input (R = V). Distances are the same
-    reg : relative ridge on Σ
+    reg : relative ridge on Σ, as a number; "auto": the data choose it, and how
+        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
 
     References
     ----------
@@ -54,7 +56,7 @@ class Whitening(MomentsMetric):
     within: bool = False
     remove: Iterations = 0
     rotate: Literal["pca", "zca"] = "pca"
-    reg: NotNegative = 1e-2
+    reg: Reg = "auto"
 
     @property
     def _needs(self) -> tuple[str, ...]:
@@ -68,7 +70,7 @@ class Whitening(MomentsMetric):
         if Q.shape[1] == 0:
             raise ValueError("all samples are equal: the covariance is zero and no direction has variance")
         S = symmetrize(Q.T @ (W / (n - c) if self.within else T) @ Q)
-        lam, V = top_eigenvectors(definite(S, self.reg, beside=Q.T @ T @ Q) if self.power > 0 else S)
+        lam, V = top_eigenvectors(definite(S, float(self.reg), beside=Q.T @ T @ Q) if self.power > 0 else S)
         keep = slice(self.remove, self.remove + self._kept(lam[self.remove :]))
         U = fix_signs((Q @ V[:, keep]).T)  # (p, d) orthonormal
         L = moments.lift(np.maximum(lam[keep], 0)[:, None] ** (-self.power / 2) * U)

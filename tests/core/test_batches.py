@@ -27,10 +27,10 @@ def some_objectives():
     y = np.where(np.arange(len(y)) == 7, 9, y)  # a class of one: it has no targets and no hits
     labels, rng = Labels(y), np.random.RandomState(0)
     return {
-        "softmax": NCA()._objective(X, labels, rng),
-        "log softmax, penalty": NCA(objective="log", reg=0.1)._objective(X, labels, rng),
-        "neighbours": FastNCA(n_neighbors=4)._objective(X, labels, rng),
-        "listed": PCCA(pairs=RandomPairs(52), reg=0.1)._objective(X, labels, rng),
+        "softmax": NCA(strength=1.0)._objective(X, labels, rng),
+        "log softmax, penalty": NCA(objective="log", reg=0.1, strength=1.0)._objective(X, labels, rng),
+        "neighbours": FastNCA(n_neighbors=4, strength=1.0)._objective(X, labels, rng),
+        "listed": PCCA(pairs=RandomPairs(52), reg=0.1, strength=1.0)._objective(X, labels, rng),
         "hinge": lmnn_by_anchors(X, labels.codes, target_neighbors(X, labels.codes, 3), 0.4, 1.0),
     }
 
@@ -79,7 +79,12 @@ def test_lmnn_by_anchors_is_the_objective_of_lmnn(mu):
 
 @pytest.mark.parametrize(
     "learner, slack",
-    [(LMNN(n_components=5), 0.1), (NCA(2), 0.01), (FastNCA(2), 0.01), (PCCA(5, pairs=RandomPairs(2000)), 0.05)],
+    [
+        (LMNN(n_components=5, strength=1.0), 0.1),
+        (NCA(2, strength=1.0), 0.01),
+        (FastNCA(2, strength=1.0), 0.01),
+        (PCCA(5, pairs=RandomPairs(2000), strength=1.0), 0.05),
+    ],
 )
 def test_batches_come_near_the_optimum(learner, slack):
     X, y = table()
@@ -96,8 +101,8 @@ def test_batches_come_near_the_optimum(learner, slack):
 
 def test_itml_in_batches():
     X, y = table()
-    whole = ITML(pairs=RandomPairs(2000), random_state=0).fit(X, y)
-    parts = ITML(pairs=RandomPairs(2000), random_state=0, batch_size=128).fit(X, y)
+    whole = ITML(pairs=RandomPairs(2000), random_state=0, strength=1.0).fit(X, y)
+    parts = ITML(pairs=RandomPairs(2000), random_state=0, batch_size=128, strength=1.0).fit(X, y)
     W, V = whole.mahalanobis_, parts.mahalanobis_
     assert np.linalg.norm(W - V) < 0.1 * np.linalg.norm(W)
     assert parts.duality_gap_ > 1e-6 and parts.converged_
@@ -106,7 +111,7 @@ def test_itml_in_batches():
 def test_a_short_search_says_that_it_was_short():
     X, y = table()
     with pytest.warns(UserWarning, match="max_iter=6 reached"):
-        model = NCA(2, batch_size=32, max_iter=6, random_state=0).fit(X, y)
+        model = NCA(2, batch_size=32, max_iter=6, random_state=0, strength=1.0).fit(X, y)
     assert not model.converged_ and model.n_iter_ == 6
 
 
@@ -114,11 +119,11 @@ def test_bad_batches_are_refused():
     X, y = table()
     triplets = Triplets([0], [1], [100], n_samples=len(X))
     for learner, target, message in (
-        (NCA(batch_size=0), y, "batch_size=0 must be at least 1"),
-        (PCCA(batch_size=64, pairs=AllPairs()), y, "use RandomPairs"),
-        (LMNN(batch_size=64, mining="semi_hard"), y, "mining='batch_all'"),
-        (LMNN(batch_size=64), triplets, "batch_size needs labels"),
-        (ITML(batch_size=64, solver="bregman"), y, "one pair at a time"),
+        (NCA(batch_size=0, strength=1.0), y, "batch_size=0 must be at least 1"),
+        (PCCA(batch_size=64, pairs=AllPairs(), strength=1.0), y, "use RandomPairs"),
+        (LMNN(batch_size=64, mining="semi_hard", strength=1.0), y, "mining='batch_all'"),
+        (LMNN(batch_size=64, strength=1.0), triplets, "batch_size needs labels"),
+        (ITML(batch_size=64, solver="bregman", strength=1.0), y, "one pair at a time"),
     ):
         with pytest.raises(ValueError, match=message):
             learner.fit(X, target)

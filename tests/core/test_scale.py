@@ -108,7 +108,7 @@ def test_columns_of_any_unit_count_in_relevant_components(learner):
 def test_columns_that_vary_little_beside_others_are_named():
     X, y = make_blobs()
     unit = np.array([1.0, 1e7, 1.0, 1.0])
-    for learner in (NCA(max_iter=2), LMNN(max_iter=2), Covariance()):
+    for learner in (NCA(max_iter=2, strength=1.0), LMNN(max_iter=2, strength=1.0), Covariance()):
         with pytest.warns(UserWarning, match="The metric may not see the small ones: divide each by its deviation"):
             learner.fit(X * unit, y)
     with warnings.catch_warnings():

@@ -34,10 +34,10 @@ def test_default_objective_is_the_minimum_or_a_warning_says_so(name, scale):
         X = StandardScaler().fit_transform(X)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", ConvergenceWarning)
-        learner = LMNN().fit(X, y)
+        learner = LMNN(strength=1.0).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        longer = LMNN(tol=1e-8, max_iter=5000).fit(X, y)
+        longer = LMNN(tol=1e-8, max_iter=5000, strength=1.0).fit(X, y)
     excess = learner.objective_ / longer.objective_ - 1
     print(f"{name}: {learner.objective_:.6g}, {excess:.1e} above the longest search; proven {learner.gap_:.1e}")
     assert learner.converged_ == (not said)

@@ -20,7 +20,7 @@ import numpy as np
 from metric_learn import LMNN
 warnings.simplefilter("ignore")
 data = np.load(sys.argv[1])
-learner = LMNN(n_neighbors=3, max_iter=1000, regularization=0.5, random_state=0).fit(data["X"], data["y"])
+learner = LMNN(n_neighbors=3, max_iter=1000, regularization=0.5, random_state=0, strength=1.0).fit(data["X"], data["y"])
 np.save(sys.argv[2], learner.components_)
 """
 
@@ -33,6 +33,6 @@ def test_lmnn_objective_is_no_worse_than_metric_learns(load, tmp_path):
     run("metric-learn", METRIC_LEARN, str(tmp_path / "data.npz"), str(tmp_path / "L.npy"))
     theirs = np.load(tmp_path / "L.npy")
     objective = Impostors(X, y, target_neighbors(X, y, 3), 1.0, None)
-    ours = LMNN().fit(X, y)
+    ours = LMNN(strength=1.0).fit(X, y)
     print(load.__name__, ours.objective_, objective.value(theirs, 0.5))
     assert ours.objective_ <= objective.value(theirs, 0.5) * (1 + 1e-6)

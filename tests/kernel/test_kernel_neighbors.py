@@ -67,7 +67,7 @@ def loo_1nn(Z, y):
 def test_P02a_the_linear_kernel_is_mcml(data, distances, penalty):
     X, y, new = data
     settings = {"penalty": penalty, "reg": 1e-2, "tol": 1e-9, "max_iter": 2000}
-    linear, kernel = MCML(**settings).fit(X, y), KernelMCML(kernel="linear", **settings).fit(X, y)
+    linear, kernel = MCML(strength=1.0, **settings).fit(X, y), KernelMCML(kernel="linear", **settings).fit(X, y)
     expected = distances(linear, np.r_[X, new])
     assert_allclose(distances(kernel, np.r_[X, new]), expected, atol=1e-6 * expected.max())
 
@@ -104,7 +104,7 @@ def test_P02c_gradient_in_coefficients(few, gram, numeric_gradient, penalty):
     assert_allclose(formula, numeric, atol=1e-8)
     # what the solver sees: W = MᵀRM in coordinates, hence ∂f/∂R = M ∂f/∂W Mᵀ
     Q, M = coordinates(X)
-    objective = MCML(penalty=penalty, reg=reg)._objective(Q - Q.mean(axis=0), Labels(y), None)
+    objective = MCML(penalty=penalty, reg=reg, strength=1.0)._objective(Q - Q.mean(axis=0), Labels(y), None)
     L = np.linalg.cholesky(M.T @ R @ M + 1e-15 * np.eye(n)).T
     assert_allclose(M @ objective.metric_gradient(L) @ M.T, formula, atol=1e-7)
     assert_allclose(objective(L)[0], value(R), rtol=1e-8)
@@ -119,10 +119,13 @@ def test_P02d_both_forms_of_the_map_agree_on_new_samples(data, gram):
 def test_P07a_the_linear_kernel_is_fast_nca(data, distances):
     X, y, new = data
     settings = {"n_neighbors": 3, "reg": 0.02, "init": "pca", "tol": 1e-9, "max_iter": 1000}
-    linear, kernel = FastNCA(2, **settings).fit(X, y), KernelFastNCA(2, kernel="linear", **settings).fit(X, y)
+    linear, kernel = (
+        FastNCA(2, strength=1.0, **settings).fit(X, y),
+        KernelFastNCA(2, kernel="linear", **settings).fit(X, y),
+    )
     Q, rng = kernel._phi(X), np.random.RandomState(0)
-    in_space = FastNCA(2, **settings)._objective(X - X.mean(axis=0), Labels(y), rng)
-    in_coordinates = FastNCA(2, **settings)._objective(Q - Q.mean(axis=0), Labels(y), rng)
+    in_space = FastNCA(2, strength=1.0, **settings)._objective(X - X.mean(axis=0), Labels(y), rng)
+    in_coordinates = FastNCA(2, strength=1.0, **settings)._objective(Q - Q.mean(axis=0), Labels(y), rng)
     assert np.array_equal(in_space.edges.index, in_coordinates.edges.index)
     V = kernel.basis_.T @ X  # (r, d) orthonormal rows: q = Vx
     A = rng.standard_normal((2, 3))
@@ -148,7 +151,7 @@ def test_P07b_gradient_in_coefficients(few, gram, numeric_gradient):
     assert_allclose(2 * lap @ T - 2 * reg * K @ T, numeric, atol=1e-8)
     # what the solver sees: A = TᵀM in coordinates, minimised, hence ∂f/∂T = −M (∂f/∂A)ᵀ
     Q, M = coordinates(X)
-    objective = FastNCA(2, n_neighbors=k, reg=reg)._objective(Q, Labels(y), None)
+    objective = FastNCA(2, n_neighbors=k, reg=reg, strength=1.0)._objective(Q, Labels(y), None)
     assert_allclose(-M @ objective(T.T @ M)[1].T, numeric, atol=1e-8)
     assert_allclose(-objective(T.T @ M)[0], slow_nca(T, K, y, reg, near), rtol=1e-9)
 
@@ -194,7 +197,9 @@ def test_P07_the_coefficient_penalty_is_that_of_the_coefficients(data, case, reg
         2, penalty="coef", reg=reg, gamma=GAMMA, random_state=0, center="centred" in case, **settings, **options
     ).fit(X, Labels(known, unlabelled=-1))
     Q, L = model._phi(X)[known >= 0], model.learner_.components_
-    accuracy = FastNCA(2, reg=0.0, **settings)._objective(Q - Q.mean(axis=0), Labels(known[known >= 0]), None)
+    accuracy = FastNCA(2, reg=0.0, strength=1.0, **settings)._objective(
+        Q - Q.mean(axis=0), Labels(known[known >= 0]), None
+    )
     weight, size = model.learner_.reg_, np.sum(model.dual_coef_**2)
     assert weight > 0 and weight * size > 1e-4
     assert_allclose(model.history_[-1] - accuracy(L)[0], weight * size, rtol=1e-6)
@@ -212,7 +217,7 @@ def test_P07_neighbours_are_those_of_feature_space(few, gram):
     assert near != slow_neighbors(X @ X.T, y, 2)  # they are others in the input space
     model = KernelFastNCA(2, n_neighbors=2, kernel="poly", gamma=0.5).fit(X, y)
     Q = model._phi(X)
-    index = FastNCA(2, n_neighbors=2)._objective(Q, Labels(y), None).edges.index
+    index = FastNCA(2, n_neighbors=2, strength=1.0)._objective(Q, Labels(y), None).edges.index
     assert [sorted(j for j in row if j >= 0) for row in index.tolist()] == [sorted(row) for row in near]
 
 
@@ -222,7 +227,7 @@ def test_P07c_rings():
     radius = 1 + 1.5 * y + 0.15 * rng.standard_normal(90)
     X = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     assert loo_1nn(KernelFastNCA(1).fit(X, y).transform(X), y) > 0.95
-    assert loo_1nn(FastNCA(1).fit(X, y).transform(X), y) < 0.85
+    assert loo_1nn(FastNCA(1, strength=1.0).fit(X, y).transform(X), y) < 0.85
 
 
 @pytest.mark.parametrize("objective", ["sum", "log"])
@@ -232,7 +237,7 @@ def test_P08a_the_linear_kernel_is_nca(data, distances, objective):
     start = np.random.default_rng(3).standard_normal((2, 3)) / 2
     V = KernelNCA(2, kernel="linear").fit(X, y).basis_.T @ X  # (r, d) orthonormal rows
     assert_allclose(V @ V.T, np.eye(3), atol=1e-10)
-    linear = NCA(2, init=start, **settings).fit(X, y)
+    linear = NCA(2, init=start, strength=1.0, **settings).fit(X, y)
     kernel = KernelNCA(2, kernel="linear", init=start @ V.T, **settings).fit(X, y)
     assert_allclose(kernel.history_[[0, -1]], linear.history_[[0, -1]], rtol=1e-8)
     expected = distances(linear, np.r_[X, new])
@@ -244,7 +249,7 @@ def test_P08b_gradient_in_coefficients(few, gram, numeric_gradient):
     K, reg = gram(rbf, X), 0.03
     T = np.random.default_rng(4).standard_normal((12, 2))
     Q, M = coordinates(X)
-    objective = NCA(2, reg=reg)._objective(Q, Labels(y), None)
+    objective = NCA(2, reg=reg, strength=1.0)._objective(Q, Labels(y), None)
     assert_allclose(-objective(T.T @ M)[0], slow_nca(T, K, y, reg), rtol=1e-9)
     numeric = numeric_gradient(lambda T: slow_nca(T, K, y, reg), T)
     assert_allclose(-M @ objective(T.T @ M)[1].T, numeric, atol=1e-8)

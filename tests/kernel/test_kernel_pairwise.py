@@ -40,7 +40,7 @@ def slow_pcca(A, K, y, beta, b, reg):
 def test_P22a_the_linear_kernel_is_pcca(data, distances):
     X, y, new = data
     settings = {"reg": 0.01, "tol": 1e-9, "max_iter": 2000}
-    linear, kernel = PCCA(2, **settings).fit(X, y), KernelPCCA(2, kernel="linear", **settings).fit(X, y)
+    linear, kernel = PCCA(2, strength=1.0, **settings).fit(X, y), KernelPCCA(2, kernel="linear", **settings).fit(X, y)
     assert_allclose(kernel.history_[[0, -1]], linear.history_[[0, -1]], rtol=1e-8)
     expected = distances(linear, np.r_[X, new])
     assert_allclose(distances(kernel, np.r_[X, new]), expected, atol=1e-5 * expected.max())
@@ -61,7 +61,7 @@ def test_P22b_P22c_gradient_in_coefficients_and_its_functional_form(few, gram, n
     assert_allclose(2 * A @ K @ lap @ K + 2 * reg * A @ K, numeric, atol=1e-8)
     phi, Q, M = coordinates(X)
     for side in (Labels(y), Labels(y).to(Pairs)):
-        objective = PCCA(2, beta=beta, margin=b, reg=reg)._objective(Q, side, np.random.RandomState(0))
+        objective = PCCA(2, beta=beta, margin=b, reg=reg, strength=1.0)._objective(Q, side, np.random.RandomState(0))
         value, slope = objective(A @ M)
         assert_allclose(value, slow_pcca(A, K, y, beta, b, reg), rtol=1e-9)
         assert_allclose(slope @ M.T, numeric, atol=1e-8)

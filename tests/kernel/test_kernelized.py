@@ -107,7 +107,7 @@ def test_max_rank_is_a_number_or_a_share(data, max_rank, kept):
 
 def test_components_are_capped_at_the_rank(data):
     X, y, _ = data
-    model = Kernelized(NCA(9), kernel="linear").fit(X, y)
+    model = Kernelized(NCA(9, strength=1.0), kernel="linear").fit(X, y)
     assert model.transform(X).shape == (25, 3) and model.learner.n_components == 9
 
 
@@ -142,7 +142,7 @@ def test_pairs_are_passed_on(data, distances):
     A, B = (Kernelized(GMML(reg=0.1), gamma=0.3).fit(X, s) for s in (y, pairs))
     assert_allclose(distances(A, new), distances(B, new), rtol=1e-8)
     with pytest.raises(TypeError, match="NCA learns from labels"):
-        Kernelized(NCA()).fit(X, pairs)
+        Kernelized(NCA(strength=1.0)).fit(X, pairs)
     with pytest.raises(ValueError, match="at least 2 classes"):
         Kernelized(GMML(reg=0.0)).fit(X, np.zeros(25))
 
@@ -218,7 +218,7 @@ def test_blocks_of_rows_change_nothing(data):
 
 def test_how_the_learner_ended_is_told(data):
     X, y, _ = data
-    model = Kernelized(NCA(2, reg=1e-2)).fit(X, y)
+    model = Kernelized(NCA(2, reg=1e-2, strength=1.0)).fit(X, y)
     assert model.n_iter_ == model.learner_.n_iter_ >= 1 and model.converged_
     assert_allclose(model.history_, model.learner_.history_)
     assert not hasattr(Kernelized(DCA(reg=1e-3)).fit(X, y), "n_iter_")

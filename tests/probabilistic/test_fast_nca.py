@@ -26,7 +26,7 @@ def slow_fast_nca(L, X, y, k, reg=0.0):
 
 
 def problem(X, y, **params):
-    return FastNCA(**params)._objective(X - X.mean(axis=0), Labels(y), None)
+    return FastNCA(strength=1.0, **params)._objective(X - X.mean(axis=0), Labels(y), None)
 
 
 @pytest.fixture
@@ -46,12 +46,15 @@ def test_P06a_value_and_gradient_with_small_classes(data, numeric_gradient, k):
 def test_P06b_all_neighbours_is_regularised_nca(data):
     X, y = data
     L = np.random.default_rng(1).standard_normal((3, 4))
-    fast, exact = problem(X, y, n_neighbors=100, reg=0.2), NCA(reg=0.2)._objective(X - X.mean(axis=0), Labels(y), None)
+    fast, exact = (
+        problem(X, y, n_neighbors=100, reg=0.2),
+        NCA(reg=0.2, strength=1.0)._objective(X - X.mean(axis=0), Labels(y), None),
+    )
     assert_allclose(fast(L)[0], exact(L)[0], rtol=1e-12)
     assert_allclose(fast(L)[1], exact(L)[1], rtol=1e-10, atol=1e-13)
     assert_allclose(fast.metric_gradient(L), exact.metric_gradient(L), rtol=1e-10, atol=1e-13)
     both = [
-        m(2, reg="auto", tol=1e-8, max_iter=500, **kw).fit(X, y)
+        m(2, reg="auto", tol=1e-8, max_iter=500, strength=1.0, **kw).fit(X, y)
         for m, kw in ((FastNCA, {"n_neighbors": 100}), (NCA, {}))
     ]
     assert_allclose(both[0].reg_, both[1].reg_, rtol=1e-10)
@@ -77,7 +80,7 @@ def test_P06c_far_away_points_leave_the_old_anchors_alone(data):
 
 def test_P06d_the_probability_of_a_hit_rises(planted):
     X, y = planted
-    fit = FastNCA(2, n_neighbors=5, init="pca", max_iter=500).fit(X, y)
+    fit = FastNCA(2, n_neighbors=5, init="pca", max_iter=500, strength=1.0).fit(X, y)
     before, after = -fit.history_[0], -fit.history_[-1]
     assert after > before + 0.2
     assert_allclose(slow_fast_nca(fit.components_, X, y, 5, fit.reg_), after, rtol=1e-9)
@@ -119,7 +122,7 @@ def test_P06_neighbours_are_sought_anew_in_the_learned_space(planted):
     """n_updates: the search goes on over the hits and misses of the learned space, and ends where it gains no more."""
     X, y = planted
     settings = {"n_neighbors": 5, "init": "pca", "reg": 1e-3, "max_iter": 500}
-    once, more = (FastNCA(2, n_updates=k, **settings).fit(X, y) for k in (0, 20))
+    once, more = (FastNCA(2, n_updates=k, strength=1.0, **settings).fit(X, y) for k in (0, 20))
 
     def on_its_own_graph(L, k=5):  # Σ p_i over neighbours in the learned space, point by point
         Z, total = X @ L.T, 0.0
@@ -137,4 +140,4 @@ def test_P06_neighbours_are_sought_anew_in_the_learned_space(planted):
 @pytest.mark.parametrize("params", [{"n_neighbors": 0}, {"n_updates": -1}])
 def test_wrong_parameters_are_named(data, params):
     with pytest.raises(ValueError, match="=".join(str(v) for v in next(iter(params.items())))):
-        FastNCA(**params).fit(*data)
+        FastNCA(strength=1.0, **params).fit(*data)

@@ -38,7 +38,7 @@ def test_P13a_no_duality_gap_and_the_metric_of_cyclic_projections(data, gamma):
     X, pairs, bounds = data
     A = np.random.default_rng(0).standard_normal((3, 3))
     W0 = A @ A.T + np.eye(3)
-    fit = ITML(gamma=gamma, bounds=bounds, prior=W0, tol=1e-12).fit(X, pairs)
+    fit = ITML(gamma=gamma, bounds=bounds, prior=W0, tol=1e-12, strength=1.0).fit(X, pairs)
     W = fit.mahalanobis_
     value, lam = slow_itml(W, W0, X, pairs, bounds, gamma)
     assert np.any(lam > 1e-3)
@@ -51,14 +51,16 @@ def test_P13a_no_duality_gap_and_the_metric_of_cyclic_projections(data, gamma):
     assert abs(value - dual) < 1e-8 * max(1, value)
     assert abs(value - dual) / max(1, value) <= fit.duality_gap_ + 1e-12
     assert np.abs(P @ W - np.eye(3)).max() < 1e-5
-    cyclic = ITML(gamma=gamma, bounds=bounds, prior=W0, solver="bregman", tol=1e-14, max_iter=20000).fit(X, pairs)
+    cyclic = ITML(gamma=gamma, bounds=bounds, prior=W0, solver="bregman", tol=1e-14, max_iter=20000, strength=1.0).fit(
+        X, pairs
+    )
     assert_allclose(W, cyclic.mahalanobis_, rtol=1e-6, atol=1e-6 * np.abs(W).max())
 
 
 def test_P13a_labels_reach_a_closed_gap(overlapping):
     X, y = overlapping(sizes=(20, 15, 10))
     for sampler in ("auto", RandomPairs(60)):
-        fit = ITML(pairs=sampler, random_state=0).fit(X, y)
+        fit = ITML(pairs=sampler, random_state=0, strength=1.0).fit(X, y)
         assert fit.duality_gap_ <= 1e-8
         assert fit.converged_
 
@@ -69,7 +71,9 @@ def test_P13b_a_prior_that_meets_every_bound_stays(data, solver):
     i, j = np.triu_indices(len(X), 1)
     d = np.array([(X[a] - X[b]) @ W0 @ (X[a] - X[b]) for a, b in zip(i, j, strict=True)])
     u, l = np.sort(d)[[19, 20]]  # the twenty nearest pairs are called similar
-    fit = ITML(bounds=(u * (1 + 1e-9), l * (1 - 1e-9)), prior=W0, solver=solver).fit(X, Pairs(i, j, d <= u, n=len(X)))
+    fit = ITML(bounds=(u * (1 + 1e-9), l * (1 - 1e-9)), prior=W0, solver=solver, strength=1.0).fit(
+        X, Pairs(i, j, d <= u, n=len(X))
+    )
     assert_allclose(fit.mahalanobis_, W0, rtol=0, atol=1e-12)
 
 
@@ -91,7 +95,7 @@ def one_violated_pair(similar):
 def test_P13c_one_violated_hard_bound_has_a_closed_form(similar):
     W0, v, xi, X, pairs, bounds = one_violated_pair(similar)
     p = v @ W0 @ v
-    fit = ITML(gamma=np.inf, solver="bregman", bounds=bounds, prior=W0, tol=1e-12).fit(X, pairs)
+    fit = ITML(gamma=np.inf, solver="bregman", bounds=bounds, prior=W0, tol=1e-12, strength=1.0).fit(X, pairs)
     expected = W0 + (xi - p) / p**2 * np.outer(W0 @ v, W0 @ v)
     assert_allclose(fit.mahalanobis_, expected, rtol=1e-9, atol=1e-9)
 
@@ -100,9 +104,9 @@ def test_P13c_one_violated_hard_bound_has_a_closed_form(similar):
 @pytest.mark.parametrize("similar", [True, False])
 def test_P13c_one_projection_solves_a_soft_pair(similar, gamma):
     W0, _, _, X, pairs, bounds = one_violated_pair(similar)
-    exact = ITML(gamma=gamma, bounds=bounds, prior=W0, tol=1e-13).fit(X, pairs)
+    exact = ITML(gamma=gamma, bounds=bounds, prior=W0, tol=1e-13, strength=1.0).fit(X, pairs)
     with pytest.warns(ConvergenceWarning):
-        once = ITML(gamma=gamma, solver="bregman", bounds=bounds, prior=W0, max_iter=1).fit(X, pairs)
+        once = ITML(gamma=gamma, solver="bregman", bounds=bounds, prior=W0, max_iter=1, strength=1.0).fit(X, pairs)
     assert_allclose(once.mahalanobis_, exact.mahalanobis_, rtol=1e-5, atol=1e-5)
 
 
@@ -113,10 +117,10 @@ def weighed(pairs, **changes):
 def test_P13_a_weight_is_a_price_for_both_solvers(data):
     """Cyclic projections and L-BFGS meet for weights and soft similarities; weight 0 and 2 are no pair and two."""
     X, pairs, bounds = data
-    cyclic = ITML(bounds=bounds, solver="bregman", tol=1e-14, max_iter=20000)
+    cyclic = ITML(bounds=bounds, solver="bregman", tol=1e-14, max_iter=20000, strength=1.0)
     s, w = np.array([1, 0.8, 1, 0, 0.3, 0]), np.array([2, 0.5, 1, 3, 1, 0.1])
     for side in (weighed(pairs, weight=w), weighed(pairs, s=s, weight=w)):
-        exact = ITML(bounds=bounds, tol=1e-13).fit(X, side).mahalanobis_
+        exact = ITML(bounds=bounds, tol=1e-13, strength=1.0).fit(X, side).mahalanobis_
         assert_allclose(cyclic.fit(X, side).mahalanobis_, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
         assert np.abs(exact - cyclic.fit(X, pairs).mahalanobis_).max() > 1e-2 * np.abs(exact).max()
     rows = [0, 0, 2, 3, 3, 5]
@@ -129,14 +133,14 @@ def test_P13_a_weight_is_a_price_for_both_solvers(data):
 @pytest.mark.parametrize("params", [{"gamma": np.inf, "solver": "bregman"}, {"online": "projection"}], ids=str)
 def test_P13_bounds_that_hold_exactly_cannot_weigh_pairs(data, params):
     X, pairs, bounds = data
-    model = ITML(bounds=bounds, **params)
+    model = ITML(bounds=bounds, strength=1.0, **params)
     learn = model.partial_fit if "online" in params else model.fit
     for changes in ({"weight": [1, 2, 1, 1, 1, 1]}, {"s": [1, 0.8, 1, 0, 0, 0]}):
         with pytest.raises(ValueError, match=r"ITML\(.*\) .* cannot weigh them"):
             learn(X, weighed(pairs, **changes))
     few = Pairs(pairs.i[1:], pairs.j[1:], pairs.similarity[1:], n=len(X))
     W = learn(X, weighed(pairs, weight=[0, 2, 2, 2, 2, 2])).mahalanobis_
-    fresh = ITML(bounds=bounds, **params)
+    fresh = ITML(bounds=bounds, strength=1.0, **params)
     again = (fresh.partial_fit if "online" in params else fresh.fit)(X, few).mahalanobis_
     assert_allclose(W, again, rtol=0, atol=1e-12 * np.abs(W).max())
 
@@ -146,7 +150,7 @@ def test_P14_the_weight_of_a_pair_multiplies_the_step(data):
     X, pairs, bounds = data
 
     def stream(side, eta=0.1):
-        return ITML(bounds=bounds, eta=eta).partial_fit(X, side).mahalanobis_
+        return ITML(bounds=bounds, eta=eta, strength=1.0).partial_fit(X, side).mahalanobis_
 
     assert_allclose(stream(weighed(pairs, weight=np.full(6, 3.0))), stream(pairs, eta=0.3), rtol=1e-12, atol=1e-12)
     few = Pairs(pairs.i[1:], pairs.j[1:], pairs.similarity[1:], n=len(X))
@@ -164,15 +168,17 @@ def test_P13d_the_problem_has_no_preferred_coordinates(data):
     A, B = rng.standard_normal((2, 3, 3))
     A += 2 * np.eye(3)
     W0 = B @ B.T + np.eye(3)
-    W = ITML(bounds=bounds, prior=W0, tol=1e-13).fit(X, pairs).mahalanobis_
-    moved = ITML(bounds=bounds, prior=A @ W0 @ A.T, tol=1e-13).fit(X @ np.linalg.inv(A), pairs).mahalanobis_
+    W = ITML(bounds=bounds, prior=W0, tol=1e-13, strength=1.0).fit(X, pairs).mahalanobis_
+    moved = (
+        ITML(bounds=bounds, prior=A @ W0 @ A.T, tol=1e-13, strength=1.0).fit(X @ np.linalg.inv(A), pairs).mahalanobis_
+    )
     assert_allclose(moved, A @ W @ A.T, rtol=1e-5, atol=1e-5 * np.abs(moved).max())
 
 
 def test_P13_default_bounds_are_percentiles_of_squared_distances(overlapping):
     X, y = overlapping(sizes=(9, 8))
     d = [np.sum((X[i] - X[j]) ** 2) for i in range(len(X)) for j in range(i)]
-    fit = ITML().fit(X, y)
+    fit = ITML(strength=1.0).fit(X, y)
     assert_allclose(fit.bounds_, np.percentile(d, [5, 95]), rtol=1e-12)
     assert_allclose(fit.threshold_, np.sqrt(np.mean(fit.bounds_)), rtol=1e-12)
 
@@ -180,7 +186,7 @@ def test_P13_default_bounds_are_percentiles_of_squared_distances(overlapping):
 def online(W, v, similar, bounds, **params):
     """One pair given to the stream, from the metric W."""
     X, pairs = np.array([np.zeros(len(v)), v]), Pairs([0], [1], [similar], n=2)
-    return ITML(prior=W, bounds=bounds, **params).partial_fit(X, pairs).mahalanobis_
+    return ITML(prior=W, bounds=bounds, strength=1.0, **params).partial_fit(X, pairs).mahalanobis_
 
 
 @pytest.mark.parametrize("similar", [True, False])
@@ -206,7 +212,7 @@ def test_P14a_the_loss_step_is_the_argmin_of_its_objective(similar, eta):
 
 def test_P14b_positive_definite_after_a_hundred_thousand_pairs():
     rng = np.random.default_rng(5)
-    model = ITML(bounds=(0.5, 4.0))
+    model = ITML(bounds=(0.5, 4.0), strength=1.0)
     for _ in range(20):
         X = rng.standard_normal((200, 3))
         i, j = rng.integers(0, 200, size=(2, 5200))
@@ -240,7 +246,7 @@ def test_P14_a_pair_within_its_bound_changes_nothing(rule):
 
 def test_P14d_slack_passes_never_raise_the_cost_of_the_violations(data):
     X, pairs, bounds = data
-    model, costs = ITML(online="slack", bounds=bounds, gamma=0.3), []
+    model, costs = ITML(online="slack", bounds=bounds, gamma=0.3, strength=1.0), []
     for _ in range(6):
         W = model.partial_fit(X, pairs).mahalanobis_
         costs.append(slow_itml(W, W, X, pairs, bounds, 1.0)[0])
@@ -250,8 +256,8 @@ def test_P14d_slack_passes_never_raise_the_cost_of_the_violations(data):
 
 def test_P14_cutting_the_stream_elsewhere_gives_the_same_metric(data):
     X, pairs, bounds = data
-    whole = ITML(bounds=bounds).partial_fit(X, pairs)
-    cut = ITML(bounds=bounds)
+    whole = ITML(bounds=bounds, strength=1.0).partial_fit(X, pairs)
+    cut = ITML(bounds=bounds, strength=1.0)
     for part in (slice(0, 2), slice(2, 6)):
         cut.partial_fit(X, Pairs(pairs.i[part], pairs.j[part], pairs.similarity[part], n=len(X)))
     assert_allclose(cut.mahalanobis_, whole.mahalanobis_, rtol=1e-12, atol=1e-12)
@@ -276,4 +282,4 @@ def test_P14_both_forms_of_the_implicit_distance_agree():
 )
 def test_wrong_parameters_are_named(data, params, message):
     with pytest.raises(ValueError, match=message):
-        ITML(**params).fit(*data[:2])
+        ITML(strength=1.0, **params).fit(*data[:2])

@@ -99,7 +99,7 @@ def test_B13c_pairs_across_groups_by_loops(data):
         for got, M in zip(CrossMoments(X, side, g).mean_pair_scatters(), expected):
             assert_allclose(got, M, rtol=1e-10)
     cameras = np.array(["north", "south", "west"])[g]
-    a, b = KISSME().fit(X, y, groups=cameras), KISSME().fit(X, Labels(y).to(Pairs), groups=g)
+    a, b = KISSME(reg=0.1).fit(X, y, groups=cameras), KISSME(reg=0.1).fit(X, Labels(y).to(Pairs), groups=g)
     S, D = (ridged(M, 0.1) for M in expected)
     assert_allclose(a.mahalanobis_, psd_project(np.linalg.inv(S) - np.linalg.inv(D)), rtol=1e-9)
     assert_allclose(b.mahalanobis_, a.mahalanobis_, rtol=1e-9)
@@ -121,7 +121,7 @@ def test_B13c_groups_take_out_what_belongs_to_the_group(method):
 @BOTH
 def test_B13d_labels_are_all_their_pairs(method, data):
     X, y = data
-    a, b = method().fit(X, y), method().fit(X, Labels(y).to(Pairs))
+    a, b = method(reg=0.1).fit(X, y), method(reg=0.1).fit(X, Labels(y).to(Pairs))
     assert_allclose(b.mahalanobis_, a.mahalanobis_, rtol=1e-9)
 
 
@@ -134,14 +134,14 @@ def test_B13_singular_vectors_of_the_authors_program(data):
     lam, V = sla.eigh(U.T @ M_D @ U, U.T @ M_S @ U)
     assert_allclose((V * (1 - 1 / lam)) @ V.T, raw, atol=1e-12)
     V, lam = V[:, lam > 1], lam[lam > 1]
-    W = XQDA(subspace="svd").fit(X, y).mahalanobis_
+    W = XQDA(subspace="svd", reg=0.1).fit(X, y).mahalanobis_
     assert_allclose(W, U @ (V * (1 - 1 / lam)) @ V.T @ U.T, atol=1e-10 * np.abs(W).max())
 
 
 @BOTH
 def test_B13_directions_are_the_leading_ones(method, data):
     X, y = data
-    full, two = method().fit(X, y), method(2).fit(X, y)
+    full, two = method(reg=0.1).fit(X, y), method(2, reg=0.1).fit(X, y)
     assert two.components_.shape == (2, 4)
     if method is KISSME:
         lam, U = np.linalg.eigh(full.mahalanobis_)
@@ -163,10 +163,10 @@ def test_B13_useless_labels_keep_one_direction_and_say_so(method):
 def test_B13_errors(data):
     X, y = data
     with pytest.raises(ValueError, match="no dissimilar pair joins two groups"):
-        KISSME().fit(np.eye(4), Pairs([0, 0], [1, 2], [True, False], n=4), groups=[0, 1, 0, 1])
+        KISSME(reg=0.1).fit(np.eye(4), Pairs([0, 0], [1, 2], [True, False], n=4), groups=[0, 1, 0, 1])
     with pytest.raises(ValueError, match="no similar pair joins two groups"):
-        KISSME().fit(X, y, groups=y)
+        KISSME(reg=0.1).fit(X, y, groups=y)
     with pytest.raises(ValueError, match="X has 60 samples but groups has 59"):
-        KISSME().fit(X, y, groups=y[:-1])
+        KISSME(reg=0.1).fit(X, y, groups=y[:-1])
     with pytest.raises(ValueError, match="all samples are equal"):
-        KISSME().fit(np.ones((4, 2)), [0, 0, 1, 1])
+        KISSME(reg=0.1).fit(np.ones((4, 2)), [0, 0, 1, 1])

@@ -123,7 +123,7 @@ def test_an_unknown_solver_is_named(data):
 def test_P12c_axes_and_all_pairs_are_the_log_likelihood_of_nca(data):
     Y, y = data
     lam = np.random.default_rng(2).uniform(0, 2, 3)
-    nca = NCA(objective="log")._objective(Y, Labels(y), None)
+    nca = NCA(objective="log", strength=1.0)._objective(Y, Labels(y), None)
     assert_allclose(objective(Y, y)(lam)[0], nca(np.diag(np.sqrt(lam)))[0], rtol=1e-12)
 
 

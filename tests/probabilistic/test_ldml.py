@@ -49,7 +49,7 @@ def test_P20a_gradients_in_the_factor_the_metric_and_the_threshold(data, numeric
 def test_P20b_mean_probability_is_the_share_of_similar_pairs(data):
     X, y, pairs = data
     for side in (y, pairs):
-        fit = LDML(tol=1e-9, max_iter=1000).fit(X, side)
+        fit = LDML(tol=1e-9, max_iter=1000, strength=1.0).fit(X, side)
         assert_allclose(fit.pair_probability(X, pairs).mean(), pairs.similarity.mean(), atol=1e-6)
 
 
@@ -59,7 +59,7 @@ def test_P20c_one_feature_is_logistic_regression(overlapping):
     square = (X[pairs.i] - X[pairs.j]) ** 2
     oracle = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10000).fit(-square, pairs.similarity > 0.5)
     assert oracle.coef_[0, 0] > 0.01
-    fit = LDML(tol=1e-10, max_iter=1000).fit(X, y)
+    fit = LDML(tol=1e-10, max_iter=1000, strength=1.0).fit(X, y)
     assert_allclose(fit.mahalanobis_[0, 0], oracle.coef_[0, 0], rtol=1e-5)
     assert_allclose(fit.bias_, oracle.intercept_[0], rtol=1e-5)
     assert_allclose(fit.pair_probability(X, pairs), oracle.predict_proba(-square)[:, 1], rtol=1e-5)
@@ -68,7 +68,7 @@ def test_P20c_one_feature_is_logistic_regression(overlapping):
 @pytest.mark.parametrize("reg", [0.0, 5e-2])
 def test_P20d_certificate_and_equal_value_from_three_starts(data, reg):
     X, y, pairs = data
-    fit, rng = LDML(reg=reg, tol=1e-9, max_iter=2000).fit(X, y), np.random.default_rng(1)
+    fit, rng = LDML(reg=reg, tol=1e-9, max_iter=2000, strength=1.0).fit(X, y), np.random.default_rng(1)
     objective, W = problem(X, pairs, reg), fit.mahalanobis_
     (G,) = objective.metric_gradient([fit.components_, np.array([fit.bias_])])
     scale = np.abs(objective.metric_gradient([np.eye(3), np.ones(1)])[0]).max()
@@ -96,8 +96,8 @@ def test_a_blind_start_is_escaped(data):
 
 def test_P21b_fixed_threshold_is_pairwise_constrained_component_analysis(data):
     X, y, pairs = data
-    ldml = LDML(fit_bias=False, tol=1e-9, max_iter=1000).fit(X, y)
-    pcca = PCCA(3, beta=1.0, tol=1e-9, max_iter=1000).fit(X, y)
+    ldml = LDML(fit_bias=False, tol=1e-9, max_iter=1000, strength=1.0).fit(X, y)
+    pcca = PCCA(3, beta=1.0, tol=1e-9, max_iter=1000, strength=1.0).fit(X, y)
     assert_allclose(ldml.bias_, 1, rtol=1e-14)  # it went to the unit of the search and back
     assert_allclose(ldml.mahalanobis_, pcca.mahalanobis_, atol=1e-4)
     assert_allclose(*(slow_ldml(f.mahalanobis_, 1.0, X, pairs) for f in (ldml, pcca)), rtol=1e-8)
@@ -105,7 +105,7 @@ def test_P21b_fixed_threshold_is_pairwise_constrained_component_analysis(data):
 
 def test_fewer_components_descend_from_the_cut_solution(data):
     X, y, pairs = data
-    full, cut = LDML(tol=1e-8).fit(X, y), LDML(1, tol=1e-8).fit(X, y)
+    full, cut = LDML(tol=1e-8, strength=1.0).fit(X, y), LDML(1, tol=1e-8, strength=1.0).fit(X, y)
     w, V = np.linalg.eigh(full.mahalanobis_)
     truncated = slow_ldml(w[-1] * np.outer(V[:, -1], V[:, -1]), full.bias_, X, pairs)
     here = slow_ldml(cut.mahalanobis_, cut.bias_, X, pairs)
@@ -115,7 +115,7 @@ def test_fewer_components_descend_from_the_cut_solution(data):
 
 def test_threshold_is_the_distance_of_even_odds(data):
     X, y, pairs = data
-    fit = LDML().fit(X, y)
+    fit = LDML(strength=1.0).fit(X, y)
     assert_allclose(fit.threshold_**2, fit.bias_, rtol=1e-12)
     near = fit.pair_distance(X, pairs) < fit.threshold_
     assert np.array_equal(fit.pair_probability(X, pairs) > 0.5, near)

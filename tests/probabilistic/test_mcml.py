@@ -26,7 +26,7 @@ def slow_mcml(W, X, y):
 
 
 def problem(X, y, **params):
-    return MCML(**params)._objective(X - X.mean(axis=0), Labels(y), None)
+    return MCML(strength=1.0, **params)._objective(X - X.mean(axis=0), Labels(y), None)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_P01b_optimality_conditions_hold_and_every_start_agrees_with_projected_g
     X, y = data
     settings = {"reg": 1e-3, "tol": 1e-9, "max_iter": 2000}
     objective, rng = problem(X, y, reg=1e-3), np.random.default_rng(2)
-    fits = [MCML(init=rng.standard_normal((3, 3)), **settings).fit(X, y) for _ in range(3)]
+    fits = [MCML(init=rng.standard_normal((3, 3)), strength=1.0, **settings).fit(X, y) for _ in range(3)]
     values = [objective(f.components_)[0] for f in fits]
     G, W = objective.metric_gradient(fits[0].components_), fits[0].mahalanobis_
     scale = np.abs(objective.metric_gradient(np.eye(3))).max()
@@ -91,7 +91,7 @@ def test_P01c_divergence_is_nonnegative_and_vanishes_where_classes_collapse():
     along = [objective(np.sqrt(s) * np.eye(3)[:1])[0] for s in (0, 1, 4, 16, 64)]
     assert np.all(np.diff(along) < 0)
     assert along[-1] < 1e-12
-    fit = MCML(max_iter=500).fit(X, y)
+    fit = MCML(max_iter=500, strength=1.0).fit(X, y)
     assert np.all(np.isfinite(fit.components_))
     assert objective(fit.components_)[0] < 1e-3
 
@@ -100,17 +100,17 @@ def test_P01d_one_feature_is_a_scalar_problem(overlapping):
     X, y = overlapping(sizes=(8, 7), d=1, spread=0.8, seed=5)
     oracle = minimize_scalar(lambda w: slow_mcml(np.array([[w]]), X, y), bounds=(0, 20), method="bounded")
     assert oracle.x > 0.01  # a minimum inside
-    fit = MCML(tol=1e-10, max_iter=1000).fit(X, y)
+    fit = MCML(tol=1e-10, max_iter=1000, strength=1.0).fit(X, y)
     assert_allclose(fit.mahalanobis_[0, 0], oracle.x, rtol=1e-4)
 
 
 def test_n_components_keeps_the_leading_eigenvectors(data):
     X, y = data
-    full, cut = (MCML(p, reg=1e-2, tol=1e-8).fit(X, y) for p in (None, 2))
+    full, cut = (MCML(p, reg=1e-2, tol=1e-8, strength=1.0).fit(X, y) for p in (None, 2))
     w, V = np.linalg.eigh(full.mahalanobis_)
     assert_allclose(cut.mahalanobis_, (V[:, 1:] * w[1:]) @ V[:, 1:].T, rtol=1e-6, atol=1e-10)
 
 
 def test_unknown_penalty_is_named(data):
     with pytest.raises(ValueError, match="penalty='l1' is unknown"):
-        MCML(penalty="l1").fit(*data)
+        MCML(penalty="l1", strength=1.0).fit(*data)

@@ -21,7 +21,7 @@ def slow_nca(L, X, y, reg=0.0, log=False):
 
 
 def problem(X, y, **params):
-    return NCA(**params)._objective(X - X.mean(axis=0), Labels(y), None)
+    return NCA(strength=1.0, **params)._objective(X - X.mean(axis=0), Labels(y), None)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_P03b_limits_at_zero_and_at_infinite_scale(data):
 def test_P03c_ascends_and_reaches_scikit_learns_value(overlapping):
     X, y = overlapping(sizes=(25, 25, 20), d=5, seed=1)
     start = np.eye(5)[:2]
-    ours = NCA(2, init=start, max_iter=300, tol=1e-7).fit(X, y)
+    ours = NCA(2, init=start, max_iter=300, tol=1e-7, strength=1.0).fit(X, y)
     peer = NeighborhoodComponentsAnalysis(2, init=start, max_iter=300, tol=1e-7, random_state=0).fit(X, y)
     objective = problem(X, y)
     assert np.all(np.diff(ours.history_) <= 0)
@@ -104,7 +104,7 @@ def test_P04d_an_outlier_leaves_everything_finite(data):
     assert np.isfinite(value)
     assert np.all(np.isfinite(gradient))
     assert np.abs(gradient).max() > 0
-    assert np.all(np.isfinite(NCA(objective="log", reg=1e-3, max_iter=2000).fit(X, y).components_))
+    assert np.all(np.isfinite(NCA(objective="log", reg=1e-3, max_iter=2000, strength=1.0).fit(X, y).components_))
 
 
 def test_P05b_no_penalty_is_plain_nca(data):
@@ -113,7 +113,9 @@ def test_P05b_no_penalty_is_plain_nca(data):
     plain, penalised = problem(X, y), problem(X, y, reg=0.5)
     assert_allclose(penalised(L)[0] - 0.5 * np.sum(L**2), plain(L)[0], rtol=1e-13)
     assert_allclose(penalised(L)[1] - 2 * 0.5 * L, plain(L)[1], rtol=1e-12, atol=1e-14)
-    assert_allclose(NCA(2, reg=0.0).fit(X, y).components_, NCA(2).fit(X, y).components_, rtol=0, atol=0)
+    assert_allclose(
+        NCA(2, reg=0.0, strength=1.0).fit(X, y).components_, NCA(2, strength=1.0).fit(X, y).components_, rtol=0, atol=0
+    )
 
 
 def slow_critical(X, y):
@@ -131,7 +133,7 @@ def test_P05c_the_penalty_is_paid_for_by_the_gain(data):
     X, y = data
     reg = 0.3 * slow_critical(X, y)
     tiny = 1e-3 * np.random.default_rng(7).standard_normal((2, 4))
-    fit = NCA(2, reg=reg, init=tiny, tol=1e-9, max_iter=1000).fit(X, y)
+    fit = NCA(2, reg=reg, init=tiny, tol=1e-9, max_iter=1000, strength=1.0).fit(X, y)
     L = fit.components_
     assert np.sum(L**2) > 1e-2
     assert reg * np.sum(L**2) <= slow_nca(L, X, y) - slow_nca(0 * L, X, y) + 1e-9
@@ -140,10 +142,11 @@ def test_P05c_the_penalty_is_paid_for_by_the_gain(data):
 def test_P05d_zero_is_a_local_optimum_exactly_above_the_critical_penalty(data):
     X, y = data
     critical = slow_critical(X, y)
-    assert_allclose(NCA(reg="auto").fit(X, y).reg_, 1e-3 * critical, rtol=1e-9)
+    assert_allclose(NCA(reg="auto", strength=1.0).fit(X, y).reg_, 1e-3 * critical, rtol=1e-9)
     tiny = 1e-3 * np.random.default_rng(8).standard_normal((4, 4))
     above, below = (
-        NCA(reg=s * critical, init=tiny, tol=1e-10, max_iter=1000).fit(X, y).components_ for s in (1.1, 0.85)
+        NCA(reg=s * critical, init=tiny, tol=1e-10, max_iter=1000, strength=1.0).fit(X, y).components_
+        for s in (1.1, 0.85)
     )
     assert np.sum(above**2) < 1e-9
     assert np.sum(below**2) > 1e-3
@@ -153,11 +156,11 @@ def test_labels_that_show_nowhere_switch_the_automatic_penalty_off():
     X = np.tile([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], (2, 1))
     y = np.repeat([0, 1], 4)  # both classes hold the same four points
     with pytest.warns(UserWarning, match="do not show in any direction"):
-        fit = NCA(reg="auto").fit(X, y)
+        fit = NCA(reg="auto", strength=1.0).fit(X, y)
     assert fit.reg_ == 0
 
 
 @pytest.mark.parametrize(("params", "message"), [({"objective": "max"}, "objective='max'"), ({"reg": "x"}, "reg='x'")])
 def test_unknown_options_are_named(data, params, message):
     with pytest.raises(ValueError, match=message):
-        NCA(**params).fit(*data)
+        NCA(strength=1.0, **params).fit(*data)

@@ -18,7 +18,7 @@ def slow_pcca(L, X, pairs, beta, b, reg):
 
 
 def problem(X, side, **params):
-    return PCCA(**params)._objective(X - X.mean(axis=0), side, np.random.RandomState(0))
+    return PCCA(strength=1.0, **params)._objective(X - X.mean(axis=0), side, np.random.RandomState(0))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_P21a_value_and_gradient(data, numeric_gradient, beta, reg):
 
 def test_P21b_full_rank_is_the_convex_logistic_problem_with_fixed_threshold(data):
     X, _, pairs = data
-    fit = PCCA(4, beta=1.0, tol=1e-9, max_iter=2000).fit(X, pairs)
+    fit = PCCA(4, beta=1.0, tol=1e-9, max_iter=2000, strength=1.0).fit(X, pairs)
     W = cp.Variable((4, 4), PSD=True)
     delta = X[pairs.i] - X[pairs.j]
     t = np.where(pairs.similarity > 0.5, 1, -1)
@@ -68,7 +68,7 @@ def test_P21d_rotations_of_the_map_and_empty_columns_do_not_matter(data):
     objective = problem(X, pairs)
     assert_allclose(objective(O @ L)[0], objective(L)[0], rtol=1e-12)
     wide = np.column_stack([X, np.zeros((len(X), 2))])
-    plain, padded = (PCCA(2, tol=1e-9, max_iter=2000).fit(A, pairs) for A in (X, wide))
+    plain, padded = (PCCA(2, tol=1e-9, max_iter=2000, strength=1.0).fit(A, pairs) for A in (X, wide))
     assert_allclose(padded.mahalanobis_[:4, :4], plain.mahalanobis_, rtol=1e-4, atol=1e-4)
     assert_allclose(padded.mahalanobis_[4:], 0, atol=1e-12)
 
@@ -76,22 +76,24 @@ def test_P21d_rotations_of_the_map_and_empty_columns_do_not_matter(data):
 def test_more_features_than_samples_is_solved_in_the_span_of_the_data(data):
     X, _, pairs = data
     wide = X @ np.linalg.qr(np.random.default_rng(3).standard_normal((30, 4)))[0].T  # 15 rows, 30 columns, rank 4
-    plain, embedded = (PCCA(4, reg=1e-2, tol=1e-9, max_iter=2000).fit(A, pairs) for A in (X, wide))
+    plain, embedded = (PCCA(4, reg=1e-2, tol=1e-9, max_iter=2000, strength=1.0).fit(A, pairs) for A in (X, wide))
     assert_allclose(embedded.pair_distance(wide, pairs), plain.pair_distance(X, pairs), rtol=1e-4, atol=1e-5)
 
 
 def test_sampled_pairs_are_reproducible_and_threshold_is_the_margin(data):
     X, y, _ = data
-    a, b = (PCCA(2, pairs=RandomPairs(20), random_state=1, reg=1e-2, margin=4.0).fit(X, y) for _ in range(2))
+    a, b = (
+        PCCA(2, pairs=RandomPairs(20), random_state=1, reg=1e-2, margin=4.0, strength=1.0).fit(X, y) for _ in range(2)
+    )
     assert_allclose(a.components_, b.components_, rtol=0, atol=0)
     assert a.threshold_ == 2.0
 
 
 def test_wrong_parameters_are_named(data):
     with pytest.raises(ValueError, match="beta=0 must be positive"):
-        PCCA(beta=0).fit(data[0], data[1])
+        PCCA(beta=0, strength=1.0).fit(data[0], data[1])
     with pytest.raises(ValueError, match="pairs=500 is unknown; expected a name or a Sampler"):
-        PCCA(pairs=500).fit(data[0], data[1])
+        PCCA(pairs=500, strength=1.0).fit(data[0], data[1])
 
 
 def test_only_sharpness_times_margin_shapes_the_metric(overlapping):
@@ -102,7 +104,7 @@ def test_only_sharpness_times_margin_shapes_the_metric(overlapping):
     assert_allclose(wide(2 * L)[0], 4 * unit(L)[0], rtol=1e-12)
     options = {"reg": 0.01, "tol": 1e-9, "max_iter": 2000}
     A, B, C = (
-        PCCA(3, beta=beta, margin=margin, **options).fit(X, y).mahalanobis_
+        PCCA(3, beta=beta, margin=margin, strength=1.0, **options).fit(X, y).mahalanobis_
         for beta, margin in ((1.5, 4.0), (6.0, 1.0), (1.5, 1.0))
     )
     assert_allclose(A, 4 * B, atol=1e-4 * np.abs(A).max())

@@ -171,7 +171,7 @@ def test_B14_enrolled_classes_score_like_pairs_and_like_the_posterior():
 
 def test_B14_shrinkage_reaches_directions_in_which_no_class_of_the_fit_differs():
     X, y = make_blobs(n=60, d=4)
-    plain, shrunk = PLDA(shrinkage=0).fit(X, y), PLDA().fit(X, y)
+    plain, shrunk = PLDA(shrinkage=0, reg=0.1).fit(X, y), PLDA(reg=0.1).fit(X, y)
     assert len(plain.components_) <= 2 and len(shrunk.components_) == 4
 
 
@@ -188,7 +188,7 @@ def test_B14_fewer_samples_than_features():
     rng = np.random.default_rng(0)
     y = np.arange(12) % 4
     X = rng.standard_normal((12, 30)) + rng.standard_normal((4, 30))[y]
-    learner = PLDA().fit(X, y)
+    learner = PLDA(reg=0.1).fit(X, y)
     assert learner.components_.shape == (11, 30) and learner.mean_.shape == (30,)
     scores = learner.score_pairs(X, np.array([[0, 4], [0, 1]]))
     assert scores[0] > scores[1]
@@ -197,7 +197,7 @@ def test_B14_fewer_samples_than_features():
 def test_B14_chunks_give_the_same_model():
     X, y, _, _ = draw([1, 2, 3, 4] * 8)
     for estimator in ("moments", "em"):
-        whole, parts = PLDA(estimator=estimator).fit(X, y), PLDA(estimator=estimator)
+        whole, parts = PLDA(estimator=estimator, reg=0.1).fit(X, y), PLDA(estimator=estimator, reg=0.1)
         for rows in np.array_split(np.random.default_rng(0).permutation(len(X)), 5):
             parts.partial_fit(X[rows], y[rows])
         assert_allclose(parts.mahalanobis_, whole.mahalanobis_, rtol=1e-6)
@@ -213,10 +213,10 @@ def test_B14_means_that_differ_by_chance_only_give_a_warning():
 
 def test_B14_errors():
     X, y = make_blobs()
-    learner = PLDA().fit(X, y)
+    learner = PLDA(reg=0.1).fit(X, y)
     with pytest.raises(ValueError, match="prior=1"):
         learner.pair_probability(X, [[0, 1]], prior=1)
     with pytest.raises(ValueError, match="y has 2 entries but X has 45 rows"):
         learner.enroll(X, [0, 1])
     with pytest.raises(ValueError, match="at least 2 classes"):
-        PLDA().fit(X, Labels(np.zeros(len(X), dtype=int)))
+        PLDA(reg=0.1).fit(X, Labels(np.zeros(len(X), dtype=int)))

@@ -75,7 +75,7 @@ def test_P23b_a_privileged_feature_that_only_tells_the_ends_apart_is_a_constant_
     Z[j] = 1.0
     reg = 2e-2  # so few pairs can be separated
     fit = PrivilegedML(reg=reg, reg_privileged=0.0, fit_bias=False, **TIGHT).fit(X, pairs, privileged=Z)
-    ldml = LDML(reg=reg, **TIGHT).fit(X, pairs)
+    ldml = LDML(reg=reg, strength=1.0, **TIGHT).fit(X, pairs)
     assert ldml.bias_ > 0.05
     assert_allclose(fit.mahalanobis_, ldml.mahalanobis_, atol=1e-4)
     assert_allclose(fit.threshold_**2, ldml.bias_, rtol=1e-4)
@@ -143,7 +143,7 @@ def test_units_of_the_privileged_features_do_not_matter(data):
 
 def test_without_privileged_features_the_threshold_is_constant(data):
     X, _, y, _ = data
-    fit, ldml = PrivilegedML(reg=1e-2, **TIGHT).fit(X, y), LDML(reg=1e-2, **TIGHT).fit(X, y)
+    fit, ldml = PrivilegedML(reg=1e-2, **TIGHT).fit(X, y), LDML(reg=1e-2, strength=1.0, **TIGHT).fit(X, y)
     assert ldml.bias_ > 0
     assert_allclose(fit.mahalanobis_, ldml.mahalanobis_, atol=1e-5)
     assert_allclose(fit.threshold_, ldml.threshold_, rtol=1e-4)

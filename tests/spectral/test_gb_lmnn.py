@@ -52,7 +52,7 @@ def test_B22a_the_objective_falls_every_round():
 
 def test_B22b_no_tree_is_LMNN():
     X, y = make_blobs()
-    model, plain = GBLMNN(n_estimators=0).fit(X, y), LMNN().fit(X, y)
+    model, plain = GBLMNN(n_estimators=0).fit(X, y), LMNN(strength=1.0).fit(X, y)
     W, V = (m.components_.T @ m.components_ for m in (model, plain))
     assert_allclose(W, V, atol=1e-3 * np.abs(V).max())  # LMNN's tol: rows are in another order
     assert_allclose(np.diff(model.transform(X), axis=0), np.diff(X, axis=0) @ model.components_.T, atol=1e-9)
@@ -75,7 +75,7 @@ def test_B22d_learns_an_exclusive_or():
     X, y = exclusive_or(600)
     train, test = np.arange(600) < 400, np.arange(600) >= 400
     scores = {}
-    for learner in (LMNN(), GBLMNN(random_state=0)):
+    for learner in (LMNN(strength=1.0), GBLMNN(random_state=0)):
         Z = learner.fit(X[train], y[train]).transform(X)
         scores[type(learner).__name__] = KNeighborsClassifier(3).fit(Z[train], y[train]).score(Z[test], y[test])
     assert scores["GBLMNN"] > 0.95 > scores["LMNN"]

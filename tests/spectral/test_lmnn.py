@@ -92,8 +92,8 @@ def test_M11a_gradient_by_finite_differences(kind):
 @pytest.mark.parametrize("seed", range(3))
 def test_M11b_reaches_the_semidefinite_optimum(seed):
     X, y = small(seed=seed)
-    ours = LMNN(tol=1e-7, max_iter=500).fit(X, y)
-    exact = LMNN(solver="sdp").fit(X, y)
+    ours = LMNN(tol=1e-7, max_iter=500, strength=1.0).fit(X, y)
+    exact = LMNN(solver="sdp", strength=1.0).fit(X, y)
     assert_allclose(ours.objective_, exact.objective_, rtol=1e-4)
     assert_allclose(
         ours.objective_, slow_objective(X, y, target_neighbors(X, y, 3), ours.components_, 0.5, 1.0), rtol=1e-9
@@ -103,7 +103,7 @@ def test_M11b_reaches_the_semidefinite_optimum(seed):
 def test_M11c_optimality_with_weights_on_the_kinks():
     """0 ∈ ∂f: triplets on the kink carry weights in [0, 1] that make the subgradient vanish on the range of W."""
     X, y = small()
-    learner = LMNN(tol=1e-8, max_iter=1000).fit(X, y)
+    learner = LMNN(tol=1e-8, max_iter=1000, strength=1.0).fit(X, y)
     L, targets = learner.components_, target_neighbors(X, y, 3)
     Z, W = X @ L.T, learner.mahalanobis_
     fixed, kinks = np.zeros((3, 3)), []
@@ -161,10 +161,10 @@ def test_by_default_it_ends_at_the_minimum(name):
     X, y = make()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", ConvergenceWarning)
-        learner = LMNN(n_neighbors=k).fit(X, y)
+        learner = LMNN(n_neighbors=k, strength=1.0).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # 1e-5 may be out of reach of rounding
-        longer = LMNN(n_neighbors=k, tol=1e-5, max_iter=1500).fit(X, y)
+        longer = LMNN(n_neighbors=k, tol=1e-5, max_iter=1500, strength=1.0).fit(X, y)
     assert learner.converged_ == (learner.gap_ <= learner.tol) == (not said)
     assert longer.objective_ >= (1 - learner.gap_) * learner.objective_ - 1e-4
     if name == "many classes":  # 30 features from 100 pairs of targets: a proof takes thousands of steps
@@ -184,7 +184,7 @@ def test_directions_without_pull_are_not_taken_for_a_proof():
     X[:, 3] = 1e-3 * y + 1e-7 * rng.randn(120)  # tells the classes apart, on a scale of its own
     targets = target_neighbors(X - X.mean(axis=0), y, 3)
     best = slow_objective(X, y, targets, np.diag([0, 0, 0, 1e3]), 0.5, 1.0)  # neighbouring classes at distance 1
-    learner = LMNN().fit(X, y)
+    learner = LMNN(strength=1.0).fit(X, y)
     assert learner.objective_ <= best
     if learner.converged_:
         assert best >= (1 - learner.gap_) * learner.objective_ - 1e-4
@@ -195,7 +195,7 @@ def test_directions_without_pull_are_not_taken_for_a_proof():
 def test_the_bound_is_below_the_semidefinite_optimum(seed, mu):
     """Weak duality holds at any metric, near the minimum or not, and is nearly tight at the minimum."""
     X, y = small(seed=seed)
-    minimum = LMNN(solver="sdp", mu=mu).fit(X, y).objective_
+    minimum = LMNN(solver="sdp", mu=mu, strength=1.0).fit(X, y).objective_
     P, rng = problem(X, y), np.random.default_rng(seed)
     T, inverse = target_coordinates(P, mu)
     assert_allclose(T @ inverse, np.eye(3), atol=1e-9)
@@ -211,18 +211,18 @@ def test_the_bound_is_below_the_semidefinite_optimum(seed, mu):
                 2 * L @ ((1 - mu) * P.target_scatter + mu * push), gradient, atol=1e-8 * np.abs(gradient).max()
             )
             assert_allclose(2 * L @ G, gradient, atol=1e-4 * np.abs(gradient).max())  # up to the ridge of 1e-6
-    learner = LMNN(mu=mu).fit(X, y)
+    learner = LMNN(mu=mu, strength=1.0).fit(X, y)
     assert learner.converged_ and minimum >= (1 - learner.tol) * learner.objective_ - 1e-4
     assert (learner.gap_ is None) == (mu == 1)  # without pull nothing is proven
 
 
 def test_the_history_is_of_the_objective():
     X, y = small(n=60, seed=1)
-    for learner in (LMNN(), LMNN(2)):
+    for learner in (LMNN(strength=1.0), LMNN(2, strength=1.0)):
         learner.fit(X, y)
         assert_allclose(learner.history_[-1], learner.objective_, rtol=1e-6)
     P = problem(X - X.mean(axis=0), y)
-    first, last = LMNN(init=np.eye(3), max_iter=1), LMNN(init=np.eye(3), max_iter=0)
+    first, last = LMNN(init=np.eye(3), max_iter=1, strength=1.0), LMNN(init=np.eye(3), max_iter=0, strength=1.0)
     for learner in (first, last):
         with pytest.warns(ConvergenceWarning, match="within"):
             learner.fit(X, y)
@@ -235,7 +235,9 @@ def test_units_of_the_features_cost_no_iterations():
     """In coordinates of the pull the search is the same in any units, but for rounding."""
     X, y = small(n=90, d=3, seed=2)
     triplets, unit = NeighborTriplets(3).draw(X, Labels(y), None), np.array([1e-3, 1.0, 1e4])
-    plain, scaled = (LMNN(init=init).fit(Z, triplets) for Z, init in ((X, np.eye(3)), (X * unit, np.diag(1 / unit))))
+    plain, scaled = (
+        LMNN(init=init, strength=1.0).fit(Z, triplets) for Z, init in ((X, np.eye(3)), (X * unit, np.diag(1 / unit)))
+    )
     assert scaled.converged_ and scaled.n_iter_ <= 3 * plain.n_iter_
     assert_allclose(scaled.objective_, plain.objective_, rtol=plain.tol)
 
@@ -245,24 +247,27 @@ def test_M11d_no_impostors():
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 15)
     X = rng.standard_normal((30, 3)) + 100 * y[:, None]
-    learner = LMNN(mu=1.0, init="identity").fit(X, y)
+    learner = LMNN(mu=1.0, init="identity", strength=1.0).fit(X, y)
     assert learner.objective_ == 0
     assert_allclose(learner.mahalanobis_, np.eye(3), atol=1e-12)
-    pull = LMNN(mu=0.0).fit(X, y)
+    pull = LMNN(mu=0.0, strength=1.0).fit(X, y)
     assert pull.objective_ < problem(X - X.mean(axis=0), y).value(np.eye(3), 0.0)
 
 
 def test_blocks_and_caps():
     X, y = make_blobs(n=60, d=4, seed=2)
     X = X / X.std(axis=0)
-    free = LMNN(tol=1e-5).fit(X, y)
+    free = LMNN(tol=1e-5, strength=1.0).fit(X, y)
     assert free.max_impostors_ is None
     with sklearn.config_context(working_memory=0.01):
-        blocked, tiled = LMNN(max_impostors=1000, tol=1e-5).fit(X, y), LMNN(tol=1e-5).fit(X, y)
+        blocked, tiled = (
+            LMNN(max_impostors=1000, tol=1e-5, strength=1.0).fit(X, y),
+            LMNN(tol=1e-5, strength=1.0).fit(X, y),
+        )
     assert tiled.max_impostors_ is None
     assert_allclose([blocked.objective_, tiled.objective_], free.objective_, rtol=1e-4)
     with pytest.warns(ConvergenceWarning):  # a list that changes every 20 iterations
-        capped = LMNN(max_impostors=5).fit(X, y)
+        capped = LMNN(max_impostors=5, strength=1.0).fit(X, y)
     assert capped.max_impostors_ == 5 and capped.objective_ <= 1.5 * free.objective_
 
 
@@ -271,14 +276,14 @@ def test_given_triplets_replace_neighbours():
     targets = target_neighbors(X, y, 3)
     triplets = [(i, j, l) for i in range(24) for j in targets[i] if j >= 0 for l in np.flatnonzero(y != y[i])]
     a, p, n = np.array(triplets).T
-    from_triplets = LMNN(tol=1e-7, max_iter=500).fit(X, Triplets(a, p, n, n_samples=24))
-    from_labels = LMNN(tol=1e-7, max_iter=500).fit(X, y)
+    from_triplets = LMNN(tol=1e-7, max_iter=500, strength=1.0).fit(X, Triplets(a, p, n, n_samples=24))
+    from_labels = LMNN(tol=1e-7, max_iter=500, strength=1.0).fit(X, y)
     assert_allclose(from_triplets.objective_, from_labels.objective_, rtol=1e-5)
 
 
 def test_low_rank_and_parameter_errors():
     X, y = small()
-    assert LMNN(2).fit(X, y).components_.shape == (2, 3)
+    assert LMNN(2, strength=1.0).fit(X, y).components_.shape == (2, 3)
     for params, message in (
         ({"mu": 2}, "mu=2"),
         ({"margin": 0}, "margin=0"),
@@ -288,12 +293,12 @@ def test_low_rank_and_parameter_errors():
         ({"init": np.eye(2)}, "shape"),
     ):
         with pytest.raises(ValueError, match=message):
-            LMNN(**params).fit(X, y)
+            LMNN(strength=1.0, **params).fit(X, y)
 
 
 def test_progress_bar(capsys):
     X, y = small()
-    LMNN(verbose=True).fit(X, y)
+    LMNN(verbose=True, strength=1.0).fit(X, y)
     assert "LMNN" in capsys.readouterr().err
 
 
@@ -383,7 +388,7 @@ def test_a_triplet_of_weight_two_is_a_triplet_listed_twice():
     assert_allclose(sums, sums_w, rtol=1e-10)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        first, second = (LMNN(tol=1e-4).fit(X, side) for side in (listed, weighed))
+        first, second = (LMNN(tol=1e-4, strength=1.0).fit(X, side) for side in (listed, weighed))
     assert_allclose(first.objective_, second.objective_, rtol=2e-4)  # both are within tol of the minimum
     with pytest.raises(ValueError, match="solver='sdp' cannot weigh triplets"):
-        LMNN(solver="sdp").fit(X, weighed)
+        LMNN(solver="sdp", strength=1.0).fit(X, weighed)

@@ -114,8 +114,10 @@ def test_M12b_batch_all_is_the_problem_of_M11():
     targets = {(i, j) for i, j, _ in slow_mine(X, y, 3, "batch_all")}
     value += 0.3 * sum(np.sum((Z[i] - Z[j]) ** 2) for i, j in targets)
     assert_allclose(Impostors(X, y, target_neighbors(X, y, 3), 1.0, None).value(L, 0.7), value, rtol=1e-10)
-    every = LMNN(mining="EPHN", n_neighbors=44, tol=1e-7).fit(X, y)  # k so large that all negatives are among them
-    assert_allclose(every.objective_, LMNN(n_neighbors=44, tol=1e-7).fit(X, y).objective_, rtol=1e-4)
+    every = LMNN(mining="EPHN", n_neighbors=44, tol=1e-7, strength=1.0).fit(
+        X, y
+    )  # k so large that all negatives are among them
+    assert_allclose(every.objective_, LMNN(n_neighbors=44, tol=1e-7, strength=1.0).fit(X, y).objective_, rtol=1e-4)
 
 
 def test_M12_pulling_once_for_each_triplet_is_another_mu():
@@ -148,23 +150,25 @@ def test_nearest_positives_and_negatives_are_the_triplets_of_the_sampler():
 def test_mining_twice_is_mining_in_the_metric_of_the_first_solution():
     X, y = scaled_blobs()
     options = {"tol": 1e-7, "max_iter": 500}
-    once = LMNN(mining="batch_hard", init="identity", **options).fit(X, y)
+    once = LMNN(mining="batch_hard", init="identity", strength=1.0, **options).fit(X, y)
     again = mine(once.transform(X), y, 3, "batch_hard", None)
     assert as_set(again) != as_set(mine(X, y, 3, "batch_hard", None))
-    by_hand = LMNN(**options).fit(X, again)
-    twice = LMNN(mining="batch_hard", init="identity", n_mining=2, **options).fit(X, y)
+    by_hand = LMNN(strength=1.0, **options).fit(X, again)
+    twice = LMNN(mining="batch_hard", init="identity", n_mining=2, strength=1.0, **options).fit(X, y)
     assert_allclose(twice.objective_, by_hand.objective_, rtol=1e-4)
     assert_allclose(twice.mahalanobis_, by_hand.mahalanobis_, atol=2e-2 * np.abs(by_hand.mahalanobis_).max())
     assert twice.n_iter_ > once.n_iter_
-    targets = target_neighbors(LMNN(**options).fit(X, y).transform(X), y, 3)
-    problem, twice = Impostors(X, y, targets, 1.0, None), LMNN(n_mining=2, **options).fit(X, y)
+    targets = target_neighbors(LMNN(strength=1.0, **options).fit(X, y).transform(X), y, 3)
+    problem, twice = Impostors(X, y, targets, 1.0, None), LMNN(n_mining=2, strength=1.0, **options).fit(X, y)
     assert_allclose(twice.objective_, problem.value(twice.components_, 0.5), rtol=1e-9)
 
 
 def test_mined_problem_reaches_the_semidefinite_optimum():
     X, y = scaled_blobs(n=24)
-    ours = LMNN(mining="semi_hard", tol=1e-7, max_iter=500).fit(X, y)
-    assert_allclose(ours.objective_, LMNN(mining="semi_hard", solver="sdp").fit(X, y).objective_, rtol=1e-4)
+    ours = LMNN(mining="semi_hard", tol=1e-7, max_iter=500, strength=1.0).fit(X, y)
+    assert_allclose(
+        ours.objective_, LMNN(mining="semi_hard", solver="sdp", strength=1.0).fit(X, y).objective_, rtol=1e-4
+    )
 
 
 def test_M12d_map_is_the_product_of_its_steps():
@@ -227,10 +231,10 @@ def test_errors_say_what_to_do():
     X, y = scaled_blobs()
     for params, message in (({"mining": "hard"}, "expected 'batch_all', 'semi_hard'"), ({"n_mining": 0}, "n_mining=0")):
         with pytest.raises(ValueError, match=message):
-            LMNN(**params).fit(X, y)
+            LMNN(strength=1.0, **params).fit(X, y)
     line = np.array([[0.0], [10.0], [5.0]])  # the stranger is nearer than the only friend
     with pytest.raises(ValueError, match="found no triplet"):
-        LMNN(mining="semi_hard").fit(line, [0, 0, 1])
+        LMNN(mining="semi_hard", strength=1.0).fit(line, [0, 0, 1])
     for params, message in (
         ({"mining": "batch_all"}, "unknown"),
         ({"mu": 2}, "mu=2"),

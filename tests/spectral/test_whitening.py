@@ -41,7 +41,7 @@ def test_B25_variances_become_their_power(data, power):
 @pytest.mark.parametrize("options", [{}, {"within": True, "power": 1}, {"remove": 1}, {"n_components": 2}])
 def test_B25b_zca_has_the_distances_of_pca_and_is_symmetric(data, options):
     X, y = data
-    pca, zca = (Whitening(rotate=r, **options).fit(X, y) for r in ("pca", "zca"))
+    pca, zca = (Whitening(rotate=r, reg=1e-2, **options).fit(X, y) for r in ("pca", "zca"))
     assert zca.components_.shape == (4, 4)
     assert_allclose(zca.components_, zca.components_.T, atol=1e-12)
     D = sqdist(pca.transform(X))
@@ -64,17 +64,17 @@ def test_B25c_within_classes_at_full_power_is_rca(data):
 
 def test_B25d_removing_without_power_is_an_orthogonal_projector(data):
     X, y = data
-    L = Whitening(power=0, remove=2, rotate="zca").fit(X).components_
+    L = Whitening(power=0, remove=2, rotate="zca", reg=1e-2).fit(X).components_
     U = np.linalg.eigh(np.cov(X.T))[1][:, ::-1][:, :2]
     assert_allclose(L, np.eye(4) - U @ U.T, atol=1e-10)
-    nap = Whitening(power=0, remove=1, within=True, rotate="zca").fit(X, y).components_
+    nap = Whitening(power=0, remove=1, within=True, rotate="zca", reg=1e-2).fit(X, y).components_
     u = np.linalg.eigh(within_covariance(X, y))[1][:, -1]
     assert_allclose(nap, np.eye(4) - np.outer(u, u), atol=1e-10)
 
 
 def test_B25d_power_0_is_pca(data):
     X, _ = data
-    Z, expected = Whitening(2, power=0).fit_transform(X - X.mean(axis=0)), PCA(2).fit_transform(X)
+    Z, expected = Whitening(2, power=0, reg=1e-2).fit_transform(X - X.mean(axis=0)), PCA(2).fit_transform(X)
     assert_allclose(np.abs(Z), np.abs(expected), atol=1e-9)
 
 
@@ -98,7 +98,7 @@ def test_B25e_what_varies_between_classes_alone_is_kept(rng):
     """A feature that is the class itself has no variance within classes; it is the best there is."""
     y = np.arange(30) % 3
     X = np.c_[rng.standard_normal((30, 2)), y]
-    L = Whitening(within=True, power=1).fit(X, y).components_
+    L = Whitening(within=True, power=1, reg=1e-2).fit(X, y).components_
     assert np.linalg.matrix_rank(L) == 3
     assert np.linalg.norm(L[:, 2]) > 3 * np.linalg.norm(L[:, 0])
 
@@ -106,7 +106,7 @@ def test_B25e_what_varies_between_classes_alone_is_kept(rng):
 @pytest.mark.parametrize("within", [False, True])
 def test_B25f_streaming_is_the_array(data, within):
     X, y = data
-    whole, parts = Whitening(within=within).fit(X, y), Whitening(within=within)
+    whole, parts = Whitening(within=within, reg=1e-2).fit(X, y), Whitening(within=within, reg=1e-2)
     for rows in np.array_split(np.arange(len(X)), 7):
         parts.partial_fit(X[rows], y[rows] if within else None)
     assert_allclose(parts.components_, whole.components_, atol=1e-10)
@@ -114,8 +114,8 @@ def test_B25f_streaming_is_the_array(data, within):
     known = some >= 0
     if within:
         a, b = (
-            Whitening(within=True).fit(X, Labels(some, unlabelled=-1)),
-            Whitening(within=True).fit(X[known], y[known]),
+            Whitening(within=True, reg=1e-2).fit(X, Labels(some, unlabelled=-1)),
+            Whitening(within=True, reg=1e-2).fit(X[known], y[known]),
         )
         assert_allclose(a.components_, b.components_)
 
@@ -123,12 +123,12 @@ def test_B25f_streaming_is_the_array(data, within):
 def test_B25_errors(data):
     X, _ = data
     with pytest.raises(ValueError, match="requires y"):
-        Whitening(within=True).fit(X)
+        Whitening(within=True, reg=1e-2).fit(X)
     with pytest.raises(ValueError, match="all samples are equal"):
-        Whitening().fit(np.ones((5, 3)))
+        Whitening(reg=1e-2).fit(np.ones((5, 3)))
     with pytest.raises(ValueError, match="remove=4 leaves no direction"):
-        Whitening(remove=4).fit(X)
+        Whitening(remove=4, reg=1e-2).fit(X)
     with pytest.raises(ValueError, match=r"n_components=1.5 must be a whole number, or a share"):
-        Whitening(1.5).fit(X)
+        Whitening(1.5, reg=1e-2).fit(X)
     with pytest.raises(ValueError, match="n_components=9"):
-        Whitening(9).fit(X)
+        Whitening(9, reg=1e-2).fit(X)

@@ -1,0 +1,183 @@
+"""Searches that end where held-out neighbours no longer improve, and their mixtures with Euclidean distance."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import isometry
+from isometry import ITML, LDML, LMNN, MCML, NCA, PCCA, FastNCA, Labels, Pairs, Shrunk, Triplets
+from isometry.registry import all_methods
+from isometry.searched import FIRST, MAX_LEARNED, SearchedMetric, _small_trial
+from isometry.strength import SHARES
+from tests.test_strength import planted
+
+LEARNERS = [NCA, FastNCA, LMNN, ITML, MCML, LDML, PCCA]
+every = pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.__name__)
+
+
+def test_every_searched_metric_has_a_row_with_its_published_setting():
+    found = {row.load() for row in all_methods(kind="estimator") if row.published == {"strength": 1.0}}
+    assert found == set(LEARNERS)
+
+
+@every
+def test_strength_one_is_the_published_search_to_the_last_bit(learner):
+    X, y = planted(n=60)
+    model = learner(strength=1.0, max_iter=30, random_state=0)
+    bare = clone(model)
+    bare.n_features_in_ = X.shape[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+        solution = bare._fit(X, Labels(y))
+    assert_array_equal(model.components_, bare.components_)
+    assert model.n_iter_ == solution.n_iter and model.stop_reason_ == solution.reason
+    assert model.strength_ == 1 and model.strength_reason_ == "given"
+
+
+@every
+def test_the_metric_is_the_mixture_of_a_shorter_search_and_euclidean_distance(learner):
+    X, y = planted()
+    chosen = learner(random_state=0).fit(X, y)
+    assert chosen.strength_ > 0 and chosen.strength_reason_.startswith("gained")
+    k = int(np.flatnonzero(chosen.strength_path_["share"] == chosen.strength_)[0])
+    assert chosen.strength_path_["score"][k] > chosen.strength_path_["score"][0]
+    for n_iter in np.unique(chosen.strength_path_["n_iter"])[1:]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            W = learner(random_state=0, strength=1.0, max_iter=int(n_iter)).fit(X, y).mahalanobis_
+        T = np.cov(X.T, ddof=0)
+        size = np.trace(W @ T) / np.trace(T)  # both parts have the same mean squared distance
+        expected = (1 - chosen.strength_) * size * np.eye(len(W)) + chosen.strength_ * W
+        if np.allclose(chosen.mahalanobis_, expected, rtol=1e-8, atol=1e-8 * np.abs(W).max()):
+            return
+    raise AssertionError("the metric is that of none of the searches that were tried")
+
+
+@every
+def test_ever_longer_searches_until_one_is_no_better(learner):
+    X, y = planted()
+    path = learner(random_state=0).fit(X, y).strength_path_
+    lengths = np.unique(path["n_iter"])[1:]
+    longest = learner().max_iter
+    assert_allclose(lengths, [min(FIRST * 2**k, longest) for k in range(len(lengths))])
+    best = [path["score"][path["n_iter"] == length].max() for length in lengths]
+    assert np.all(np.diff(best[:-1]) > 0)
+    assert_allclose(path["share"][path["n_iter"] == lengths[0]], SHARES)
+    assert path["share"][0] == path["n_iter"][0] == 0
+
+
+def test_a_search_that_was_stopped_says_so_and_does_not_warn():
+    X, y = planted()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = NCA(random_state=0).fit(X, y)
+    assert model.n_iter_ < model.max_iter and not model.converged_
+    stopped = f"stopped early after {model.n_iter_} iterations"
+    assert model.stop_reason_ == f"{stopped}: held-out neighbours no longer improve"
+    assert len(model.history_) >= 2 and np.isfinite(model.history_).all()
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 reached"):  # what the user allowed was not enough
+        NCA(max_iter=2, random_state=0, strength=1.0).fit(X, y)
+
+
+def test_without_early_stopping_only_the_share_is_chosen():
+    X, y = planted()
+    model = MCML(early_stopping=False, random_state=0, max_iter=40, tol=1e-3).fit(X, y)
+    assert_allclose(np.unique(model.strength_path_["n_iter"]), [0, 40])
+    assert model.converged_ and "early" not in model.stop_reason_
+
+
+def test_a_number_is_the_share_at_the_end_of_the_search():
+    X, y = planted(n=60)
+    whole, half = (LMNN(strength=s, random_state=0).fit(X, y) for s in (1.0, 0.5))
+    W, T = whole.mahalanobis_, np.cov(X.T, ddof=0)
+    size = np.trace(W @ T) / np.trace(T)
+    assert_allclose(half.mahalanobis_, 0.5 * size * np.eye(len(W)) + 0.5 * W, atol=1e-9 * np.abs(W).max())
+
+
+def test_pairs_and_triplets():
+    X, y = planted(n=90)
+    side = Labels(y)
+    pairs = Pairs.from_edges(side.similar, side.dissimilar, 90)
+    for learner in (ITML(), LDML(), PCCA()):
+        model = learner.fit(X, pairs)
+        assert model.strength_ > 0 and len(model.strength_path_["score"]) > 1
+    a = np.arange(90)
+    triplets = Triplets(
+        np.tile(a, 3), np.concatenate([(a + k) % 90 for k in (3, 6, 9)]), np.tile((a + 1) % 90, 3), n_samples=90
+    )
+    model = LMNN().fit(X, triplets)
+    assert 0 <= model.strength_ <= 1 and len(model.strength_path_["score"]) > 1
+
+
+def test_given_dimensions_leave_no_room_for_a_mixture():
+    X, y = planted()
+    model = NCA(2, random_state=0).fit(X, y)
+    assert model.components_.shape == (2, 14) and model.strength_ == 1
+    assert np.all(model.strength_path_["share"] == 1) and len(model.strength_path_["share"]) > 1
+
+
+@pytest.mark.parametrize("learner", [NCA(random_state=0), LMNN(), ITML()], ids=repr)
+def test_shuffled_labels_leave_euclidean_distance(learner):
+    kept = 0
+    for seed in range(20):
+        X, y = planted(seed, n=90, noise=4)
+        model = clone(learner).fit(X, np.random.default_rng(seed).permutation(y))
+        kept += model.strength_ == 0
+        if model.strength_ == 0:
+            W = model.mahalanobis_
+            assert_allclose(W, W[0, 0] * np.eye(6), atol=1e-12 * W[0, 0])
+            assert model.strength_reason_.startswith("Euclidean distance: ")
+    assert kept >= 19
+
+
+def test_too_little_data_keeps_euclidean_distance_and_says_so():
+    X, _ = planted(n=6)
+    model = NCA(random_state=0).fit(X[:3], [0, 0, 1])
+    assert model.strength_ == 0 and model.strength_reason_.startswith("Euclidean distance: ")
+    few = Pairs([0, 1], [1, 2], [True, False], n=3)
+    model = ITML().fit(X[:3], few)
+    assert model.strength_ == 0 and "too little can be held out" in model.strength_reason_
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LDML(2).fit(X[:3], few)
+    assert model.components_.shape == (2, 14)
+    assert model.strength_ == 1 and model.strength_reason_.startswith("the whole search: too little")
+
+
+def test_large_tables_are_tried_once_with_few_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((9_000, 2)), np.arange(9_000) % 3
+    (split,) = _small_trial(X, Labels(y)).splits
+    assert len(split.learn) == MAX_LEARNED
+    assert_array_equal(np.unique(y[split.learn], return_counts=True)[1], MAX_LEARNED // 3)
+    assert not set(split.learn) & set(split.held)
+
+
+def test_shrunk_makes_the_choice_for_the_learner():
+    X, y = planted(n=90)
+    learner = NCA(random_state=0)
+    assert Shrunk(learner, strength=0.5).fit(X, y).learner_.strength == 1.0
+    assert learner.strength == "auto"
+
+
+def test_it_goes_on_online_and_through_files(tmp_path):
+    X, y = planted()
+    model = ITML(random_state=0).fit(X, y)
+    model.save(tmp_path / "m.safetensors")
+    again = isometry.load(tmp_path / "m.safetensors")
+    assert_array_equal(again.transform(X), model.transform(X))
+    assert again.strength_ == model.strength_ and again.strength_reason_ == model.strength_reason_
+    before = model.components_.copy()
+    model.partial_fit(X[:20], y[:20])
+    assert not np.allclose(model.components_, before)
+
+
+def test_searches_share_one_base():
+    assert all(issubclass(learner, SearchedMetric) for learner in LEARNERS)
