@@ -28,10 +28,12 @@ class Budget:
     ----------
     seconds : of all fits and their scores, together
     clock : gives seconds since some moment
+    reserve : share of the seconds that is kept for what follows the fits of the folds
     """
 
     seconds: float
     clock: Callable[[], float] = time.monotonic
+    reserve: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.seconds > 0:
@@ -98,7 +100,7 @@ class Schedule:
     @property
     def left(self) -> float:
         """Seconds."""
-        return self.budget.seconds - (self.budget.clock() - self.started)
+        return (1 - self.budget.reserve) * self.budget.seconds - (self.budget.clock() - self.started)
 
     def kept(self) -> list[int]:
         return [c for c in self.costs.order() if c not in self.left_out]

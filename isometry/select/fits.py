@@ -41,6 +41,7 @@ PILOT_LIMIT = 1.0  # seconds after which such a fit is stopped
 KERNEL_EXPONENT = (
     3.0  # their eigenvectors take O(n³), which small fits do not show yet, and no iteration ends them early
 )
+LANDMARKS_EXPONENT = 1.0  # of kernels that see all rows through a fixed number of them
 Key = tuple[int, int]  # candidate, split
 Clock = Callable[[], float]
 Limit = tuple[Clock, float]  # seconds that a fit may take by this clock
@@ -236,7 +237,7 @@ def _is_kernel_method(candidate: Candidate) -> bool:
 def _exponent(candidate: Candidate) -> float | None:
     """Of the number of rows in the cost of a fit, where it is known and few rows do not show it."""
     if _is_kernel_method(candidate):
-        return KERNEL_EXPONENT
+        return LANDMARKS_EXPONENT if candidate.estimator.landmarks else KERNEL_EXPONENT
     return EPOCHS_EXPONENT if "max_epochs" in candidate.estimator.get_params(deep=False) else None
 
 
@@ -259,7 +260,7 @@ def _pilot(study: Study, candidate: Candidate, split: Split, clock: Clock) -> tu
             warnings.simplefilter("ignore")
             try:
                 with time_limit(lambda: clock() - started > PILOT_LIMIT):  # noqa: B023 it is called inside the loop only
-                    _fit_and_score(study, candidate, {}, part)
+                    fit_and_score(study, candidate, {}, part)
             except OutOfTime:
                 return [*sizes, m], [*seconds, max(clock() - started, PILOT_LIMIT)]
             except Exception:  # few rows may lack what a learner needs: the fit on all of them will tell
@@ -283,7 +284,7 @@ def _attempt(
             with time_limit(lambda: clock() - started > allowed):
                 params = _search(study, candidate, split.train, grid) if grid else {}
                 caught.clear()
-                outcome.values, outcome.seconds = _fit_and_score(study, candidate, params, split)
+                outcome.values, outcome.seconds = fit_and_score(study, candidate, params, split)
                 outcome.params = params if grid else None
         except OutOfTime:
             outcome.stopped = True
@@ -296,7 +297,7 @@ def _attempt(
     return key, outcome
 
 
-def _fit_and_score(
+def fit_and_score(
     study: Study, candidate: Candidate, params: Mapping[str, Any], split: Split
 ) -> tuple[np.ndarray, float]:
     """Values (m,) of the held-out rows, and the seconds that fitting took."""
@@ -331,7 +332,7 @@ def _search(study: Study, candidate: Candidate, rows: np.ndarray, grid: Grid) ->
     best_score, failure = -np.inf, ""
     for params in ParameterGrid(grid):
         try:
-            values = [_fit_and_score(inner, candidate, params, split)[0] for split in plan.splits]
+            values = [fit_and_score(inner, candidate, params, split)[0] for split in plan.splits]
             score = _mean_of_known(np.concatenate(values))
         except OutOfTime:
             raise

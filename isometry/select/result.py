@@ -62,6 +62,7 @@ class AutomaticChoice:
     leader: str  # the metric that did best in all folds
     difference: Interval  # paired difference of the choices to Euclidean
     by_fold: list[str]  # what was chosen in each fold
+    of_all: bool = False  # whether the difference allows for learning from all samples, of which folds lack some
 
     def __str__(self) -> str:
         d = self.difference
