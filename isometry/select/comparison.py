@@ -120,7 +120,7 @@ def compare(
     if isinstance(side, Labels) and scoring == "knn":
         check_n_neighbors(scorer, plan, side)
     seed = int(rng.randint(2**31 - 1))
-    candidates = resolve(learners, side, seed, protocol)
+    candidates = resolve(learners, side, seed, protocol, samples.shape[1])
     grids = tuning_grids(tune, candidates, samples.shape[1])
     study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
 

@@ -81,9 +81,10 @@ def gain_interval(gains: np.ndarray, halves: np.ndarray | None, plan: Plan, leve
 
         g(n) = g(m) + (g(m) − g(m/2)) / k
 
-    Without ``halves`` it is g(m). The interval is over samples, or groups of them, and √(1 + 1/(k − 1)) as wide as if
-    these were independent: folds learn from the same samples, and other samples to learn from would have given other
-    metrics (Nadeau and Bengio, 2003, whose variance has the ratio of samples held out to samples learned from).
+    Without ``halves`` it is g(m). The interval is over samples, or groups of them, and √(1 + k/(k − 1)) as wide as if
+    their gains were independent. They are not: all are of metrics learned from much the same samples, and others would
+    have given other metrics. The factor is that of Nadeau and Bengio (2003), whose variance of the mean of k splits is
+    1/k + (samples held out) / (samples learned from), in place of 1/k, times that of one split.
     """
     k = plan.n_splits
     gain = _over_repeats(gains if halves is None else gains + (gains - halves) / k)
@@ -91,7 +92,7 @@ def gain_interval(gains: np.ndarray, halves: np.ndarray | None, plan: Plan, leve
     if not known.any():
         return None
     mean, low, high = mean_interval(gain[known], level, _of_rows(plan, known))
-    factor = np.sqrt(1 + 1 / max(k - 1, 1))
+    factor = np.sqrt(1 + k / max(k - 1, 1))
     return Interval(mean, mean - factor * (mean - low), mean + factor * (high - mean))
 
 

@@ -33,7 +33,7 @@ INNER_SPLITS = 3
 UNSCORED = "no held-out point could be scored"
 MANY_POINTS = 1000  # held out at a time: where time is short, two such folds are enough for a verdict
 ENOUGH_FOLDS = 2
-EPOCHS_EXPONENT = 1.0  # of a network, which passes over the rows
+FEW_STEPS = 500  # batches of a network
 PILOT_ROWS = 200  # of the smallest fit that tells what a candidate will cost
 PILOT_SECONDS = 0.1  # a fit that took less is followed by one on twice as many rows
 PILOT_SHARE = 0.1  # of the budget
@@ -154,7 +154,8 @@ def _run_within(
     unstoppable = frozenset(c for c, candidate in enumerate(candidates) if not _reports_iterations(candidate)) - always
     many = min(len(split.test) for split in plan.splits) >= MANY_POINTS
     needed = min(ENOUGH_FOLDS, n_splits) if many else n_splits
-    schedule = Schedule(budget, costs, needed, always, unstoppable, fits.left_out, progress.started)
+    networks = frozenset(c for c, candidate in enumerate(candidates) if _steps(candidate))
+    schedule = Schedule(budget, costs, needed, always, unstoppable, fits.left_out, progress.started, networks)
     for s in range(n_splits):
         if s >= needed and not schedule.has_time_for_a_fold():
             fits.out_of_time = True
@@ -220,13 +221,18 @@ def _expected_costs(
     for c, candidate in enumerate(candidates):
         if candidate.name in BASELINES or isinstance(candidate.estimator, MomentsMetric):
             continue  # one pass over the rows and a little algebra: the first of all in any case
+        steps = _steps(candidate)
+        if steps and steps(len(split.train)) <= FEW_STEPS:
+            continue  # seconds as well, and fewer rows would take as many
         if clock() > until and _reports_iterations(candidate):
             continue
         progress.say_now(f"estimating the cost of {candidate.name}")
         sizes, seconds = _pilot(study, candidate, split, clock)
         if sizes:
             n_fits = 1 + INNER_SPLITS * len(ParameterGrid(grids[candidate.name])) if candidate.name in grids else 1
-            expected[c] = n_fits * extrapolate(sizes, seconds, len(split.train), _exponent(candidate))
+            n = len(split.train)
+            one = seconds[-1] * steps(n) / steps(sizes[-1]) if steps else None
+            expected[c] = n_fits * (one or extrapolate(sizes, seconds, n, _exponent(candidate)))
     return expected
 
 
@@ -238,7 +244,16 @@ def _exponent(candidate: Candidate) -> float | None:
     """Of the number of rows in the cost of a fit, where it is known and few rows do not show it."""
     if _is_kernel_method(candidate):
         return LANDMARKS_EXPONENT if candidate.estimator.landmarks else KERNEL_EXPONENT
-    return EPOCHS_EXPONENT if "max_epochs" in candidate.estimator.get_params(deep=False) else None
+    return None
+
+
+def _steps(candidate: Candidate) -> Callable[[int], float] | None:
+    """Batches that training on n rows takes, if the candidate is a network: few rows are gone through many times."""
+    params = candidate.estimator.get_params(deep=False)
+    if not {"max_epochs", "min_steps", "classes_per_batch", "samples_per_class"} <= params.keys():
+        return None
+    size = params["classes_per_batch"] * params["samples_per_class"]
+    return lambda n: max(params["max_epochs"] * n / size, params["min_steps"])
 
 
 def _reports_iterations(candidate: Candidate) -> bool:
