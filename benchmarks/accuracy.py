@@ -30,17 +30,18 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 import isometry
-from benchmarks.tables import DATA, MANY_CLASSES, N_FOLDS, ROOT, Fold, folds, names_of_sets, shape_of
+from benchmarks.tables import DATA, MANY_CLASSES, ROOT, Fold, folds, names_of_sets, shape_of
 from isometry import shrunk, strength, trial
 from isometry.eval import knn_hits, retrieval
 from isometry.registry import Method, all_methods, get
 from isometry.select import auto
+from isometry.select.budget import Budget
 from isometry.select.verdict import p_value
 
 STORE = ROOT / "docs" / "results" / "accuracy.json"
 N_NEIGHBORS = 3
 AUTO = "AutoMetric"
-AUTO_SECONDS = 20.0  # its budget
+AUTO_SECONDS = 20.0  # its budget, of CPU time
 LIMIT = 60.0
 Cell = dict[str, Any]  # score, gain, p, seconds, unconverged, failure, over, version: see `measure`
 
@@ -62,7 +63,7 @@ class Row:
 
     def make(self, protocol: str) -> Any:
         if self.method is None:
-            return isometry.AutoMetric(protocol=protocol, budget=AUTO_SECONDS, scaler=None)
+            return isometry.AutoMetric(protocol=protocol, budget=Budget(AUTO_SECONDS, time.process_time), scaler=None)
         learner = self.method.make(**(self.method.published if self.setting == "published" else {}))
         return learner.set_params(**{name: 0 for name in learner.get_params() if name.endswith("random_state")})
 
@@ -96,13 +97,12 @@ def contestants() -> list[Method]:
 
 
 def turn_of(row: Row) -> int:
-    """When its turn comes: closed forms, `AutoMetric`, what iterates, kernels; of each the automatic strength first."""
+    """When its turn comes: Euclidean distance, closed forms, `AutoMetric`, what iterates, kernels."""
     if row.key == "EUC":
         return 0
     if row.method is None:
-        return 3
-    kind = 6 if row.method.family == "kernel" else 4 if "iterative" in row.method.traits else 1
-    return kind + (row.setting == "published")
+        return 2
+    return 4 if row.method.family == "kernel" else 3 if "iterative" in row.method.traits else 1
 
 
 def rows() -> list[Row]:
@@ -274,7 +274,9 @@ def main() -> int:
     try:
         for task in fill(asked, cells, args.limit, args.minutes):
             cell = cells[task.name]
-            told = cell.get("failure") or (f"over {cell['over']:g} s" if "over" in cell else f"{100 * cell['gain']:+.1f}")
+            told = cell.get("failure") or (
+                f"over {cell['over']:g} s" if "over" in cell else f"{100 * cell['gain']:+.1f}"
+            )
             print(f"{task.protocol} {task.data}, {task.row.name} {task.row.setting}: {told}", flush=True)
     except KeyboardInterrupt:
         print("interrupted: what has been measured is kept", flush=True)

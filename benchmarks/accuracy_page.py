@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.accuracy import AUTO, AUTO_SECONDS, N_NEIGHBORS, Cell, Row, Task, version
-from benchmarks.tables import MANY_CLASSES, MOST_ROWS, N_FOLDS, ROOT, shape_of
+from benchmarks.tables import MOST_ROWS, N_FOLDS, ROOT, shape_of
 from isometry.select.verdict import holm
 
 PAGE = ROOT / "docs" / "results" / "accuracy.md"
@@ -213,7 +213,9 @@ def draw_ranks(names: Sequence[str], ranks: np.ndarray, difference: float, path)
         ax.axvspan(plain - difference / 2, plain + difference / 2, color="0.92", zorder=0)
     ax.set_yticks(at, [names[i] for i in order], fontsize=7)
     ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.set_xlabel(f"mean rank; bars that do not touch differ reliably (critical difference {difference:.1f})", fontsize=8)
+    ax.set_xlabel(
+        f"mean rank; bars that do not touch differ reliably (critical difference {difference:.1f})", fontsize=8
+    )
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=7)
     for side in ("top", "right", "left"):
@@ -247,7 +249,9 @@ def _missing(found: Sequence[Summary], cells: dict[str, Cell], tasks: Sequence[T
     ]
     lines += failures or ["None."]
     waiting = [f"{label(s.row)}" for s in found if not s.change and not s.over and not s.failed]
-    partly = sum(s.planned - len(s.change) - len(s.over) - len(s.failed) for s in found if s.change or s.over or s.failed)
+    partly = sum(
+        s.planned - len(s.change) - len(s.over) - len(s.failed) for s in found if s.change or s.over or s.failed
+    )
     lines += ["", "### Not measured yet", ""]
     if waiting:
         lines.append(f"On no set: {', '.join(waiting)}.")
@@ -266,7 +270,11 @@ def _missing(found: Sequence[Summary], cells: dict[str, Cell], tasks: Sequence[T
 def _below(summaries: Sequence[Summary]) -> list[str]:
     """The published methods under Euclidean, on average or on single sets, with the reason the method table gives."""
     published = [(s, s.row.method) for s in summaries if s.row.setting == "published"]
-    low = [f"- {m.name} ({s.mean:+.1f}): {m.below_euclidean}" for s, m in published if m and s.mean < -100 * MARGIN and m.below_euclidean]
+    low = [
+        f"- {m.name} ({s.mean:+.1f}): {m.below_euclidean}"
+        for s, m in published
+        if m and s.mean < -100 * MARGIN and m.below_euclidean
+    ]
     unexplained = [m.name for s, m in published if m and s.mean < -100 * MARGIN and not m.below_euclidean]
     lines = [f"## More than {100 * MARGIN:g} points below Euclidean on average, as published", "", *(low or ["None."])]
     if unexplained:

@@ -9,10 +9,11 @@ import numpy as np
 from isometry.base import MetricLearner
 from isometry.parameters import KW_ONLY, Count, Positive, Seed, check_parameters, parameters
 from isometry.registry import get
-from isometry.select.candidates import Learners, can_use
+from isometry.select.budget import Budget
+from isometry.select.candidates import BASELINES, Learners, can_use
 from isometry.select.comparison import compare
 from isometry.select.inputs import check_samples, check_side
-from isometry.select.result import BASELINE, AutomaticChoice
+from isometry.select.result import BASELINE, AutomaticChoice, Comparison
 from isometry.shrunk import Shrunk
 from isometry.supervision import Supervision, Targets
 
@@ -52,8 +53,9 @@ class AutoMetric(MetricLearner):
     scaler : as for `compare`
     n_splits : folds
     level : of the interval of the verdict
-    budget : seconds that the comparison may take; candidates there is no time for are left out, and named in
-        ``comparison_``. None: as long as it takes
+    budget : seconds that fit may take, but for the last fit to all samples; a fifth of them is kept for what choosing
+        is worth. Candidates there is no time for are left out, and named in ``comparison_``; if there is time for none,
+        distance stays Euclidean. None: as long as it takes
     n_jobs : processes
     random_state, verbose : seed; progress bar
 
@@ -76,7 +78,7 @@ class AutoMetric(MetricLearner):
     scaler: Any = "auto"
     n_splits: Count = 5
     level: float = 0.95
-    budget: Positive | None = 60.0
+    budget: Positive | Budget | None = 60.0
     n_jobs: int | None = None
     random_state: Seed = 0
     verbose: bool | int = False
@@ -106,12 +108,14 @@ class AutoMetric(MetricLearner):
             refit="automatic",
         )
         choice = comparison.automatic
+        if comparison.interrupted and comparison.best_estimator is None:
+            raise KeyboardInterrupt("interrupted before a metric was fitted to all samples")
         if choice is None or comparison.best_estimator is None:
             raise ValueError(f"nothing could be compared: {comparison.verdict}")
         self.comparison_ = comparison
         self.best_, self.pipeline_ = choice.picked, comparison.best_estimator
         self.difference_ = tuple(choice.difference)
-        self.verdict_ = _in_words(choice, comparison.scoring, self.level)
+        self.verdict_ = _in_words(choice, comparison)
         self.leaderboard_ = {
             "name": [r.name for r in comparison.results],
             "score": [r.score.mean if r.score else np.nan for r in comparison.results],
@@ -150,12 +154,25 @@ def _automatic(name: str, params: dict[str, Any]) -> tuple[str, Any]:
     return (name, learner) if row.published else (f"Shrunk({name})", Shrunk(learner))
 
 
-def _in_words(choice: AutomaticChoice, scoring: str, level: float) -> str:
+def _in_words(choice: AutomaticChoice, comparison: Comparison) -> str:
     mean, low, high = choice.difference
     where = "on new samples" if choice.of_all else "on samples held out"
-    gap = f"{mean:+.4f} of {scoring} {where} ({100 * level:g} % interval {low:+.4f} to {high:+.4f})"
+    interval = f"{100 * comparison.level:g} % interval {low:+.4f} to {high:+.4f}"
+    gap = f"{mean:+.4f} of {comparison.scoring} {where} ({interval})"
+    left_out = [r.name for r in comparison.results if r.left_out]
+    tried = [r.name for r in comparison.results if r.score is not None and r.name not in BASELINES]
+    missing = f" There was no time for {len(left_out)} candidates: give a larger budget." if left_out else ""
+    if comparison.interrupted:
+        missing += " The comparison was interrupted: this rests on what had finished."
     if choice.picked != BASELINE:
-        return f"Take {choice.picked}: choosing a metric by the other folds gains {gap} over Euclidean distance."
+        return (
+            f"Take {choice.picked}: choosing a metric by the other folds gains {gap} over Euclidean distance.{missing}"
+        )
+    if left_out and not tried:
+        return f"Keep Euclidean distance: the budget was over before a learned metric could be compared.{missing}"
     if choice.leader == BASELINE:
-        return "Keep Euclidean distance: no metric did better on samples held out by more than a standard error."
-    return f"Keep Euclidean distance: none is reliably better. Choosing one, mostly {choice.leader}, gains {gap}."
+        why = "no metric did better on samples held out by more than a standard error"
+        return f"Keep Euclidean distance: {why}.{missing}"
+    return (
+        f"Keep Euclidean distance: none is reliably better. Choosing one, mostly {choice.leader}, gains {gap}.{missing}"
+    )

@@ -17,7 +17,6 @@ USUAL_EXPONENT = 1.5
 SHORTEST = 1e-3  # seconds: below, a measurement says nothing of how the time grows
 TOLERANCE = 0.1  # share of the budget by which later folds may overrun before a candidate is given up
 TRIAL = 0.1  # share of the budget that one fit of the first fold may take
-NETWORK_TRIAL = 0.25  # the same of a network, whose first batches take as long as many later ones
 DOUBT = 50.0  # few rows need many iterations: a fit may well take a fiftieth of what they let expect
 
 
@@ -97,7 +96,7 @@ class Schedule:
     unstoppable: frozenset[int]  # no iteration ends them early
     left_out: dict[int, str]  # candidate → why; filled here
     started: float  # by the budget's clock
-    networks: frozenset[int] = frozenset()
+    networks: frozenset[int] = frozenset()  # what they will cost is known well: so many batches of the same size
 
     @property
     def left(self) -> float:
@@ -135,7 +134,7 @@ class Schedule:
         """Seconds that a fit of c may take.
 
         In the first fold: so long that there is time for as many in the other folds, too, beside the candidates that
-        have had their turn, and no longer than a tenth of the budget (a quarter for networks). Later: what is left of it.
+        have had their turn, and no longer than a tenth of the budget. Later: what is left of it.
         """
         if c in self.always:
             return np.inf
@@ -143,9 +142,8 @@ class Schedule:
             return self.left + TOLERANCE * self.budget.seconds
         promised = sum(self.costs.of(k) for k in self.kept() if k in self.costs.measured) * (self.needed - 1)
         share = (self.left * self.costs.workers - promised) / self.needed
-        trial = NETWORK_TRIAL if c in self.networks else TRIAL
-        allowed = min(self.left, share, trial * self.budget.seconds)
-        if self.costs.of(c) <= DOUBT * allowed:
+        allowed = min(self.left, share, TRIAL * self.budget.seconds)
+        if self.costs.of(c) <= (1.0 if c in self.networks else DOUBT) * allowed:
             return allowed
         self._leave_out(c)
         return 0.0

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from isometry.eval import Interval, mean_interval, paired_interval
 from isometry.select.budget import Budget
-from isometry.select.candidates import Candidate, Learners, left_out_note, resolve, tuning_grids
+from isometry.select.candidates import BASELINES, Candidate, Learners, left_out_note, resolve, tuning_grids
 from isometry.select.crossfit import automatic_choice, learned_from_all
 from isometry.select.fits import UNSCORED, Fits, Study, fit_best, run_fits
 from isometry.select.folds import Plan, Protocol, make_plan
@@ -31,7 +31,7 @@ from isometry.select.inputs import (
     make_scaler,
 )
 from isometry.select.progress import Progress
-from isometry.select.result import Comparison, MethodResult
+from isometry.select.result import BASELINE, Comparison, MethodResult
 from isometry.select.scoring import FoldScorer, choose_scoring
 from isometry.select.verdict import holm, p_value, write_verdict
 from isometry.supervision import Labels, Supervision
@@ -136,6 +136,9 @@ def compare(
     names = [r.name for r in results]
     best = _rank(results)
     automatic = automatic_choice(names, V, plan, level)
+    untried = all(c in fits.left_out for c, candidate in enumerate(candidates) if candidate.name not in BASELINES)
+    if automatic is not None and fits.left_out and untried:  # the budget was over: no metric that learns took part
+        automatic = replace(automatic, picked=BASELINE, leader=BASELINE)
     if refit == "automatic" and automatic is not None and not (interrupted or fits.out_of_time):
         try:
             chosen = [names.index(name) for name in automatic.by_fold]

@@ -33,7 +33,7 @@ INNER_SPLITS = 3
 UNSCORED = "no held-out point could be scored"
 MANY_POINTS = 1000  # held out at a time: where time is short, two such folds are enough for a verdict
 ENOUGH_FOLDS = 2
-FEW_STEPS = 500  # batches of a network
+PILOT_STEPS = 20  # batches of a network
 PILOT_ROWS = 200  # of the smallest fit that tells what a candidate will cost
 PILOT_SECONDS = 0.1  # a fit that took less is followed by one on twice as many rows
 PILOT_SHARE = 0.1  # of the budget
@@ -42,6 +42,7 @@ KERNEL_EXPONENT = (
     3.0  # their eigenvectors take O(n³), which small fits do not show yet, and no iteration ends them early
 )
 LANDMARKS_EXPONENT = 1.0  # of kernels that see all rows through a fixed number of them
+FEW_STEPS = {"max_epochs": 1, "min_steps": PILOT_STEPS}
 Key = tuple[int, int]  # candidate, split
 Clock = Callable[[], float]
 Limit = tuple[Clock, float]  # seconds that a fit may take by this clock
@@ -221,17 +222,19 @@ def _expected_costs(
     for c, candidate in enumerate(candidates):
         if candidate.name in BASELINES or isinstance(candidate.estimator, MomentsMetric):
             continue  # one pass over the rows and a little algebra: the first of all in any case
-        steps = _steps(candidate)
-        if steps and steps(len(split.train)) <= FEW_STEPS:
-            continue  # seconds as well, and fewer rows would take as many
         if clock() > until and _reports_iterations(candidate):
             continue
         progress.say_now(f"estimating the cost of {candidate.name}")
-        sizes, seconds = _pilot(study, candidate, split, clock)
+        steps = _steps(candidate)
+        if steps:  # the first of them takes much longer, and is not counted
+            candidate = candidate._replace(estimator=clone(candidate.estimator).set_params(**FEW_STEPS))
+            sizes, seconds = [_pilot(study, candidate, split, clock) for _ in range(2)][-1]
+        else:
+            sizes, seconds = _pilot(study, candidate, split, clock)
         if sizes:
             n_fits = 1 + INNER_SPLITS * len(ParameterGrid(grids[candidate.name])) if candidate.name in grids else 1
             n = len(split.train)
-            one = seconds[-1] * steps(n) / steps(sizes[-1]) if steps else None
+            one = seconds[-1] * steps(n) / PILOT_STEPS if steps else None
             expected[c] = n_fits * (one or extrapolate(sizes, seconds, n, _exponent(candidate)))
     return expected
 
