@@ -1,7 +1,7 @@
 """Every classical method on real tables: does it help nearest neighbours? `make accuracy` measures, and writes a page.
 
-What has been measured is kept in docs/results/accuracy.json, one cell for each method, setting, set and protocol, so that
-a run goes on where the last one stopped. The page, docs/results/accuracy.md, says what has not been measured yet.
+What has been measured is kept in docs/results/accuracy.json, one cell for each method, setting, set and protocol, so
+that a run goes on where the last one stopped. The page, docs/results/accuracy.md, says what has not been measured yet.
 """
 
 from __future__ import annotations

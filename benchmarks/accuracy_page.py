@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -42,6 +44,11 @@ class Summary:
     @property
     def mean(self) -> float:
         return float(np.mean(list(self.change.values()))) if self.change else np.nan
+
+    @property
+    def waiting(self) -> int:
+        """Sets that have not been measured yet."""
+        return self.planned - len(self.change) - len(self.over) - len(self.failed)
 
     @property
     def worst(self) -> tuple[str, float]:
@@ -98,17 +105,18 @@ def write(tasks: Sequence[Task], cells: dict[str, Cell]) -> None:
 
 def _about() -> list[str]:
     return [
-        f"Every classical method on real tables of up to {MOST_ROWS:,} rows, raw: no projection, features standardised by "
-        f"the rows that are learned from. {N_FOLDS} folds, shuffled with seed 0; fits of one BLAS thread, "
-        "`random_state=0`. *Published* is the method with the settings of its paper, *automatic* with the strength that "
-        "the data choose, the default of the methods that have both. Nothing else was tuned. `make accuracy` measures "
-        "what is missing and writes this page; what has been measured is kept in `accuracy.json`.",
+        f"Every classical method on real tables of up to {MOST_ROWS:,} rows, raw: no projection, features standardised "
+        f"by the rows that are learned from. {N_FOLDS} folds, shuffled with seed 0; fits of one BLAS thread, "
+        "`random_state=0`. *Published* is the method with the settings of its paper, *automatic* with the strength "
+        "that the data choose, the default of the methods that have both. Nothing else was tuned. `make accuracy` "
+        "measures what is missing and writes this page; what has been measured is kept in `accuracy.json`.",
         "",
-        "Changes are differences to Euclidean distance in points, on the same held-out rows. *Better* and *worse* count "
-        "sets where the paired difference is reliable: at 5 %, for the sets of a row jointly (Holm's correction). "
-        "Seconds are CPU time of a fit, the median over the sets. Where a fit took longer than its limit on some sets, "
-        "the other columns are of the remaining ones, which is said. The strength and the candidates of `AutoMetric` "
-        "were designed on many of these sets, so that for the automatic rows they are not new.",
+        "Changes are differences to Euclidean distance in points, on the same held-out rows. *Better* and *worse* "
+        "count sets where the paired difference is reliable: at 5 %, for the sets of a row jointly (Holm's "
+        "correction). Seconds are CPU time of a fit, the median over the sets. All columns are of the sets that a row "
+        "was measured on, which the last one counts: rows of different sets cannot be compared. In the open protocol "
+        "embeddings are brought to unit length instead of standardised, as `isometry compare` does. The strength and "
+        "the candidates of `AutoMetric` were designed on many of these sets: to them these are not new.",
     ]
 
 
@@ -126,8 +134,7 @@ def _table(summaries: Sequence[Summary]) -> list[str]:
         name, change = s.worst
         sets = f"{len(s.change)}" + (f"; {len(s.over)} over the limit" if s.over else "")
         sets += f"; {len(s.failed)} failed" if s.failed else ""
-        waiting = s.planned - len(s.change) - len(s.over) - len(s.failed)
-        sets += f"; {waiting} not measured yet" if waiting else ""
+        sets += f"; {s.waiting} not measured yet" if s.waiting else ""
         figures = f"{s.mean:+.1f} | {change:+.1f} {name} | {s.better} | {s.worse} | {_seconds(s.seconds)} | {sets}"
         lines.append(f"| {s.row.name} | {s.row.setting} | {figures} |")
     return lines
@@ -149,25 +156,34 @@ def _pictures(protocol: str, summaries: Sequence[Summary], sets: Sequence[str]) 
     lines = [
         f"![changes of each method on each set](../images/{picture.name})",
         "",
-        f"Change against Euclidean distance in points, blue above, red below, one colour beyond {LARGEST_CHANGE:g}; grey: "
-        "over the limit, failed, or not measured yet. Rows by mean change.",
+        f"Change against Euclidean distance in points, blue above, red below, one colour beyond {LARGEST_CHANGE:g}; "
+        "grey: over the limit, failed, or not measured yet. Rows by mean change.",
     ]
-    complete = [s for s in summaries if len(s.change) == len(sets)]
-    if len(complete) < 3 or len(sets) < 3:
-        return [*lines, "", "There is no critical-difference diagram yet: fewer than three rows have all sets."]
+    complete, shared = largest_block(summaries, sets)
+    if len(complete) < 3 or len(shared) < 3:
+        return [*lines, "", "There is no critical-difference diagram yet: fewer than three rows share three sets."]
     picture = IMAGES / f"accuracy_{protocol}_ranks.png"
-    ranks, difference, p = mean_ranks(np.array([[s.change[name] for name in sets] for s in complete]))
+    ranks, difference, p = mean_ranks(np.array([[s.change[name] for name in shared] for s in complete]))
     draw_ranks([label(s.row) for s in complete], ranks, difference, picture)
     return [
         *lines,
         "",
         f"![critical-difference diagram](../images/{picture.name})",
         "",
-        f"Mean rank over the {len(sets)} sets of the {len(complete)} rows that were measured on all of them (1 is best). "
-        f"Two rows differ reliably at 5 % if their ranks are further apart than the critical difference of Nemenyi's "
-        f"test, {difference:.1f}: then their bars, of half of it to each side, do not touch. Friedman's test of all rows "
-        f"being alike: p = {p:.2g}.",
+        f"Mean rank, 1 is best, of the {len(complete)} rows that were measured on all of these {len(shared)} sets: "
+        f"{', '.join(shared)}. Two rows differ reliably at 5 % if their ranks are further apart than the critical "
+        f"difference of Nemenyi's test, {difference:.1f}: then their bars, of half of it to each side, do not touch. "
+        f"Friedman's test of all rows being alike: p = {p:.2g}.",
     ]
+
+
+def largest_block(summaries: Sequence[Summary], sets: Sequence[str]) -> tuple[list[Summary], list[str]]:
+    """Rows and sets without a gap: the sets of one of the rows, and all rows that have them; the most cells of these."""
+    blocks: list[tuple[list[Summary], list[str]]] = [([], [])]
+    for row in summaries:
+        shared = [name for name in sets if name in row.change]
+        blocks.append(([s for s in summaries if all(name in s.change for name in shared)], shared))
+    return max(blocks, key=lambda block: len(block[0]) * len(block[1]))
 
 
 def mean_ranks(changes: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -182,7 +198,7 @@ def mean_ranks(changes: np.ndarray) -> tuple[np.ndarray, float, float]:
     return ranks, float(difference), float(stats.friedmanchisquare(*changes).pvalue)
 
 
-def draw_changes(summaries: Sequence[Summary], sets: Sequence[str], path) -> None:
+def draw_changes(summaries: Sequence[Summary], sets: Sequence[str], path: Path) -> None:
     plt = _plotting()
     grid = np.array([[s.change.get(name, np.nan) for name in sets] for s in summaries])
     figure, ax = plt.subplots(figsize=(3.4 + 0.27 * len(sets), 1.6 + 0.17 * len(summaries)))
@@ -199,7 +215,7 @@ def draw_changes(summaries: Sequence[Summary], sets: Sequence[str], path) -> Non
     plt.close(figure)
 
 
-def draw_ranks(names: Sequence[str], ranks: np.ndarray, difference: float, path) -> None:
+def draw_ranks(names: Sequence[str], ranks: np.ndarray, difference: float, path: Path) -> None:
     """Mean ranks with bars of half the critical difference to each side, best on top."""
     plt = _plotting()
     order = np.argsort(ranks, kind="stable")
@@ -224,7 +240,7 @@ def draw_ranks(names: Sequence[str], ranks: np.ndarray, difference: float, path)
     plt.close(figure)
 
 
-def _plotting():
+def _plotting() -> Any:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -248,10 +264,8 @@ def _missing(found: Sequence[Summary], cells: dict[str, Cell], tasks: Sequence[T
         if "failure" in cells.get(t.name, {})
     ]
     lines += failures or ["None."]
-    waiting = [f"{label(s.row)}" for s in found if not s.change and not s.over and not s.failed]
-    partly = sum(
-        s.planned - len(s.change) - len(s.over) - len(s.failed) for s in found if s.change or s.over or s.failed
-    )
+    waiting = [label(s.row) for s in found if s.waiting == s.planned]
+    partly = sum(s.waiting for s in found if s.waiting < s.planned)
     lines += ["", "### Not measured yet", ""]
     if waiting:
         lines.append(f"On no set: {', '.join(waiting)}.")
@@ -270,12 +284,9 @@ def _missing(found: Sequence[Summary], cells: dict[str, Cell], tasks: Sequence[T
 def _below(summaries: Sequence[Summary]) -> list[str]:
     """The published methods under Euclidean, on average or on single sets, with the reason the method table gives."""
     published = [(s, s.row.method) for s in summaries if s.row.setting == "published"]
-    low = [
-        f"- {m.name} ({s.mean:+.1f}): {m.below_euclidean}"
-        for s, m in published
-        if m and s.mean < -100 * MARGIN and m.below_euclidean
-    ]
-    unexplained = [m.name for s, m in published if m and s.mean < -100 * MARGIN and not m.below_euclidean]
+    below = [(s, m) for s, m in published if m and s.mean < -100 * MARGIN]
+    low = [f"- {m.name} ({s.mean:+.1f}): {m.below_euclidean}" for s, m in below if m.below_euclidean]
+    unexplained = [m.name for _, m in below if not m.below_euclidean]
     lines = [f"## More than {100 * MARGIN:g} points below Euclidean on average, as published", "", *(low or ["None."])]
     if unexplained:
         lines += ["", f"The method table gives no reason yet for {', '.join(unexplained)}."]
@@ -292,6 +303,6 @@ def _below(summaries: Sequence[Summary]) -> list[str]:
         "",
         "SPDGMML and GrassmannGMML learn from matrices, not vectors (see `examples/matrices.py`); deep methods need a "
         "network; SIR, CCA and Procrustes learn from targets or from two views. Rows of the method table with the same "
-        f"estimator and parameters are measured once. `AutoMetric` has {AUTO_SECONDS:g} s for its comparison.",
+        f"estimator and parameters are measured once. `AutoMetric` has {AUTO_SECONDS:g} s of CPU time to compare.",
     ]
     return lines

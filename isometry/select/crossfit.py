@@ -76,8 +76,8 @@ def gain_interval(gains: np.ndarray, halves: np.ndarray | None, plan: Plan, leve
     """What choosing gains on new samples; None if nothing was scored.
 
     ``gains`` (repeats, n) are those of metrics learned from all folds but one, m = n (k − 1)/k of the samples. The bias
-    of a cross-validation falls as 1/n (Burman, 1989), so that what half of these samples teach, ``halves`` (repeats, n),
-    tells what all n will::
+    of a cross-validation falls as 1/n (Burman, 1989), so that what half of these samples teach, ``halves`` (repeats,
+    n), tells what all n will::
 
         g(n) = g(m) + (g(m) − g(m/2)) / k
 
