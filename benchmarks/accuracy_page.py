@@ -89,7 +89,8 @@ def write(tasks: Sequence[Task], cells: dict[str, Cell]) -> None:
     for protocol, title in PROTOCOLS.items():
         mine = [t for t in tasks if t.protocol == protocol]
         found = [summarise(group, cells) for group in by_row(mine)]
-        scored = sorted((s for s in found if s.change), key=lambda s: -s.mean)
+        most = max((len(s.change) for s in found), default=0)
+        scored = sorted((s for s in found if s.change), key=lambda s: (2 * len(s.change) < most, -s.mean))
         if not scored:
             continue
         sets = list(dict.fromkeys(t.data for t in mine))
@@ -157,7 +158,8 @@ def _pictures(protocol: str, summaries: Sequence[Summary], sets: Sequence[str]) 
         f"![changes of each method on each set](../images/{picture.name})",
         "",
         f"Change against Euclidean distance in points, blue above, red below, one colour beyond {LARGEST_CHANGE:g}; "
-        "grey: over the limit, failed, or not measured yet. Rows by mean change.",
+        "grey: over the limit, failed, or not measured yet. Rows by mean change, last those with fewer than half of "
+        "the sets.",
     ]
     complete, shared = largest_block(summaries, sets)
     if len(complete) < 3 or len(shared) < 3:
@@ -178,7 +180,7 @@ def _pictures(protocol: str, summaries: Sequence[Summary], sets: Sequence[str]) 
 
 
 def largest_block(summaries: Sequence[Summary], sets: Sequence[str]) -> tuple[list[Summary], list[str]]:
-    """Rows and sets without a gap: the sets of one of the rows, and all rows that have them; the most cells of these."""
+    """Rows and sets without a gap: the sets of one of the rows, and all rows that have them; those with most cells."""
     blocks: list[tuple[list[Summary], list[str]]] = [([], [])]
     for row in summaries:
         shared = [name for name in sets if name in row.change]
@@ -202,9 +204,8 @@ def draw_changes(summaries: Sequence[Summary], sets: Sequence[str], path: Path) 
     plt = _plotting()
     grid = np.array([[s.change.get(name, np.nan) for name in sets] for s in summaries])
     figure, ax = plt.subplots(figsize=(3.4 + 0.27 * len(sets), 1.6 + 0.17 * len(summaries)))
-    colours = plt.get_cmap("RdBu").copy()
-    colours.set_bad("0.85")
-    image = ax.imshow(grid, cmap=colours, vmin=-LARGEST_CHANGE, vmax=LARGEST_CHANGE, aspect="auto")
+    ax.set_facecolor("0.85")  # of cells without a number
+    image = ax.imshow(grid, cmap="RdBu", vmin=-LARGEST_CHANGE, vmax=LARGEST_CHANGE, aspect="auto")
     ax.set_xticks(range(len(sets)), sets, rotation=90, fontsize=7)
     ax.set_yticks(range(len(summaries)), [label(s.row) for s in summaries], fontsize=7)
     ax.tick_params(length=0)
