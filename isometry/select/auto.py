@@ -166,7 +166,8 @@ def _in_words(choice: AutomaticChoice, comparison: Comparison) -> str:
         missing += " The comparison was interrupted: this rests on what had finished."
     if choice.picked != BASELINE:
         return (
-            f"Take {choice.picked}: choosing a metric by the other folds gains {gap} over Euclidean distance.{missing}"
+            f"Take {choice.picked}{choice.doubt}: choosing a metric by the other folds gains {gap} over Euclidean "
+            f"distance.{missing}"
         )
     if left_out and not tried:
         return f"Keep Euclidean distance: the budget was over before a learned metric could be compared.{missing}"
