@@ -64,7 +64,7 @@ bench-quick: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.run --quick
 
 accuracy: $(VENV)/.ready
-	$(BIN)/python -m benchmarks.accuracy --jobs $(JOBS)
+	$(BIN)/python -m benchmarks.accuracy
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m docs.build

@@ -1,6 +1,7 @@
-"""Every classical method with its defaults on real data: does it help a nearest-neighbour classifier? `make accuracy`.
+"""Every classical method on real tables: does it help nearest neighbours? `make accuracy` measures, and writes a page.
 
-Writes docs/results/accuracy.md. Finished cells are kept in .bench/accuracy.json, so that a run can be interrupted.
+What has been measured is kept in docs/results/accuracy.json, one cell for each method, setting, set and protocol, so
+that a run goes on where the last one stopped. The page, docs/results/accuracy.md, says what has not been measured yet.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ import argparse
 import hashlib
 import inspect
 import json
+import math
 import multiprocessing
 import os
+import resource
+import signal
 import sys
 import time
 import warnings
@@ -22,48 +26,69 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
-from sklearn.datasets import load_iris, load_wine
-from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold, train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
-from isometry.eval import knn_hits
+import isometry
+from benchmarks.tables import DATA, MANY_CLASSES, ROOT, Fold, folds, names_of_sets, shape_of
+from isometry import shrunk, strength, trial
+from isometry.eval import knn_hits, retrieval
 from isometry.registry import Method, all_methods, get
+from isometry.select import auto
+from isometry.select.budget import Budget
+from isometry.select.verdict import p_value
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("ISOMETRY_DATA", ROOT.parent / "shared" / "data"))
-RESULTS = ROOT / "docs" / "results" / "accuracy.md"
-CACHE = ROOT / ".bench" / "accuracy.json"
-EMBEDDED = {"iris": load_iris, "wine": load_wine}
-SMALL = [
-    *("balance", "breast_cancer_w", "bupa", "cleveland", "dermatology", "ecoli", "glass", "ionosphere", "iris"),
-    *("newthyroid", "olive", "pima", "soybean", "vehicle", "wine", "zoo"),
-]
-N_FOLDS, N_NEIGHBORS, MARGIN = 5, 3, 0.02  # MARGIN: a method this far below Euclidean must say why
-MIN_MEMBERS = 10  # rows of a class, if a set has so many classes that some are left out
-
-Fold = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X, y to learn from; X, y to test
-Cell = dict[str, Any]  # accuracy, seconds and not_converged, one entry for each fold; failure
+STORE = ROOT / "docs" / "results" / "accuracy.json"
+N_NEIGHBORS = 3
+AUTO = "AutoMetric"
+AUTO_SECONDS = 20.0  # its budget, of CPU time
+LIMIT = 60.0
+Cell = dict[str, Any]  # score, gain, p, seconds, unconverged, failure, over, version: see `measure`
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """What is the same for every cell of the table."""
+class Row:
+    """A method with one of its settings."""
 
-    rows: int
-    dims: int
-    limit: float  # seconds a fit may take
+    key: str  # of the method table, or AutoMetric
+    setting: str  # "published" or "automatic"
+
+    @property
+    def method(self) -> Method | None:
+        return None if self.key == AUTO else get(self.key)
+
+    @property
+    def name(self) -> str:
+        return self.method.name if self.method else self.key
+
+    def make(self, protocol: str) -> Any:
+        if self.method is None:
+            return isometry.AutoMetric(protocol=protocol, budget=Budget(AUTO_SECONDS, time.process_time), scaler=None)
+        learner = self.method.make(**(self.method.published if self.setting == "published" else {}))
+        return learner.set_params(**{name: 0 for name in learner.get_params() if name.endswith("random_state")})
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell of a table."""
+
+    row: Row
+    data: str
+    protocol: str  # "closed" or "open"
+
+    @property
+    def name(self) -> str:
+        return f"{self.protocol} {self.data} {self.row.key} {self.row.setting}"
 
 
 def contestants() -> list[Method]:
-    """Classical methods on vectors, one row for each distinct estimator."""
+    """Classical methods on vectors that learn from classes, one row for each distinct estimator."""
     rows = [
         m
         for m in all_methods(kind="estimator")
-        if m.family != "deep" and not {"matrix-samples", "histograms"} & set(m.traits)
+        if m.family != "deep"
+        and not {"matrix-samples", "histograms"} & set(m.traits)
+        and ("labels" in m.sees or m.key == "EUC")
     ]
     distinct: dict[tuple[str, str], Method] = {}
     for m in rows:
@@ -71,212 +96,159 @@ def contestants() -> list[Method]:
     return list(distinct.values())
 
 
-def table(name: str) -> tuple[np.ndarray, np.ndarray]:
-    if name in EMBEDDED:
-        return EMBEDDED[name](return_X_y=True)
-    with np.load(DATA / f"{name}.npz", allow_pickle=False) as arrays:
-        return arrays["X"].astype(np.float64), arrays["y"]
+def turn_of(row: Row) -> int:
+    """When its turn comes: Euclidean distance, closed forms, `AutoMetric`, what iterates, kernels."""
+    if row.key == "EUC":
+        return 0
+    if row.method is None:
+        return 2
+    return 4 if row.method.family == "kernel" else 3 if "iterative" in row.method.traits else 1
 
 
-def subsample(X: np.ndarray, y: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most ``rows`` rows with the same class shares; of very many classes only as many as leave each some rows."""
-    classes, most = np.unique(y), max(2, rows // MIN_MEMBERS)
-    if len(classes) > most:
-        keep = np.isin(y, np.random.default_rng(0).choice(classes, most, replace=False))
-        X, y = X[keep], y[keep]
-    if len(X) <= rows:
-        return X, y
-    X, _, y, _ = train_test_split(X, y, train_size=rows, stratify=y, random_state=0)
-    return X, y
+def rows() -> list[Row]:
+    """Each method as published, and with automatic strength where it has one; in the order of their turns."""
+    made = [Row(AUTO, "automatic")]
+    for m in contestants():
+        made += [Row(m.key, "published")] + [Row(m.key, "automatic")] * bool(m.published)
+    return sorted(made, key=turn_of)
 
 
-def folds(name: str, protocol: Protocol) -> list[Fold]:
-    """The five splits of a set; scaler and projection see the training rows only."""
-    X, y = subsample(*table(name), protocol.rows)
-    splits = []
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The least populated class")  # rare classes miss some folds
-        for train, test in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y):
-            p = min(protocol.dims, len(train) - 1)
-            steps = [StandardScaler()] + ([PCA(p, random_state=0)] if X.shape[1] > protocol.dims else [])
-            prepare = make_pipeline(*steps).fit(X[train])
-            splits.append((prepare.transform(X[train]), y[train], prepare.transform(X[test]), y[test]))
-    return splits
-
-
-def seeded(method: Method) -> Any:
-    learner = method.make(**method.published)
-    return learner.set_params(**{name: 0 for name in learner.get_params() if name.endswith("random_state")})
-
-
-def work(key: str, splits: list[Fold], sink: Connection) -> None:
-    """In a process of its own: send the outcome of each fold as soon as it is there."""
-    for X, y, X_test, y_test in splits:
-        outcome: Cell = {"accuracy": None, "not_converged": 0, "failure": ""}
-        start = time.process_time()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                learner = seeded(get(key)).fit(X, y)
-                outcome["seconds"] = time.process_time() - start
-                outcome["accuracy"] = float(
-                    knn_hits(learner.transform(X), y, learner.transform(X_test), y_test, N_NEIGHBORS).mean()
-                )
-            except Exception as error:  # whatever it is, it is reported and the table goes on
-                outcome["failure"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        outcome["not_converged"] = int(any(issubclass(w.category, ConvergenceWarning) for w in caught))
-        sink.send(outcome)
-
-
-def measure(method: Method, splits: list[Fold], limit: float) -> Cell:
-    """One cell: all folds of a method on a set, ended at the first that fails or takes longer than the limit."""
-    context = multiprocessing.get_context("forkserver")
-    source, sink = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(method.key, splits, sink), daemon=True)
-    process.start()
-    sink.close()
-    cell: Cell = {"accuracy": [], "seconds": [], "not_converged": 0, "failure": ""}
-    for k in range(len(splits)):
-        try:
-            outcome = source.recv() if source.poll(limit) else {"failure": f"more than {limit:g} s"}
-        except EOFError:
-            outcome = {"failure": "the process died"}
-        cell["not_converged"] += outcome.get("not_converged", 0)
-        if outcome["failure"]:
-            cell["failure"] = f"fold {k + 1}: {outcome['failure']}"
-            break
-        cell["accuracy"].append(outcome["accuracy"])
-        cell["seconds"].append(outcome["seconds"])
-    process.kill()
-    process.join()
-    return cell
+def plan(sets: list[str]) -> list[Task]:
+    """All cells, so that a run cut short has measured the same sets for all methods of a turn."""
+    tasks: list[Task] = []
+    for turn in sorted({turn_of(row) for row in rows()}):
+        some = [row for row in rows() if turn_of(row) == turn]
+        for protocol in ("closed", "open"):
+            names = [n for n in sets if protocol == "closed" or shape_of(n)[2] >= MANY_CLASSES]
+            tasks += [Task(row, name, protocol) for name in names for row in some]
+    return tasks
 
 
 @cache
-def version(method: Method) -> str:
-    """Changes with the parameters of a row and the module of its method, so that a stale cell is not found."""
-    source = Path(inspect.getfile(method.load())).read_bytes() + repr(sorted(method.params.items())).encode()
-    return hashlib.sha256(source).hexdigest()[:12]
+def version(row: Row) -> str:
+    """Of the package, and of the files that the result of a row depends on most."""
+    modules: list[Any] = [] if row.setting == "published" else [strength, trial, shrunk]
+    if row.method is None:
+        modules.append(auto)
+        text = b""
+    else:
+        modules.append(inspect.getmodule(row.method.load()))
+        text = repr(sorted(row.method.params.items())).encode()
+    for module in modules:
+        text += Path(inspect.getfile(module)).read_bytes()
+    return f"{isometry.__version__} {hashlib.sha256(text).hexdigest()[:8]}"
 
 
-def cell_name(method: Method, data: str, protocol: Protocol) -> str:
-    return f"{data} {method.key} {protocol.rows} {protocol.dims} {protocol.limit:g} {version(method)}"
+def values(fold: Fold, protocol: str, Z: np.ndarray, Z_test: np.ndarray) -> np.ndarray:
+    """(m,) of each row held out: whether 3-NN names its class, or MAP@R among the others that were held out."""
+    if protocol == "closed":
+        return knn_hits(Z, fold.y, Z_test, fold.y_test, N_NEIGHBORS).astype(np.float64)
+    found = retrieval(Z_test, fold.y_test)
+    if len(found.queries) != len(Z_test):
+        raise ValueError("a class that was held out has a single row")
+    return found.map_at_r
 
 
-def fill(
-    methods: list[Method], names: list[str], protocol: Protocol, jobs: int, cells: dict[str, Cell]
-) -> Iterator[str]:
-    """Measure what ``cells`` lacks, and yield each set as it is complete."""
-    for name in names:
-        missing = [m for m in methods if cell_name(m, name, protocol) not in cells]
-        if missing:
-            splits = folds(name, protocol)
-            # threads only wait: each measures in a process that can be killed
-            runs = Parallel(n_jobs=jobs, backend="threading", return_as="generator")(
-                delayed(measure)(m, splits, protocol.limit) for m in missing
-            )
-            for m, cell in zip(missing, runs, strict=True):
-                cells[cell_name(m, name, protocol)] = cell
-                CACHE.parent.mkdir(exist_ok=True)
-                CACHE.write_text(json.dumps(cells))
-                if cell["failure"]:
-                    print(f"{name}, {m.name}: {cell['failure']}", flush=True)
-        yield name
+def work(task: Task, splits: list[Fold], limit: float, sink: Connection) -> None:
+    """In a process of its own, which the kernel ends if a fit exceeds the limit; sends the outcome of each fold."""
+    for fold in splits:
+        spent = math.ceil(time.process_time() + limit)
+        resource.setrlimit(resource.RLIMIT_CPU, (spent, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        outcome: dict[str, Any] = {"failure": ""}
+        with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                learner = task.row.make(task.protocol)
+                start = time.process_time()
+                learner.fit(fold.X, fold.y)
+                outcome["seconds"] = time.process_time() - start
+                maps = learner.transform(fold.X), learner.transform(fold.X_test)
+                outcome["values"] = values(fold, task.protocol, *maps)
+                outcome["plain"] = values(fold, task.protocol, fold.X, fold.X_test)
+            except Exception as error:  # whatever it is, it is reported and the table goes on
+                outcome["failure"] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        outcome["unconverged"] = any(issubclass(w.category, ConvergenceWarning) for w in caught)
+        sink.send(outcome)
+        if outcome["failure"]:
+            return
 
 
-def page(methods: list[Method], names: list[str], protocol: Protocol, cells: dict[str, Cell]) -> str:
-    grid = {m.key: [cells[cell_name(m, name, protocol)] for name in names] for m in methods}
-    scores = {
-        key: np.array([np.nan if c["failure"] else np.mean(c["accuracy"]) for c in row]) for key, row in grid.items()
-    }
-    plain = scores["EUC"]
-    change = {key: float(np.nanmean(s - plain)) if np.isfinite(s).any() else np.nan for key, s in scores.items()}
-    ordered = sorted(methods, key=lambda m: -np.nan_to_num(change[m.key], nan=-np.inf))
-    lines = [
-        "# Accuracy",
-        "",
-        f"{N_NEIGHBORS}-nearest-neighbour accuracy in percent, mean of {N_FOLDS} stratified folds (shuffled, seed 0), "
-        "features standardised on the training folds, every method with the settings of its paper and "
-        '`random_state=0`: not with `reg="auto"`, the default of closed forms. '
-        f"Sets with more than {protocol.rows} rows are subsampled to that number, class by class; sets with more than "
-        f"{protocol.dims} features are projected on that many principal components. Nothing was tuned, so this is not "
-        "what a method can reach: it is what the published method gives one who only names it. `make accuracy` writes "
-        "this page.",
-        "",
-        "*Change* is the mean difference to Euclidean over the sets, in points. "
-        f"A bold cell is best of its set; – : a fit failed or took more than {protocol.limit:g} s.",
-        "",
-        "| method | change | " + " | ".join(names) + " |",
-        "|---|---:|" + "---:|" * len(names),
-    ]
-    best = np.nanmax(np.array([scores[m.key] for m in methods]), axis=0)
-    for m in ordered:
-        flag = " ▼" if change[m.key] < -MARGIN else ""
-        figures = [
-            "–" if np.isnan(s) else f"**{100 * s:.1f}**" if s >= b - 1e-12 else f"{100 * s:.1f}"
-            for s, b in zip(scores[m.key], best, strict=True)
-        ]
-        lines.append(f"| {m.name}{flag} | {100 * change[m.key]:+.1f} | " + " | ".join(figures) + " |")
-    lines += ["", *below(ordered, change), *falls(ordered, change, names, scores), *troubles(methods, names, grid)]
-    lines += [
-        "",
-        "## Left out",
-        "",
-        "SPDGMML and GrassmannGMML learn from matrices, not vectors (see `examples/matrices.py`); deep methods need a "
-        "network. Rows of the method table with the same estimator and parameters are measured once: "
-        "`BayesianML[active]` and `ITML[online]` differ in what is called after `fit`.",
-        "",
-    ]
-    return "\n".join(lines)
+def measure(task: Task, limit: float) -> Cell:
+    """One cell: all folds, ended at the first that fails or takes longer than the limit."""
+    splits = folds(task.data, task.protocol)
+    context = multiprocessing.get_context("forkserver")
+    source, sink = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(task, splits, limit, sink), daemon=True)
+    process.start()
+    sink.close()
+    outcomes: list[dict[str, Any]] = []
+    cell: Cell = {"version": version(task.row), "seconds": [], "unconverged": 0}
+    try:
+        while len(outcomes) < len(splits):
+            outcomes.append(source.recv())
+            if failure := outcomes[-1]["failure"]:
+                cell["failure"] = f"fold {len(outcomes)}: {failure}"
+                break
+    except EOFError:
+        process.join()
+        if process.exitcode == -signal.SIGXCPU:
+            cell["over"] = limit
+        else:
+            cell["failure"] = f"fold {len(outcomes) + 1}: the process died with {process.exitcode}"
+    finally:
+        if process.is_alive():
+            process.kill()
+        process.join()
+    cell["unconverged"] = sum(o["unconverged"] for o in outcomes)
+    cell["seconds"] = [round(o["seconds"], 4) for o in outcomes if "seconds" in o]
+    if "over" in cell or "failure" in cell:
+        return cell
+    found, plain = (np.concatenate([o[k] for o in outcomes]) for k in ("values", "plain"))
+    groups = None if task.protocol == "closed" else np.concatenate([fold.y_test for fold in splits])
+    exact = {"score": found.mean(), "gain": (found - plain).mean(), "p": p_value(found - plain, groups)}
+    return cell | {k: float(f"{v:.6g}") for k, v in exact.items()}
 
 
-def below(methods: list[Method], change: dict[str, float]) -> list[str]:
-    """The methods under Euclidean, with the reason the method table gives."""
-    low = [m for m in methods if change[m.key] < -MARGIN]
-    lines = [f"## ▼ More than {100 * MARGIN:g} points below Euclidean", ""]
-    if not low:
-        return [*lines, "None."]
-    for m in low:
-        reason = m.below_euclidean or "**The method table gives no reason.**"
-        lines.append(f"- {m.name} ({100 * change[m.key]:+.1f}): {reason}")
-    return lines
+def is_done(cell: Cell | None, row: Row, limit: float) -> bool:
+    """Whether a cell need not be measured: it is of this code, and was not given up sooner than it would be now."""
+    return cell is not None and cell["version"] == version(row) and cell.get("over", limit) >= limit
 
 
-def falls(
-    methods: list[Method], change: dict[str, float], names: list[str], scores: dict[str, np.ndarray]
-) -> list[str]:
-    """Of the other methods for which the table gives a reason, the sets where they fall most."""
-    lines = []
-    for m in methods:
-        loss = scores["EUC"] - scores[m.key]
-        worst = [k for k in np.argsort(-np.nan_to_num(loss), kind="stable")[:3] if loss[k] > MARGIN]
-        if change[m.key] >= -MARGIN and m.below_euclidean and worst:
-            where = ", ".join(f"{names[k]} {-100 * loss[k]:+.1f}" for k in worst)
-            lines.append(f"- {m.name} ({where}): {m.below_euclidean}")
-    title = f"## Not so on average, but by more than {100 * MARGIN:g} points on single sets"
-    return ["", title, "", *lines] if lines else []
+def read_store() -> dict[str, Cell]:
+    return json.loads(STORE.read_text("utf-8")) if STORE.is_file() else {}
 
 
-def troubles(methods: list[Method], names: list[str], grid: dict[str, list[Cell]]) -> list[str]:
-    """Failures one by one, and how many fits ended with a ConvergenceWarning."""
-    lines = ["", "## Failures", ""]
-    failed = [(m, n, c) for m in methods for n, c in zip(names, grid[m.key], strict=True) if c["failure"]]
-    lines += [f"- {m.name} on {n}, {c['failure']}" for m, n, c in failed] or ["None."]
-    lines += ["", "## Fits that did not converge", ""]
-    counts = {m.name: sum(c["not_converged"] for c in grid[m.key]) for m in methods}
-    total = len(names) * N_FOLDS
-    text = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda kv: -kv[1]) if count)
-    return [*lines, f"Of {total} fits each, those that ended with a `ConvergenceWarning`: {text or 'none'}."]
+def write_store(cells: dict[str, Cell]) -> None:
+    """One line for each cell, in place of the old file at once: an interruption loses nothing."""
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(cells[name])}" for name in sorted(cells))
+    part = STORE.with_suffix(".part")
+    part.write_text(f"{{\n{lines}\n}}\n", "utf-8")
+    os.replace(part, STORE)
+
+
+def fill(tasks: list[Task], cells: dict[str, Cell], limit: float, minutes: float) -> Iterator[Task]:
+    """Measure what is missing or of older code, and yield each cell as it is there; what is missing comes first."""
+    until = time.monotonic() + 60 * minutes
+    todo = [t for t in tasks if not is_done(cells.get(t.name), t.row, limit)]
+    todo.sort(key=lambda t: t.name in cells and "over" not in cells[t.name])
+    print(f"{len(todo)} of {len(tasks)} cells are to be measured", flush=True)
+    for task in todo:
+        if time.monotonic() > until:
+            return
+        cells[task.name] = measure(task, limit)
+        write_store(cells)
+        yield task
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", nargs="+", default=["all"], help="names, 'small' or 'all' (default)")
-    parser.add_argument("--rows", type=int, default=400, help="larger sets are subsampled (default 400)")
-    parser.add_argument("--dims", type=int, default=50, help="wider sets are projected by PCA (default 50)")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds a fit may take (default 60)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default 1)")
-    parser.add_argument("--fresh", action="store_true", help="forget finished cells: use it after a change in core")
+    from benchmarks import accuracy_page
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", help="names; by default all")
+    parser.add_argument("--methods", nargs="+", help="names or keys of the method table, or AutoMetric; by default all")
+    parser.add_argument("--setting", choices=["published", "automatic"], help="by default both")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds that a fit may take (default 60)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end the run after so long (default: never)")
     args = parser.parse_args()
     if not DATA.is_dir():
         print(
@@ -284,22 +256,31 @@ def main() -> int:
             "y, or put them in shared/data beside the checkout."
         )
         return 0
-    everything = sorted({*EMBEDDED, *(path.stem for path in DATA.glob("*.npz"))})
-    names = list(dict.fromkeys(n for word in args.sets for n in {"all": everything, "small": SMALL}.get(word, [word])))
-    unknown = [n for n in names if n not in everything]
-    if unknown:
-        parser.error(f"no set is called {', '.join(unknown)}; there are {', '.join(everything)}, 'small' and 'all'")
-    protocol, methods = Protocol(args.rows, args.dims, args.limit), contestants()
-    shared = {"isometry.eval", "sklearn.datasets", "sklearn.pipeline", *(m.target.split(":")[0] for m in methods)}
-    multiprocessing.get_context("forkserver").set_forkserver_preload(sorted(shared))  # imported once, not in every cell
-    cells = json.loads(CACHE.read_text()) if CACHE.is_file() and not args.fresh else {}
-    done: list[str] = []
-    for name in fill(methods, names, protocol, args.jobs, cells):
-        done.append(name)
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(page(methods, done, protocol, cells))
-        print(f"{name} is complete ({len(done)} of {len(names)})", flush=True)
-    print(f"written: {RESULTS.relative_to(ROOT)}")
+    sets = names_of_sets()
+    for name in args.sets or ():
+        if name not in sets:
+            parser.error(f"no set is called {name}; there are {', '.join(sets)}")
+    every = plan(sets)
+    asked = [
+        t
+        for t in every
+        if (not args.sets or t.data in args.sets)
+        and (not args.methods or {t.row.key, t.row.name} & set(args.methods))
+        and (not args.setting or t.row.setting == args.setting)
+    ]
+    used = {"isometry.eval", "isometry.select", *(m.target.split(":")[0] for m in contestants())}
+    multiprocessing.get_context("forkserver").set_forkserver_preload(sorted(used))  # imported once, not in every cell
+    cells = read_store()
+    try:
+        for task in fill(asked, cells, args.limit, args.minutes):
+            cell = cells[task.name]
+            told = cell.get("failure") or (
+                f"over {cell['over']:g} s" if "over" in cell else f"{100 * cell['gain']:+.1f}"
+            )
+            print(f"{task.protocol} {task.data}, {task.row.name} {task.row.setting}: {told}", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted: what has been measured is kept", flush=True)
+    accuracy_page.write(every, cells)
     return 0
 
 

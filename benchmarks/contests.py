@@ -16,8 +16,8 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.accuracy import DATA
 from benchmarks.environments import HOME, OURS
+from benchmarks.tables import DATA
 from isometry.core.distance import pair_sqdist, sqdist, sqdist_blocks
 from isometry.core.graph import target_neighbors
 from isometry.eval import loo_hits

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.accuracy import DATA
+from benchmarks.tables import DATA
 from isometry import deep
 from isometry.deep.functional import unit
 from isometry.eval import retrieval

@@ -38,6 +38,7 @@ from isometry.cli.outputs import (
     printer,
     usage_errors,
 )
+from isometry.cli.signals import sigterm_keeps_results
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -178,29 +179,6 @@ def compare(
         raise typer.Exit(143 if stopped else 130)
     if all(r.score is None for r in outcome.results):
         raise RuntimeError("every metric failed, Euclidean included: there is no comparison. See the notes for why")
-
-
-@contextlib.contextmanager
-def sigterm_keeps_results() -> Iterator[list[int]]:
-    """Inside, SIGTERM interrupts as Ctrl-C does; the list then holds its number."""
-    import signal
-
-    caught: list[int] = []
-
-    def interrupt(number: int, _: object) -> None:
-        caught.append(number)
-        raise KeyboardInterrupt("terminated")
-
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # only the main thread can be told of signals
-        yield caught
-        return
-    try:
-        yield caught
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _save(outcome: Comparison, path: Path | None, table: Table) -> str:

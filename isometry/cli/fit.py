@@ -24,6 +24,7 @@ from isometry.cli.inputs import (
 )
 from isometry.cli.models import load_model, read_for
 from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer
+from isometry.cli.signals import sigterm_keeps_results
 
 
 @app.command()
@@ -66,13 +67,19 @@ def fit(
         model = learner.set_params(scaler=None if no_scale else scaler, verbose=not (quiet or as_json))
     else:
         model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
-    model.fit(X, table.y)
+    interrupted = 0  # the exit code
+    if isinstance(learner, AutoMetric):
+        with sigterm_keeps_results() as stopped:
+            model.fit(X, table.y)
+        interrupted = (143 if stopped else 130) * learner.comparison_.interrupted
+    else:
+        model.fit(X, table.y)
     save(model, out, make_card(table, name))
     if as_json:
         facts = {"rows": len(X), "features": X.shape[1], "dimensions": model.transform(X[:1]).shape[1]}
         ended = {k: getattr(learner, f"{k}_", None) for k in ("n_iter", "stop_reason", "converged")}
         print_json({"method": name, "file": out, **facts, **ended})
-        return
+        raise typer.Exit(interrupted)
     console = printer(quiet)
     console.print(
         f"{plain(learner)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
@@ -82,6 +89,7 @@ def fit(
     if hasattr(learner, "stop_reason_"):
         console.print(f"{learner.n_iter_} iterations: {plain(learner.stop_reason_)}", style="dim")
     console.print(f"saved: {plain(out)}")
+    raise typer.Exit(interrupted)
 
 
 def make_learner(method: str) -> tuple[str, Any]:

@@ -8,20 +8,28 @@ import numpy as np
 
 from isometry.base import MetricLearner
 from isometry.parameters import KW_ONLY, Count, Positive, Seed, check_parameters, parameters
-from isometry.probabilistic import ITML, NCA, PCCA
 from isometry.registry import get
-from isometry.select.candidates import Learners, can_use
+from isometry.select.budget import Budget
+from isometry.select.candidates import BASELINES, Learners, can_use
 from isometry.select.comparison import compare
 from isometry.select.inputs import check_samples, check_side
-from isometry.select.result import BASELINE, AutomaticChoice
+from isometry.select.result import BASELINE, AutomaticChoice, Comparison
 from isometry.shrunk import Shrunk
-from isometry.spectral import LMNN
-from isometry.supervision import Supervision
+from isometry.supervision import Supervision, Targets
 
 __all__ = ["AutoMetric"]
 
-CLOSED_FORMS = ("GMML", "RCA", "FisherML", "DCA", "TraceRatioML")
-ITERATIVE = (Shrunk(LMNN(max_iter=200)), Shrunk(NCA(max_iter=50)), Shrunk(ITML()), Shrunk(PCCA()))
+LANDMARKS = 300  # of the kernel candidates, whose memory and time then grow with the samples as those of others do
+CLOSED_FORMS = ("GMML", "RCA", "FisherML", "DCA", "TraceRatioML", "PLDA", "LFDA")
+KERNELS = ("KDCA", "KernelFisherML")
+ITERATIVE: dict[str, dict[str, Any]] = {
+    "NCM": {},
+    "LMNN": {"max_iter": 200},
+    "NCA": {"max_iter": 50},
+    "ITML": {},
+    "PCCA": {},
+}
+REGRESSION: dict[str, dict[str, Any]] = {"SIR": {}, "MLKR": {"max_iter": 50}}  # as published
 
 
 @parameters
@@ -36,16 +44,18 @@ class AutoMetric(MetricLearner):
 
     Parameters
     ----------
-    learners : "auto": five closed forms, and LMNN, NCA, ITML and PCCA drawn back to Euclidean distance as far as the
-        data ask for (`Shrunk`), those of them that can learn from ``y``; or candidates as for `compare`
-    scoring : as for `compare`; None: "precision@3" for labels, "map@r" for labels in the open protocol, "pair_auc" or
-        "ordering" for others
+    learners : "auto": closed forms, two kernel methods with 300 landmarks, and iterative methods, each drawn back to
+        Euclidean distance as far as the data ask for (by itself or by `Shrunk`), those of them that can learn from
+        ``y``; or candidates as for `compare`
+    scoring : as for `compare`; None: "precision@3" for labels, "map@r" for labels in the open protocol, "knn_r2" for
+        targets of a regression, "pair_auc" or "ordering" for others
     protocol : "closed": new samples are of known classes; "open": of classes that were never seen
     scaler : as for `compare`
     n_splits : folds
     level : of the interval of the verdict
-    budget : seconds that the comparison may take; candidates there is no time for are left out, and named in
-        ``comparison_``. None: as long as it takes
+    budget : seconds that fit may take, but for the last fit to all samples; a fifth of them is kept for what choosing
+        is worth. Candidates there is no time for are left out, and named in ``comparison_``; if there is time for none,
+        distance stays Euclidean. None: as long as it takes
     n_jobs : processes
     random_state, verbose : seed; progress bar
 
@@ -54,7 +64,9 @@ class AutoMetric(MetricLearner):
     pipeline_ : scaler and metric, fitted to all samples
     best_ : name of the metric, "Euclidean" if nothing was reliably better
     verdict_ : the outcome in words
-    difference_ : what choosing gains over Euclidean distance on samples held out, and the ends of its interval
+    difference_ : what choosing gains over Euclidean distance on new samples, and the ends of its interval. Folds learn
+        from fewer samples than the final metric, so that a cross-validation mostly shows too much: what half of them
+        teach is measured as well, and tells how the gain goes on. Without time for that it is the gain in the folds
     leaderboard_ : of each candidate its name, score, difference to Euclidean with its interval, and seconds of a fit
     comparison_ : the whole comparison; not saved
     """
@@ -66,7 +78,7 @@ class AutoMetric(MetricLearner):
     scaler: Any = "auto"
     n_splits: Count = 5
     level: float = 0.95
-    budget: Positive | None = 60.0
+    budget: Positive | Budget | None = 60.0
     n_jobs: int | None = None
     random_state: Seed = 0
     verbose: bool | int = False
@@ -96,12 +108,14 @@ class AutoMetric(MetricLearner):
             refit="automatic",
         )
         choice = comparison.automatic
+        if comparison.interrupted and comparison.best_estimator is None:
+            raise KeyboardInterrupt("interrupted before a metric was fitted to all samples")
         if choice is None or comparison.best_estimator is None:
             raise ValueError(f"nothing could be compared: {comparison.verdict}")
         self.comparison_ = comparison
         self.best_, self.pipeline_ = choice.picked, comparison.best_estimator
         self.difference_ = tuple(choice.difference)
-        self.verdict_ = _in_words(choice, comparison.scoring, self.level)
+        self.verdict_ = _in_words(choice, comparison)
         self.leaderboard_ = {
             "name": [r.name for r in comparison.results],
             "score": [r.score.mean if r.score else np.nan for r in comparison.results],
@@ -125,16 +139,41 @@ class AutoMetric(MetricLearner):
 
 
 def candidates(side: Supervision) -> Learners:
-    """Names and learners that can use this kind of supervision."""
-    iterative = [(f"Shrunk({type(e.learner).__name__})", e) for e in ITERATIVE if can_use(e, side)]
-    return [*(name for name in CLOSED_FORMS if can_use(get(name).make(), side)), *iterative]
+    """Names and learners that can use this kind of supervision, each with the strength that the data ask for."""
+    settings = {name: {} for name in CLOSED_FORMS} | {name: {"landmarks": LANDMARKS} for name in KERNELS} | ITERATIVE
+    named = [_automatic(name, params) for name, params in settings.items()]
+    if isinstance(side, Targets):
+        named += [(name, get(name).make(**params)) for name, params in REGRESSION.items()]
+    return [(name, learner) for name, learner in named if can_use(learner, side)]
 
 
-def _in_words(choice: AutomaticChoice, scoring: str, level: float) -> str:
+def _automatic(name: str, params: dict[str, Any]) -> tuple[str, Any]:
+    """A method of the table with automatic strength: its own, or that of `Shrunk`."""
+    row = get(name)
+    learner = row.make(**params)
+    return (name, learner) if row.published else (f"Shrunk({name})", Shrunk(learner))
+
+
+def _in_words(choice: AutomaticChoice, comparison: Comparison) -> str:
     mean, low, high = choice.difference
-    gap = f"{mean:+.4f} of {scoring} on samples held out ({100 * level:g} % interval {low:+.4f} to {high:+.4f})"
+    where = "on new samples" if choice.of_all else "on samples held out"
+    interval = f"{100 * comparison.level:g} % interval {low:+.4f} to {high:+.4f}"
+    gap = f"{mean:+.4f} of {comparison.scoring} {where} ({interval})"
+    left_out = [r.name for r in comparison.results if r.left_out]
+    tried = [r.name for r in comparison.results if r.score is not None and r.name not in BASELINES]
+    missing = f" There was no time for {len(left_out)} candidates: give a larger budget." if left_out else ""
+    if comparison.interrupted:
+        missing += " The comparison was interrupted: this rests on what had finished."
     if choice.picked != BASELINE:
-        return f"Take {choice.picked}: choosing a metric by the other folds gains {gap} over Euclidean distance."
+        return (
+            f"Take {choice.picked}{choice.doubt}: choosing a metric by the other folds gains {gap} over Euclidean "
+            f"distance.{missing}"
+        )
+    if left_out and not tried:
+        return f"Keep Euclidean distance: the budget was over before a learned metric could be compared.{missing}"
     if choice.leader == BASELINE:
-        return "Keep Euclidean distance: no metric did better on samples held out by more than a standard error."
-    return f"Keep Euclidean distance: none is reliably better. Choosing one, mostly {choice.leader}, gains {gap}."
+        why = "no metric did better on samples held out by more than a standard error"
+        return f"Keep Euclidean distance: {why}.{missing}"
+    return (
+        f"Keep Euclidean distance: none is reliably better. Choosing one, mostly {choice.leader}, gains {gap}.{missing}"
+    )

@@ -28,10 +28,12 @@ class Budget:
     ----------
     seconds : of all fits and their scores, together
     clock : gives seconds since some moment
+    reserve : share of the seconds that is kept for what follows the fits of the folds
     """
 
     seconds: float
     clock: Callable[[], float] = time.monotonic
+    reserve: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.seconds > 0:
@@ -94,11 +96,12 @@ class Schedule:
     unstoppable: frozenset[int]  # no iteration ends them early
     left_out: dict[int, str]  # candidate → why; filled here
     started: float  # by the budget's clock
+    networks: frozenset[int] = frozenset()  # what they will cost is known well: so many batches of the same size
 
     @property
     def left(self) -> float:
         """Seconds."""
-        return self.budget.seconds - (self.budget.clock() - self.started)
+        return (1 - self.budget.reserve) * self.budget.seconds - (self.budget.clock() - self.started)
 
     def kept(self) -> list[int]:
         return [c for c in self.costs.order() if c not in self.left_out]
@@ -124,7 +127,8 @@ class Schedule:
             self._leave_out(last)
 
     def _leave_out(self, c: int) -> None:
-        self.left_out[c] = f"{duration(self.costs.of(c))} a fit"
+        cost = self.costs.of(c)
+        self.left_out[c] = f"{duration(cost)} a fit" if cost > 0 else "no time was left"
 
     def allowance(self, c: int, split: int) -> float:
         """Seconds that a fit of c may take.
@@ -139,7 +143,7 @@ class Schedule:
         promised = sum(self.costs.of(k) for k in self.kept() if k in self.costs.measured) * (self.needed - 1)
         share = (self.left * self.costs.workers - promised) / self.needed
         allowed = min(self.left, share, TRIAL * self.budget.seconds)
-        if self.costs.of(c) <= DOUBT * allowed:
+        if self.costs.of(c) <= (1.0 if c in self.networks else DOUBT) * allowed:
             return allowed
         self._leave_out(c)
         return 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from platform import python_version
 from typing import Any, Literal
@@ -13,10 +14,11 @@ from sklearn.utils import check_random_state
 
 from isometry.eval import Interval, mean_interval, paired_interval
 from isometry.select.budget import Budget
-from isometry.select.candidates import Candidate, Learners, left_out_note, resolve, tuning_grids
-from isometry.select.crossfit import automatic_choice
+from isometry.select.candidates import BASELINES, Candidate, Learners, left_out_note, resolve, tuning_grids
+from isometry.select.crossfit import automatic_choice, learned_from_all
 from isometry.select.fits import UNSCORED, Fits, Study, fit_best, run_fits
 from isometry.select.folds import Plan, Protocol, make_plan
+from isometry.select.halves import gains_of_halves
 from isometry.select.inputs import (
     COSINE,
     check_n_neighbors,
@@ -29,10 +31,12 @@ from isometry.select.inputs import (
     make_scaler,
 )
 from isometry.select.progress import Progress
-from isometry.select.result import Comparison, MethodResult
+from isometry.select.result import BASELINE, Comparison, MethodResult
 from isometry.select.scoring import FoldScorer, choose_scoring
 from isometry.select.verdict import holm, p_value, write_verdict
 from isometry.supervision import Labels, Supervision
+
+RESERVE = 0.2  # of a budget, where a metric is to be chosen: for what choosing is worth, and the fit to all rows
 
 
 def compare(
@@ -116,11 +120,13 @@ def compare(
     if isinstance(side, Labels) and scoring == "knn":
         check_n_neighbors(scorer, plan, side)
     seed = int(rng.randint(2**31 - 1))
-    candidates = resolve(learners, side, seed, protocol)
+    candidates = resolve(learners, side, seed, protocol, samples.shape[1])
     grids = tuning_grids(tune, candidates, samples.shape[1])
     study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
 
     progress = Progress(verbose, time.monotonic if budget is None else budget.clock)
+    if budget is not None and refit == "automatic":
+        budget = replace(budget, reserve=RESERVE)
     fits = run_fits(study, candidates, grids, plan, n_jobs, progress, budget)
     interrupted, shared = fits.interrupted, fits.shared()
     if interrupted and not fits.outcomes:
@@ -130,6 +136,16 @@ def compare(
     names = [r.name for r in results]
     best = _rank(results)
     automatic = automatic_choice(names, V, plan, level)
+    untried = all(c in fits.left_out for c, candidate in enumerate(candidates) if candidate.name not in BASELINES)
+    if automatic is not None and fits.left_out and untried:  # the budget was over: no metric that learns took part
+        automatic = replace(automatic, picked=BASELINE, leader=BASELINE)
+    if refit == "automatic" and automatic is not None and not (interrupted or fits.out_of_time):
+        try:
+            chosen = [names.index(name) for name in automatic.by_fold]
+            halves = gains_of_halves(study, candidates, plan, chosen, n_jobs, budget, progress.started)
+            automatic = learned_from_all(automatic, V, halves, plan, level)
+        except KeyboardInterrupt:
+            interrupted = True
     ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != best)
     if refit == "automatic" and automatic is not None:
         ranked.sort(key=lambda name: name != automatic.picked)

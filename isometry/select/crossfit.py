@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -52,11 +53,9 @@ def automatic_choice(names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, 
     ``V`` are the values (repeats, n) of the metrics, Euclidean first.
     """
     values, chosen = values_of_choice(V, plan)
-    gain = _over_repeats(values - V[0])
-    known = np.isfinite(gain)
-    if not known.any():
+    difference = gain_interval(values - V[0], None, plan, level)
+    if difference is None:
         return None
-    difference = _wider(mean_interval(gain[known], level, _of_rows(plan, known)), plan.n_splits)
     gains = [_over_repeats(v - V[0]) for v in V]
     leader = choose(gains, plan.groups)
     sure = np.isfinite(gains[leader])
@@ -65,14 +64,35 @@ def automatic_choice(names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, 
     return AutomaticChoice(picked, names[leader], difference, [names[k] for k in chosen])
 
 
-def _wider(interval: Interval, folds: int) -> Interval:
-    """An interval that allows for other samples to learn from as well, of which k folds share most.
+def learned_from_all(
+    choice: AutomaticChoice, V: Sequence[np.ndarray], halves: np.ndarray | None, plan: Plan, level: float
+) -> AutomaticChoice:
+    """The choice with what it gains when learned from all samples; as it is where ``halves`` is None."""
+    difference = None if halves is None else gain_interval(values_of_choice(V, plan)[0] - V[0], halves, plan, level)
+    return choice if difference is None else replace(choice, difference=difference, of_all=True)
 
-    The variance grows by the ratio of samples held out to samples learned from, 1/(k − 1), as Nadeau and Bengio (2003)
-    propose for repeated splits.
+
+def gain_interval(gains: np.ndarray, halves: np.ndarray | None, plan: Plan, level: float) -> Interval | None:
+    """What choosing gains on new samples; None if nothing was scored.
+
+    ``gains`` (repeats, n) are those of metrics learned from all folds but one, m = n (k − 1)/k of the samples. The bias
+    of a cross-validation falls as 1/n (Burman, 1989), so that what half of these samples teach, ``halves`` (repeats,
+    n), tells what all n will::
+
+        g(n) = g(m) + (g(m) − g(m/2)) / k
+
+    Without ``halves`` it is g(m). The interval is over samples, or groups of them, and √(1 + k/(k − 1)) as wide as if
+    their gains were independent. They are not: all are of metrics learned from much the same samples, and others would
+    have given other metrics. The factor is that of Nadeau and Bengio (2003), whose variance of the mean of k splits is
+    1/k + (samples held out) / (samples learned from), in place of 1/k, times that of one split.
     """
-    mean, low, high = interval
-    factor = np.sqrt(1 + 1 / max(folds - 1, 1))
+    k = plan.n_splits
+    gain = _over_repeats(gains if halves is None else gains + (gains - halves) / k)
+    known = np.isfinite(gain)
+    if not known.any():
+        return None
+    mean, low, high = mean_interval(gain[known], level, _of_rows(plan, known))
+    factor = np.sqrt(1 + k / max(k - 1, 1))
     return Interval(mean, mean - factor * (mean - low), mean + factor * (high - mean))
 
 

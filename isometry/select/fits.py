@@ -33,7 +33,7 @@ INNER_SPLITS = 3
 UNSCORED = "no held-out point could be scored"
 MANY_POINTS = 1000  # held out at a time: where time is short, two such folds are enough for a verdict
 ENOUGH_FOLDS = 2
-EPOCHS_EXPONENT = 1.0  # of a network, which passes over the rows
+PILOT_STEPS = 20  # batches of a network
 PILOT_ROWS = 200  # of the smallest fit that tells what a candidate will cost
 PILOT_SECONDS = 0.1  # a fit that took less is followed by one on twice as many rows
 PILOT_SHARE = 0.1  # of the budget
@@ -41,6 +41,8 @@ PILOT_LIMIT = 1.0  # seconds after which such a fit is stopped
 KERNEL_EXPONENT = (
     3.0  # their eigenvectors take O(n³), which small fits do not show yet, and no iteration ends them early
 )
+LANDMARKS_EXPONENT = 1.0  # of kernels that see all rows through a fixed number of them
+FEW_STEPS = {"max_epochs": 1, "min_steps": PILOT_STEPS}
 Key = tuple[int, int]  # candidate, split
 Clock = Callable[[], float]
 Limit = tuple[Clock, float]  # seconds that a fit may take by this clock
@@ -153,7 +155,8 @@ def _run_within(
     unstoppable = frozenset(c for c, candidate in enumerate(candidates) if not _reports_iterations(candidate)) - always
     many = min(len(split.test) for split in plan.splits) >= MANY_POINTS
     needed = min(ENOUGH_FOLDS, n_splits) if many else n_splits
-    schedule = Schedule(budget, costs, needed, always, unstoppable, fits.left_out, progress.started)
+    networks = frozenset(c for c, candidate in enumerate(candidates) if _steps(candidate))
+    schedule = Schedule(budget, costs, needed, always, unstoppable, fits.left_out, progress.started, networks)
     for s in range(n_splits):
         if s >= needed and not schedule.has_time_for_a_fold():
             fits.out_of_time = True
@@ -222,10 +225,17 @@ def _expected_costs(
         if clock() > until and _reports_iterations(candidate):
             continue
         progress.say_now(f"estimating the cost of {candidate.name}")
-        sizes, seconds = _pilot(study, candidate, split, clock)
+        steps = _steps(candidate)
+        if steps:  # the first of them takes much longer, and is not counted
+            candidate = candidate._replace(estimator=clone(candidate.estimator).set_params(**FEW_STEPS))
+            sizes, seconds = [_pilot(study, candidate, split, clock) for _ in range(2)][-1]
+        else:
+            sizes, seconds = _pilot(study, candidate, split, clock)
         if sizes:
             n_fits = 1 + INNER_SPLITS * len(ParameterGrid(grids[candidate.name])) if candidate.name in grids else 1
-            expected[c] = n_fits * extrapolate(sizes, seconds, len(split.train), _exponent(candidate))
+            n = len(split.train)
+            one = seconds[-1] * steps(n) / PILOT_STEPS if steps else None
+            expected[c] = n_fits * (one or extrapolate(sizes, seconds, n, _exponent(candidate)))
     return expected
 
 
@@ -236,8 +246,17 @@ def _is_kernel_method(candidate: Candidate) -> bool:
 def _exponent(candidate: Candidate) -> float | None:
     """Of the number of rows in the cost of a fit, where it is known and few rows do not show it."""
     if _is_kernel_method(candidate):
-        return KERNEL_EXPONENT
-    return EPOCHS_EXPONENT if "max_epochs" in candidate.estimator.get_params(deep=False) else None
+        return LANDMARKS_EXPONENT if candidate.estimator.landmarks else KERNEL_EXPONENT
+    return None
+
+
+def _steps(candidate: Candidate) -> Callable[[int], float] | None:
+    """Batches that training on n rows takes, if the candidate is a network: few rows are gone through many times."""
+    params = candidate.estimator.get_params(deep=False)
+    if not {"max_epochs", "min_steps", "classes_per_batch", "samples_per_class"} <= params.keys():
+        return None
+    size = params["classes_per_batch"] * params["samples_per_class"]
+    return lambda n: max(params["max_epochs"] * n / size, params["min_steps"])
 
 
 def _reports_iterations(candidate: Candidate) -> bool:
@@ -259,7 +278,7 @@ def _pilot(study: Study, candidate: Candidate, split: Split, clock: Clock) -> tu
             warnings.simplefilter("ignore")
             try:
                 with time_limit(lambda: clock() - started > PILOT_LIMIT):  # noqa: B023 it is called inside the loop only
-                    _fit_and_score(study, candidate, {}, part)
+                    fit_and_score(study, candidate, {}, part)
             except OutOfTime:
                 return [*sizes, m], [*seconds, max(clock() - started, PILOT_LIMIT)]
             except Exception:  # few rows may lack what a learner needs: the fit on all of them will tell
@@ -283,7 +302,7 @@ def _attempt(
             with time_limit(lambda: clock() - started > allowed):
                 params = _search(study, candidate, split.train, grid) if grid else {}
                 caught.clear()
-                outcome.values, outcome.seconds = _fit_and_score(study, candidate, params, split)
+                outcome.values, outcome.seconds = fit_and_score(study, candidate, params, split)
                 outcome.params = params if grid else None
         except OutOfTime:
             outcome.stopped = True
@@ -296,7 +315,7 @@ def _attempt(
     return key, outcome
 
 
-def _fit_and_score(
+def fit_and_score(
     study: Study, candidate: Candidate, params: Mapping[str, Any], split: Split
 ) -> tuple[np.ndarray, float]:
     """Values (m,) of the held-out rows, and the seconds that fitting took."""
@@ -331,7 +350,7 @@ def _search(study: Study, candidate: Candidate, rows: np.ndarray, grid: Grid) ->
     best_score, failure = -np.inf, ""
     for params in ParameterGrid(grid):
         try:
-            values = [_fit_and_score(inner, candidate, params, split)[0] for split in plan.splits]
+            values = [fit_and_score(inner, candidate, params, split)[0] for split in plan.splits]
             score = _mean_of_known(np.concatenate(values))
         except OutOfTime:
             raise

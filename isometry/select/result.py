@@ -62,11 +62,17 @@ class AutomaticChoice:
     leader: str  # the metric that did best in all folds
     difference: Interval  # paired difference of the choices to Euclidean
     by_fold: list[str]  # what was chosen in each fold
+    of_all: bool = False  # whether the difference allows for learning from all samples, of which folds lack some
+
+    @property
+    def doubt(self) -> str:
+        """Words for a metric that is taken though the interval of choosing does not leave out zero."""
+        return "" if self.difference.low > 0 else ", likely but not surely better"
 
     def __str__(self) -> str:
         d = self.difference
         gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"
-        outcome = f"take {self.picked}" if self.picked != BASELINE else "keep Euclidean"
+        outcome = f"take {self.picked}{self.doubt}" if self.picked != BASELINE else "keep Euclidean"
         return f"AutoMetric, the best by the other folds: {gap} against Euclidean, {outcome}"
 
 

@@ -10,8 +10,17 @@ from sklearn.datasets import load_wine
 
 import isometry
 from isometry import AutoMetric, Labels, Pairs, Shrunk, Triplets
-from isometry.select.crossfit import automatic_choice, choose, values_of_choice
-from isometry.select.folds import Plan, Split
+from isometry.eval import mean_interval
+from isometry.kernelized import KernelMetric
+from isometry.select.auto import candidates
+from isometry.select.budget import Budget
+from isometry.select.candidates import resolve
+from isometry.select.crossfit import automatic_choice, choose, gain_interval, values_of_choice
+from isometry.select.fits import Study
+from isometry.select.folds import Plan, Split, make_plan
+from isometry.select.halves import gains_of_halves, halved
+from isometry.select.scoring import FoldScorer
+from isometry.supervision import Targets
 from tests.test_strength import planted
 
 QUICK = {"learners": ["RCA", "GMML", "FisherML"], "budget": None}
@@ -102,8 +111,106 @@ def test_saved_and_read_again(tmp_path):
 def test_a_budget_that_is_over_keeps_euclidean():
     X, y = planted()
     model = AutoMetric(budget=1e-9).fit(X, y)
-    assert model.best_ in ("Euclidean", "Covariance")
+    assert model.best_ == "Euclidean"
+    assert "the budget was over before a learned metric could be compared" in model.verdict_
     assert np.isfinite(model.transform(X)).all()
+
+
+def test_interrupted_it_gives_what_was_found():
+    X, y = planted()
+
+    class Impatient(isometry.RCA):
+        fits = 0
+
+        def fit(self, X, y=None):
+            Impatient.fits += 1
+            if Impatient.fits == 3:
+                raise KeyboardInterrupt
+            return super().fit(X, y)
+
+    model = AutoMetric({"GMML": isometry.GMML(), "Impatient": Impatient()}, budget=None).fit(X, y)
+    assert model.comparison_.interrupted and not model.comparison_.automatic.of_all
+    assert model.verdict_.endswith("The comparison was interrupted: this rests on what had finished.")
+    assert np.isfinite(model.transform(X)).all()
+
+
+def test_candidates_suit_the_supervision():
+    X, y = planted(n=60)
+    of_labels = dict(candidates(Labels(y)))
+    assert {"KDCA", "KernelFisherML", "GMML", "Shrunk(NCM)"} <= of_labels.keys() and "SIR" not in of_labels
+    kernels = [e for e in of_labels.values() if isinstance(e, KernelMetric)]
+    assert [e.landmarks for e in kernels] == [300, 300]  # memory grows with the samples, not with their square
+    assert all(isinstance(e, Shrunk) or e.get_params().get("reg") == "auto" for e in map(inner, of_labels.values()))
+    of_targets = dict(candidates(Targets(X[:, 0])))
+    assert {"SIR", "MLKR", "GMML"} <= of_targets.keys() and "KDCA" not in of_targets
+
+
+def inner(estimator):
+    return getattr(estimator, "learner", estimator) if isinstance(estimator, KernelMetric) else estimator
+
+
+def test_targets_of_a_regression_are_valued_by_their_neighbours():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((150, 8)) * [1, 1, 4, 4, 4, 4, 4, 4]
+    model = AutoMetric(["SIR", "GMML"], scaler=None, budget=None).fit(X, X[:, 0] + 0.5 * X[:, 1])
+    assert model.comparison_.scoring == "knn_r2"
+    assert model.best_ == "SIR" and model.difference_[1] > 0
+
+
+def test_the_interval_is_about_learning_from_all_samples():
+    """g(n) = g(m) + (g(m) − g(m/2)) / k, with the variance of Nadeau and Bengio; a curve in 1/n is met exactly."""
+    n, k = 60, 5
+    splits = [Split(np.flatnonzero(np.arange(n) % k != f), np.flatnonzero(np.arange(n) % k == f)) for f in range(k)]
+    plan = Plan(splits, None)
+
+    def curve(size):
+        return 0.3 - 7 / size
+
+    noise = np.random.default_rng(0).standard_normal((1, n))
+    noise -= noise.mean()
+    m = n * (k - 1) / k
+    found = gain_interval(curve(m) + noise, curve(m / 2) + noise, plan, 0.95)
+    assert_allclose(found.mean, curve(n), rtol=1e-12)
+    plain = mean_interval(curve(n) + noise[0], 0.95)
+    assert_allclose(found.high - found.mean, 1.5 * (plain.high - plain.mean))  # √(1 + 5/4)
+    assert_allclose(gain_interval(curve(m) + noise, None, plan, 0.95).mean, curve(m))
+    assert gain_interval(np.full((1, n), np.nan), None, plan, 0.95) is None
+
+
+def test_half_of_each_class_or_half_of_the_classes():
+    y = np.repeat(np.arange(6), 10)
+    split = Split(np.arange(50), np.arange(50, 60))
+    closed = Study(None, y, "passthrough", FoldScorer("knn"), 0)
+    half = halved(split, closed)
+    assert np.bincount(y[half.train]).tolist() == [5] * 5 and set(half.train) <= set(split.train)
+    opened = Study(None, y, "passthrough", FoldScorer("map@r", protocol="open"), 0)
+    half = halved(split, opened)
+    assert sorted(np.bincount(y[half.train], minlength=6).tolist()) == [0, 0, 0, 10, 10, 10]
+    assert halved(Split(np.arange(30), np.arange(30, 60)), opened) is None  # three classes are too few to halve
+    targets = Study(None, Targets(np.linspace(0, 1, 60)), "passthrough", FoldScorer("knn_r2"), 0)
+    assert len(halved(split, targets).train) == 25
+    side = Labels(y)
+    pairs = Study(None, Pairs.from_edges(side.similar, side.dissimilar, 60), "passthrough", FoldScorer("pair_auc"), 0)
+    assert halved(split, pairs) is None
+
+
+def test_gains_of_halves_are_those_of_fits_to_them():
+    X, y = planted(n=90)
+    plan = make_plan(Labels(y), "closed", 3, 1, np.random.RandomState(0))
+    study = Study(X, y, "passthrough", FoldScorer("precision@3"), 0)
+    rivals = resolve(["GMML"], Labels(y), 0)
+    gains = gains_of_halves(study, rivals, plan, [2, 0, 2], None, None, 0.0)
+    assert not gains[0, plan.splits[1].test].any()  # Euclidean was chosen there
+    for split in (plan.splits[0], plan.splits[2]):
+        half = halved(split, study).train
+        model = clone(rivals[2].estimator).fit(X[half], y[half])
+        scores = [
+            study.scorer.values(f(X[half]), y[half], f(X[split.test]), y[split.test])
+            for f in (model.transform, lambda rows: rows)
+        ]
+        assert_allclose(gains[0, split.test], scores[0] - scores[1])
+    over = Budget(1.0, lambda: 10.0)
+    assert gains_of_halves(study, rivals, plan, [2, 0, 2], None, over, started=0.0) is None
 
 
 def test_the_comparison_shows_what_choosing_is_worth():

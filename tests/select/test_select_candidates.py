@@ -97,7 +97,8 @@ def test_grids_are_checked_against_the_candidates():
 def test_linear_heads_stand_beside_the_default_candidates_of_the_open_protocol():
     pytest.importorskip("torch")
     heads = [c for c in resolve("default", LABELS, 0, "open") if c.name.startswith("linear head")]
-    assert [c.name for c in heads] == ["linear head, SoftTriple", "linear head, ProxyNCAPlusPlus"]
+    assert [c.name for c in heads] == ["linear head, ProxyNCAPlusPlus", "linear head, SoftTriple"]
+    assert {c.estimator.n_components for c in resolve("default", LABELS, 0, "open", 40) if c in heads} <= {40}
     assert all(c.uses_y and c.estimator.random_state == 0 for c in heads)
     for learners, side, protocol in (
         ("default", LABELS, "closed"),

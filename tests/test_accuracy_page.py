@@ -1,0 +1,130 @@
+"""The accuracy page: what is measured next, what is kept, and what its figures say."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+
+from benchmarks import accuracy, accuracy_page
+from benchmarks.accuracy import Row, Task, fill, is_done, measure, version
+from benchmarks.accuracy_page import largest_block, mean_ranks, summarise
+from benchmarks.tables import Fold
+from isometry.registry import get
+
+RCA, PLAIN = Row("M06", "published"), Row("EUC", "published")
+
+
+def cell(gain=0.01, p=0.5, **more):
+    return {"version": version(RCA), "gain": gain, "p": p, "score": 0.9, "seconds": [0.1, 0.3], "unconverged": 0} | more
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(accuracy, "STORE", tmp_path / "accuracy.json")
+    return tmp_path / "accuracy.json"
+
+
+def test_every_method_comes_as_published_and_with_automatic_strength_where_it_has_one():
+    rows = accuracy.rows()
+    assert len(set(rows)) == len(rows) and rows[0] == PLAIN
+    assert {Row("M06", "published"), Row("M06", "automatic"), Row("AutoMetric", "automatic")} <= set(rows)
+    assert all(row.method is None or row.method.published for row in rows if row.setting == "automatic")
+    assert Row("M06", "published").make("closed").reg == get("M06").published["reg"]
+    assert Row("M06", "automatic").make("closed").reg == "auto"
+    turns = [accuracy.turn_of(row) for row in rows]
+    assert turns == sorted(turns)  # closed forms, then what iterates, kernels last
+
+
+def test_a_run_goes_on_where_the_last_one_stopped(store, monkeypatch):
+    measured = []
+
+    def one(task, limit):
+        measured.append(task.data)
+        return cell(over=limit) if task.data == "slow" else cell()
+
+    monkeypatch.setattr(accuracy, "measure", one)
+    tasks = [Task(RCA, name, "closed") for name in ("old", "new", "slow")]
+    cells = {tasks[0].name: cell() | {"version": "0.0 older"}}
+    assert [t.data for t in fill(tasks, cells, limit=5, minutes=1)] == ["new", "slow", "old"]  # what is missing first
+    kept = json.loads(store.read_text())
+    assert kept == cells and kept.keys() == {t.name for t in tasks}
+    assert not list(fill(tasks, accuracy.read_store(), limit=5, minutes=1))
+    assert [t.data for t in fill(tasks, accuracy.read_store(), limit=6, minutes=1)] == ["slow"]  # given up too soon
+    assert not list(fill(tasks, {}, limit=5, minutes=-1))
+    assert not is_done(None, RCA, 5)
+
+
+def test_a_cell_is_the_paired_difference_to_euclidean(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 3)) * [1, 20, 20], np.arange(60) % 2
+    X[:, 0] += 6 * y
+    part = [Fold(X[:40], y[:40], X[40:], y[40:])] * 2
+    monkeypatch.setattr(accuracy, "folds", lambda name, protocol: part)
+    plain = measure(Task(PLAIN, "any", "closed"), 60)
+    assert plain["gain"] == 0 and plain["p"] == 1
+    found = measure(Task(RCA, "any", "closed"), 60)
+    assert_allclose(found["score"], plain["score"] + found["gain"], atol=1e-5)
+    assert found["gain"] > 0.2 and found["p"] < 0.01 and len(found["seconds"]) == 2
+    part[1:] = [Fold(np.full((9, 3), np.nan), np.arange(9) % 2, X, y)]
+    failed = measure(Task(RCA, "any", "closed"), 60)
+    assert failed["failure"].startswith("fold 2: ValueError: Input X contains NaN") and "gain" not in failed
+
+
+def test_a_fit_over_the_limit_is_ended_and_said(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((600, 30)), np.arange(600) % 3
+    monkeypatch.setattr(accuracy, "folds", lambda name, protocol: [Fold(X, y, X, y)])
+    found = measure(Task(Row("P20", "published"), "any", "closed"), 0.0)  # the kernel counts whole seconds
+    assert found.get("over") == 0.0 or found["seconds"][0] < 1
+
+
+def test_a_summary_counts_sets_and_corrects_for_their_number():
+    tasks = [Task(RCA, name, "closed") for name in "abcdef"]
+    cells = {
+        tasks[0].name: cell(0.1, 0.001),
+        tasks[1].name: cell(-0.2, 0.001),
+        tasks[2].name: cell(0.1, 0.03),  # not with three others
+        tasks[3].name: {"version": "0.0 older", "over": 30, "seconds": [], "unconverged": 0},
+        tasks[4].name: cell(0.04, 0.9, version="0.0 older"),
+    }
+    found = summarise(tasks, cells)
+    assert (found.better, found.worse, found.over, found.older, found.waiting) == (1, 1, ["d"], 2, 1)
+    assert_allclose(found.mean, 1.0)
+    assert found.worst == ("b", -20.0)
+
+
+def test_ranks_have_the_critical_difference_of_nemenyi():
+    changes = np.array([[3.0, 2, 5, 1], [1, 1, 1, 1], [0, 1, 2, 0.5]])
+    ranks, difference, p = mean_ranks(changes)
+    assert_allclose(ranks, [(1 + 1 + 1 + 1.5) / 4, (2 + 2.5 + 3 + 1.5) / 4, (3 + 2.5 + 2 + 3) / 4])
+    assert_allclose(difference, 2.3437 * np.sqrt(3 * 4 / (6 * 4)), rtol=1e-4)  # q of Demšar's table for three
+    assert_allclose(p, stats.friedmanchisquare(*changes).pvalue)
+
+
+def test_ranks_are_of_rows_and_sets_without_a_gap():
+    tasks = {row: [Task(row, name, "closed") for name in "abcd"] for row in (RCA, PLAIN, Row("M07", "published"))}
+    cells = {t.name: cell() for group in tasks.values() for t in group}
+    del cells[Task(RCA, "d", "closed").name]
+    found = [summarise(group, cells) for group in tasks.values()]
+    rows, sets = largest_block(found, list("abcd"))
+    assert (len(rows), sets) == (3, ["a", "b", "c"])  # nine cells, and not two rows of four
+
+
+def test_the_page_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(accuracy_page, "PAGE", accuracy_page.ROOT / tmp_path / "accuracy.md")
+    monkeypatch.setattr(accuracy_page, "ROOT", tmp_path)
+    monkeypatch.setattr(accuracy_page, "IMAGES", tmp_path)
+    monkeypatch.setattr(accuracy_page, "shape_of", lambda name: (10, 2, 2))
+    tasks = [Task(row, name, "closed") for row in (PLAIN, RCA, Row("M07", "published")) for name in "abc"]
+    cells = {t.name: cell() for t in tasks[:5]} | {
+        tasks[5].name: {"version": version(RCA), "over": 30.0, "seconds": [], "unconverged": 0}
+    }
+    accuracy_page.write(tasks, cells)
+    page = (tmp_path / "accuracy.md").read_text()
+    assert "| RCA | published | +1.0 | +1.0 a | 0 | 0 | 0.2 | 2; 1 over the limit |" in page
+    assert "On no set: DCA." in page and "more than 30 s of CPU time" in page and "- RCA, published: c" in page
+    assert (tmp_path / "accuracy_closed.png").exists()
