@@ -19,7 +19,7 @@ from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters, one_of
 from isometry.registry import all_methods
 from isometry.sampling import lacks_negatives, with_random_negatives
-from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Targets, Triplets, as_supervision
+from isometry.supervision import Chunklets, Labels, Pairs, Quadruplets, Supervision, Targets, Triplets, as_supervision
 
 __all__ = [
     "LinearMetric",
@@ -165,7 +165,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _completed(self, side: Any) -> Any:
         """Supervision as it is; similar pairs alone, where others are needed, with pairs drawn at random."""
-        if "dissimilar" not in self._needs or not lacks_negatives(side):
+        takes_pairs = any(kind is not None and issubclass(kind, (Pairs, Chunklets)) for kind in self._sees)
+        if not takes_pairs or "dissimilar" not in self._needs or not lacks_negatives(side):
             return side
         full = with_random_negatives(side, check_random_state(getattr(self, "random_state", None) or 0))
         self.n_sampled_negatives_ = len(full.i) - len(side.i)

@@ -386,9 +386,7 @@ def with_random_negatives(pairs: Pairs, rng: np.random.RandomState, parts: int =
         joined, of = np.unique(identity[paired], return_inverse=True)
         part[paired] = (rng.permutation(len(joined)) % parts)[of]
     wanted = max(RANDOM_NEGATIVES, len(S.i)) // parts + 1
-    drawn = [
-        _some_dissimilar(Labels.from_codes(np.where(part == k, identity, -1)), wanted, rng) for k in range(parts)
-    ]
+    drawn = [_some_dissimilar(Labels.from_codes(np.where(part == k, identity, -1)), wanted, rng) for k in range(parts)]
     i, j, weight = (np.concatenate(column) for column in zip(S, *drawn, strict=True))
     if len(i) == len(S.i):
         raise ValueError("all samples are known to be the same: no dissimilar pair can be drawn")

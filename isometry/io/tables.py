@@ -105,13 +105,11 @@ def read_table(
     else:
         path = Path(path)
         name, suffix = table_format(path)
-        _check_file(path)
         if suffix in NUMPY:
+            _check_file(path)
             frame, target = _read_numpy(path, target, key)
-        elif suffix in PARQUET:
-            frame = _read_parquet(path)
         else:
-            frame = read_text(path, SEPARATORS[suffix], target, delimiter, decimal)
+            frame = read_cells(path, target, delimiter=delimiter, decimal=decimal)
     table = _make_table(frame, name, target, _as_list(drop) or [], _as_list(features))
     if prepare:
         cells = tidy(table.X, prepare, categories)
@@ -122,6 +120,20 @@ def read_table(
         coded = "one_hot" in prepare and categories is None  # then text is no fault, and it is gaps that are
         table = replace(table, X=cells.select_dtypes(["number", "bool"]) if coded else cells)
     return replace(table, X=as_numbers(table.X, name, np.dtype(dtype)), feature_names=list(table.X.columns))
+
+
+def read_cells(
+    path: str | os.PathLike[str], target: str | None = None, *, delimiter: str | None = None, decimal: str | None = None
+) -> pd.DataFrame:
+    """The cells of a text or parquet file as they are, numbers or not."""
+    path = Path(path)
+    suffix = table_format(path)[1]
+    _check_file(path)
+    if suffix in NUMPY:
+        raise TableError(f"{path} holds arrays, and no columns with names: give a csv, tsv or parquet file")
+    if suffix in PARQUET:
+        return _read_parquet(path)
+    return read_text(path, SEPARATORS[suffix], target, delimiter, decimal)
 
 
 def write_table(
