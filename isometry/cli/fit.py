@@ -10,21 +10,22 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.code import is_code, load_factory
 from isometry.cli.inputs import (
     as_frame,
     check_distinct,
     check_writable,
     configure,
+    describe_target,
     find_method,
     is_stdout,
     make_card,
     parse_prepare,
     prepared_scaler,
-    read_file,
     read_table_or_embedded,
+    supervision_of,
 )
-from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer, usage_errors
+from isometry.cli.models import load_model, read_for
+from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer
 
 
 @app.command()
@@ -33,6 +34,7 @@ def fit(
     file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
     target: options.Target = None,
+    target_is: options.TargetIs = "auto",
     set_: Annotated[list[str] | None, typer.Option("--set", help="parameter as name=value; may be repeated")] = None,
     no_scale: Annotated[bool, typer.Option("--no-scale", help="leave the features as they are")] = False,
     seed: options.Seed = 0,
@@ -57,8 +59,18 @@ def fit(
     check_distinct({"--out": out}, {"the table": file})
     name, learner = make_learner(method)
     learner = configure(learner, set_ or [], seed)
+    if target_is == "auto" and sees_numbers(learner):
+        target_is = "numbers"
     table = read_table_or_embedded(
-        file, target, drop, key, delimiter, decimal, float32=float32, prepare=parse_prepare(prepare, impute, one_hot)
+        file,
+        target,
+        drop,
+        key,
+        delimiter,
+        decimal,
+        float32=float32,
+        prepare=parse_prepare(prepare, impute, one_hot),
+        target_is=target_is,
     )
     check_writable(out)
     X = as_frame(table)
@@ -67,7 +79,9 @@ def fit(
         model = learner.set_params(scaler=None if no_scale else scaler, verbose=not (quiet or as_json))
     else:
         model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
-    model.fit(X, table.y)
+    if told := describe_target(table):
+        printer(quiet or as_json).print(f"note: {plain(told)}", style="dim")
+    model.fit(X, supervision_of(table))
     save(model, out, make_card(table, name))
     if as_json:
         facts = {"rows": len(X), "features": X.shape[1], "dimensions": model.transform(X[:1]).shape[1]}
@@ -83,6 +97,13 @@ def fit(
     if hasattr(learner, "stop_reason_"):
         console.print(f"{learner.n_iter_} iterations: {plain(learner.stop_reason_)}", style="dim")
     console.print(f"saved: {plain(out)}")
+
+
+def sees_numbers(learner: Any) -> bool:
+    """Whether a learner takes an array for numbers to predict."""
+    from isometry.supervision import Targets
+
+    return Targets in getattr(learner, "_sees", ())
 
 
 def make_learner(method: str) -> tuple[str, Any]:
@@ -113,30 +134,14 @@ def transform(
     quiet: options.Quiet = False,
 ) -> None:
     """Map rows into the space where the learned distance is Euclidean."""
-    from isometry.io import load, write_table
-    from isometry.io.prepare import STEPS, category_columns, needs_cells
+    from isometry.io import write_table
 
     check_distinct({"--out": out}, {"the table": file, "the model": model})
-    with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
-        metric = load(model)
-    if backbone is not None:
-        if not is_code(getattr(metric, "model", None)):
-            raise UsageError(f"{model} holds all of its metric: leave out --backbone")
-        metric.set_params(model=load_factory(backbone))
-    known = getattr(metric, "feature_names_in_", None)
-    features = None if known is None else list(known)
-    takes: dict[str, Any] = {"prepare": STEPS, "categories": category_columns(metric)} if needs_cells(metric) else {}
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features, **takes)
+    metric = load_model(model, backbone)
+    table = read_for(metric, model, file, target, drop, key, delimiter, decimal, float32=float32)
     if not is_stdout(out):
         check_writable(out, table=True)
-    if table.X.shape[1] != metric.n_features_in_:
-        raise UsageError(
-            f"{model} was fitted on {metric.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"
-        )
-    if is_code(getattr(metric, "model", None)):
-        raise UsageError(
-            f"the network of {model} was made by code, which a file does not hold: give --backbone {metric.model}"
-        )
+    known = getattr(metric, "feature_names_in_", None)
     Z = metric.transform(as_frame(table) if known is not None else table.X)
     write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")
     done = f"{len(Z)} rows, {Z.shape[1]} dimensions"
