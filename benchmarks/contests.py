@@ -342,10 +342,8 @@ def beyond_contests() -> Iterator[Contest]:
     """Learners beyond the survey that metric-learn or pydml have as well, with the defaults of each library."""
     for data, small in (("wine", True), ("breast cancer", False), ("digits", False)):
         theirs = peer("metric-learn", "MLKR", init="pca", random_state=0)
-        yield Contest(
-            "MLKR", data, (ours("MLKR"),), (theirs,), ("mlkr", "accuracy"), small, paced=(theirs.name,),
-            note="The numbers of the classes are what is predicted.",
-        )  # fmt: skip
+        note = "The numbers of the classes are what is predicted."
+        yield Contest("MLKR", data, (ours("MLKR", reg=0.0),), (theirs,), ("mlkr", "accuracy"), small, note=note)
         for name, there, options in (
             ("LFDA", "LFDA", {}),
             ("LSML", "LSML_Supervised", {"random_state": 0}),

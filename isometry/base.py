@@ -115,9 +115,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
         """X as a table of floats; methods whose samples are matrices take another shape here."""
         at_least, dtypes = 2 if reset else 1, (np.float64, np.float32)
-        if np.ndim(X) == 3 and np.shape(X)[1] in (2, 3, 4):
+        shape = np.shape(X) if isinstance(X, (list, tuple, np.ndarray)) else ()
+        if len(shape) == 3 and shape[1] in (2, 3, 4):
             raise ValueError(
-                f"X has shape {np.shape(X)}: Found array with dim 3, which looks like tuples of samples. "
+                f"X has shape {shape}: Found array with dim 3, which looks like tuples of samples. "
                 f"{type(self).__name__} takes a table (n_samples, n_features): make one by X, pairs = "
                 "Pairs.from_tuples(tuples, y), or give the tuples to PairVerifier"
             )
