@@ -185,7 +185,18 @@ def _triplets(near: np.ndarray, far: np.ndarray) -> Triplets:
 def _neighbors_by_label(
     X: np.ndarray, codes: np.ndarray, k: int, misses: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(n, k) the nearest samples of the same label, and (n, misses or k) of other labels; −1 where there are fewer."""
+    """(n, k) the nearest samples of the same label, and (n, misses or k) of other labels; −1 where there are fewer.
+
+    Samples without a label have no neighbours, and are none.
+    """
+    X = X if X.dtype.kind == "f" else X.astype(np.float64)
+    rows = np.flatnonzero(codes >= 0)
+    if len(rows) < len(codes):
+        found = _neighbors_by_label(X[rows], codes[rows], k, misses)
+        every = [np.full((len(codes), near.shape[1]), -1, dtype=np.intp) for near in found]
+        for whole, near in zip(every, found, strict=True):
+            whole[rows] = np.where(near >= 0, rows[near], -1)
+        return every[0], every[1]
     other = nearest_allowed(X, misses or k, lambda rows: codes[rows, None] != codes)[0]
     return target_neighbors(X, codes, k), other
 

@@ -131,7 +131,7 @@ class RCA_Supervised(MahalanobisMixin):
 
 
 @parameters
-class ITML(_PairsClassifierMixin):
+class ITML(_PairsClassifierMixin, MahalanobisMixin):
     gamma: Any = 1.0
     max_iter: Any = 1000
     tol: Any = 1e-3
@@ -166,7 +166,7 @@ class ITML_Supervised(MahalanobisMixin):
 
 
 @parameters
-class MMC(_PairsClassifierMixin):
+class MMC(_PairsClassifierMixin, MahalanobisMixin):
     max_iter: Any = 100
     max_proj: Any = 10000
     tol: Any = 1e-3
@@ -179,9 +179,7 @@ class MMC(_PairsClassifierMixin):
     convergence_threshold: Any = "deprecated"
 
     def _learner(self) -> Any:
-        return ours.MMC(
-            diagonal=self.diagonal, init=self.init, max_iter=self.max_iter, random_state=self.random_state
-        )
+        return ours.MMC(diagonal=self.diagonal, init=self.init, max_iter=self.max_iter, random_state=self.random_state)
 
 
 @parameters
@@ -207,7 +205,7 @@ class MMC_Supervised(MahalanobisMixin):
 
 
 @parameters
-class SDML(_PairsClassifierMixin):
+class SDML(_PairsClassifierMixin, MahalanobisMixin):
     balance_param: Any = 0.5
     sparsity_param: Any = 0.01
     prior: Any = "identity"
@@ -235,7 +233,7 @@ class SDML_Supervised(MahalanobisMixin):
 
 
 @parameters
-class LSML(_QuadrupletsClassifierMixin):
+class LSML(_QuadrupletsClassifierMixin, MahalanobisMixin):
     tol: Any = 1e-3
     max_iter: Any = 1000
     prior: Any = "identity"
@@ -268,7 +266,7 @@ class LSML_Supervised(MahalanobisMixin):
 
 
 @parameters
-class SCML(_TripletsClassifierMixin):
+class SCML(_TripletsClassifierMixin, MahalanobisMixin):
     beta: Any = 1e-5
     basis: Any = "triplet_diffs"
     n_basis: Any = None

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from isometry import PairVerifier
+from isometry import FixedMetric, PairVerifier
 
 
 class MahalanobisMixin(TransformerMixin, BaseEstimator):
@@ -21,7 +22,8 @@ class MahalanobisMixin(TransformerMixin, BaseEstimator):
     def _points(self, X: Any) -> Any:
         if self.preprocessor is None or np.ndim(X) > 1:
             return X
-        return self.preprocessor(np.asarray(X)) if callable(self.preprocessor) else np.asarray(self.preprocessor)[X]
+        X = np.asarray(X)
+        return self.preprocessor(X) if callable(self.preprocessor) else np.asarray(self.preprocessor)[X]
 
     def _side(self, X: Any, y: Any) -> Any:
         return y
@@ -36,6 +38,14 @@ class MahalanobisMixin(TransformerMixin, BaseEstimator):
     @property
     def components_(self) -> Any:
         return self.metric_.components_
+
+    @components_.setter
+    def components_(self, L: Any) -> None:
+        """Their tests put a known map into a learner."""
+        L = np.atleast_2d(L)
+        self.metric_ = FixedMetric(components=L).fit(np.eye(L.shape[1]))
+        self.verifier_ = PairVerifier(FrozenEstimator(self.metric_), preprocessor=self.preprocessor)
+        self.verifier_.metric_, self.verifier_.n_features_in_ = self.metric_, L.shape[1]
 
     def transform(self, X: Any) -> Any:
         check_is_fitted(self, "metric_")
@@ -66,13 +76,13 @@ class MahalanobisMixin(TransformerMixin, BaseEstimator):
         return self.metric_.get_mahalanobis_matrix()
 
 
-class _Tuples(MahalanobisMixin):
+class _Tuples:
     """A learner over tuples: `PairVerifier` with the threshold of the training pairs, as there."""
 
     def fit(self, T: Any, y: Any = None, calibration_params: dict[str, Any] | None = None) -> Any:
         self.verifier_ = PairVerifier(self._learner(), calibration="train", preprocessor=self.preprocessor).fit(T, y)
         self.metric_ = self.verifier_.metric_
-        if y is not None:
+        if isinstance(self, _PairsClassifierMixin):
             self.verifier_.calibrate_threshold(T, y, **(calibration_params or {}))
         return self
 
