@@ -16,6 +16,13 @@ from isometry import FixedMetric, PairVerifier
 class MahalanobisMixin(TransformerMixin, BaseEstimator):
     """A learner over samples, or names of samples and a preprocessor."""
 
+    preprocessor: Any = None
+
+    def _prepare_inputs(self, X: Any, y: Any = None, type_of_inputs: str = "classic", **more: Any) -> Any:
+        """What their tests' own learners call first; checks are left to `PairVerifier`."""
+        X = np.asarray(X)
+        return X if y is None else (X, np.asarray(y))
+
     def _rng(self) -> Any:
         return check_random_state(self.random_state)
 
@@ -43,7 +50,7 @@ class MahalanobisMixin(TransformerMixin, BaseEstimator):
     def components_(self, L: Any) -> None:
         """Their tests put a known map into a learner."""
         L = np.atleast_2d(L)
-        self.metric_ = FixedMetric(components=L).fit(np.eye(L.shape[1]))
+        self.metric_ = FixedMetric(components=L).fit(np.vstack([np.zeros(L.shape[1]), np.eye(L.shape[1])]))
         self.verifier_ = PairVerifier(FrozenEstimator(self.metric_), preprocessor=self.preprocessor)
         self.verifier_.metric_, self.verifier_.n_features_in_ = self.metric_, L.shape[1]
 
@@ -106,6 +113,10 @@ class _PairsClassifierMixin(_Tuples):
     @property
     def threshold_(self) -> Any:
         return self.verifier_.threshold_
+
+    @threshold_.setter
+    def threshold_(self, value: Any) -> None:
+        self.verifier_.threshold_ = self.verifier_.reject_threshold_ = value
 
     def set_threshold(self, threshold: Any) -> Any:
         check_is_fitted(self, "metric_")
