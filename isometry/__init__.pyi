@@ -27,6 +27,7 @@ from isometry.geometric.spd import SPDGMML as SPDGMML
 from isometry.io import load as load
 from isometry.io import save as save
 from isometry.kernel.anmm import KernelANMM as KernelANMM
+from isometry.kernel.cca import KernelCCA as KernelCCA
 from isometry.kernel.dca import KDCA as KDCA
 from isometry.kernel.dmlmj import KernelDMLMJ as KernelDMLMJ
 from isometry.kernel.drml import KernelDRML as KernelDRML

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_array
+from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
@@ -18,7 +18,8 @@ from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters, one_of
 from isometry.registry import all_methods
-from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Targets, Triplets, as_supervision
+from isometry.sampling import lacks_negatives, with_random_negatives
+from isometry.supervision import Chunklets, Labels, Pairs, Quadruplets, Supervision, Targets, Triplets, as_supervision
 
 __all__ = [
     "LinearMetric",
@@ -125,6 +126,13 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _validate_samples(self, X: Any, *, reset: bool) -> np.ndarray:
         """X as a table of floats; methods whose samples are matrices take another shape here."""
         at_least, dtypes = 2 if reset else 1, (np.float64, np.float32)
+        shape = np.shape(X) if isinstance(X, (list, tuple, np.ndarray)) else ()
+        if len(shape) == 3 and shape[1] in (2, 3, 4):
+            raise ValueError(
+                f"X has shape {shape}: Found array with dim 3, which looks like tuples of samples. "
+                f"{type(self).__name__} takes a table (n_samples, n_features): make one by X, pairs = "
+                "Pairs.from_tuples(tuples, y), or give the tuples to PairVerifier"
+            )
         try:
             return validate_data(self, X, dtype=dtypes, ensure_min_samples=at_least, reset=reset)
         except ValueError as error:
@@ -154,6 +162,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             return None
         unlabelled = -1 if self._unlabelled == "minus one" else None
         side: Any = as_supervision(y, n, unlabelled=unlabelled, numbers=Targets in kinds)
+        if not part:
+            side = self._completed(side)
         if not isinstance(side, tuple(kinds)):
             converted = next((c for c in (side.to(kind) for kind in kinds) if c is not None), None)
             if converted is None:
@@ -164,6 +174,20 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             side = converted
         check_side(side, () if part else self._needs, name)
         return side
+
+    def _completed(self, side: Any) -> Any:
+        """Supervision as it is; similar pairs alone, where others are needed, with pairs drawn at random."""
+        takes_pairs = any(kind is not None and issubclass(kind, (Pairs, Chunklets)) for kind in self._sees)
+        if not takes_pairs or "dissimilar" not in self._needs or not lacks_negatives(side):
+            return side
+        full = with_random_negatives(side, check_random_state(getattr(self, "random_state", None) or 0))
+        self.n_sampled_negatives_ = len(full.i) - len(side.i)
+        warn_user(
+            f"y holds no dissimilar pairs, which {type(self).__name__} needs: {self.n_sampled_negatives_} pairs of "
+            "rows were drawn at random in their place, a few of which may be similar. Give Pairs with dissimilar ones "
+            "if some are known"
+        )
+        return full
 
     def transform(self, X: Any) -> np.ndarray:
         """Map X to the space where the learned distance is Euclidean."""
@@ -193,6 +217,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             Z = self.transform(T.reshape(-1, T.shape[2])).reshape(len(T), 2, -1)
             return np.linalg.norm(Z[:, 0] - Z[:, 1], axis=1)
         return np.sqrt(pair_sqdist(np.asarray(self.transform(X)), *pair_rows(pairs)))
+
+    def pair_score(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """Minus the learned distances of pairs, given as for `pair_distance`: higher for pairs that are more alike."""
+        return -self.pair_distance(X, pairs)
 
     def score(self, X: Any, y: Any) -> float:
         """How well neighbours in the learned space agree: higher is better, and 1 is perfect.
@@ -272,7 +300,7 @@ class MetaLearner(MetricLearner):
     def _supervise(self, y: Any, n: int, *, part: bool = False) -> Supervision | None:
         if not isinstance(self.learner, MetricLearner):
             raise TypeError(f"learner must be a metric learner such as GMML(), got {self.learner!r}")
-        return self.learner._supervise(y, n, part=part)
+        return self.learner._supervise(y if part else self._completed(y), n, part=part)
 
     def _take_report(self, learner: MetricLearner) -> None:
         """Say how the learner ended as if it had been this one."""

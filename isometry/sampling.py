@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 
 from isometry.core.compare import ComparisonEdges
 from isometry.core.edges import EdgeLoss, ListedEdges, MeasuredEdges, TriangleEdges
-from isometry.core.graph import nearest_allowed, target_neighbors, undirected, unique_pairs
+from isometry.core.graph import components, nearest_allowed, target_neighbors, undirected, unique_pairs
 from isometry.core.order import row_order
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, parameters
@@ -31,6 +31,7 @@ __all__ = [
     "RandomPairs",
 ]
 
+RANDOM_NEGATIVES = 5_000  # drawn where y holds similar pairs alone, or as many as these if they are more
 ALL_PAIRS_UP_TO = 2_000_000  # "auto" takes all pairs up to this many: methods visit them in blocks, unlisted
 KEEP_SIGNS_UP_TO = 1_000  # samples; up to this many, the signs of all pairs are computed once, 16 bytes a pair
 
@@ -71,15 +72,11 @@ class RandomPairs(Sampler):
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
         # drawing at random takes long to find the last pairs: where more than a quarter is wanted, all are listed
-        n_similar, n_dissimilar = labels.pair_counts
-        if self.n > n_similar / 4 and not self.balanced:
+        if self.n > labels.pair_counts[0] / 4 and not self.balanced:
             similar = _subset(labels.similar, self.n, rng)
         else:
             similar = _random_similar(labels, self.n, self.balanced, rng)
-        if self.n > n_dissimilar / 4:
-            dissimilar = _subset(labels.dissimilar, self.n, rng)
-        else:
-            dissimilar = _random_dissimilar(labels, self.n, rng)
+        dissimilar = _some_dissimilar(labels, self.n, rng)
         return Pairs.from_edges(similar, dissimilar, len(labels))
 
 
@@ -188,7 +185,18 @@ def _triplets(near: np.ndarray, far: np.ndarray) -> Triplets:
 def _neighbors_by_label(
     X: np.ndarray, codes: np.ndarray, k: int, misses: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(n, k) the nearest samples of the same label, and (n, misses or k) of other labels; −1 where there are fewer."""
+    """(n, k) the nearest samples of the same label, and (n, misses or k) of other labels; −1 where there are fewer.
+
+    Samples without a label have no neighbours, and are none.
+    """
+    X = X if X.dtype.kind == "f" else X.astype(np.float64)
+    rows = np.flatnonzero(codes >= 0)
+    if len(rows) < len(codes):
+        found = _neighbors_by_label(X[rows], codes[rows], k, misses)
+        every = [np.full((len(codes), near.shape[1]), -1, dtype=np.intp) for near in found]
+        for whole, near in zip(every, found, strict=True):
+            whole[rows] = np.where(near >= 0, rows[near], -1)
+        return every[0], every[1]
     other = nearest_allowed(X, misses or k, lambda rows: codes[rows, None] != codes)[0]
     return target_neighbors(X, codes, k), other
 
@@ -369,6 +377,34 @@ def resolve_sampler(sampler: str | Sampler, n: int, all_up_to: int = ALL_PAIRS_U
     return sampler
 
 
+def lacks_negatives(side: Supervision | None) -> bool:
+    """Whether these are pairs of which some are similar and none is dissimilar."""
+    return isinstance(side, Pairs) and len(side.similar.i) > 0 and len(side.dissimilar.i) == 0
+
+
+def with_random_negatives(pairs: Pairs, rng: np.random.RandomState, parts: int = 1) -> Pairs:
+    """Similar pairs, and dissimilar ones drawn at random from all samples.
+
+    Samples that similar pairs join, directly or through others, are never drawn. With several ``parts``, what is joined
+    is dealt to that many, and drawn within each, so that pairs can be held out part by part.
+    """
+    n, S = len(pairs), pairs.similar
+    identity = components(S.i, S.j, n)
+    paired = np.flatnonzero(np.bincount(identity)[identity] > 1)
+    parts = max(1, min(parts, len(np.unique(identity[paired])) // 2))
+    part = rng.permutation(identity.max() + 1)[identity] % parts  # (n,)
+    if parts > 1:  # equally many joined samples in each, whatever the others are
+        joined, of = np.unique(identity[paired], return_inverse=True)
+        part[paired] = (rng.permutation(len(joined)) % parts)[of]
+    wanted = max(RANDOM_NEGATIVES, len(S.i)) // parts + 1
+    drawn = [_some_dissimilar(Labels.from_codes(np.where(part == k, identity, -1)), wanted, rng) for k in range(parts)]
+    i, j, weight = (np.concatenate(column) for column in zip(S, *drawn, strict=True))
+    if len(i) == len(S.i):
+        raise ValueError("all samples are known to be the same: no dissimilar pair can be drawn")
+    similar = np.arange(len(i)) < len(S.i)
+    return Pairs(i, j, similar, n=n, weight=weight)
+
+
 def _subset(edges: EdgeList, n: int, rng: np.random.RandomState) -> EdgeList:
     """n of the edges, or all of them if there are no more."""
     if len(edges.i) <= n:
@@ -394,6 +430,13 @@ def _random_similar(labels: Labels, n: int, balanced: bool, rng: np.random.Rando
         return order[starts[c] + first], order[starts[c] + second]
 
     return _distinct(draw, min(n, int(available.sum())))
+
+
+def _some_dissimilar(labels: Labels, n: int, rng: np.random.RandomState) -> EdgeList:
+    """n dissimilar pairs, or all if there are no more."""
+    if n > labels.pair_counts[1] / 4:
+        return _subset(labels.dissimilar, n, rng)
+    return _random_dissimilar(labels, n, rng)
 
 
 def _random_dissimilar(labels: Labels, n: int, rng: np.random.RandomState) -> EdgeList:

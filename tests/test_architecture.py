@@ -46,7 +46,7 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # called inside a method only: the learner saves and scores itself
-LATE = {("base", "io"), ("select", "report")}
+LATE = {("base", "io"), ("select", "io"), ("select", "report")}
 
 
 def modules():

@@ -17,6 +17,7 @@ from isometry.cli.inputs import (
     as_frame,
     check_distinct,
     check_writable,
+    describe_target,
     draw_sample,
     is_embedded,
     is_stdout,
@@ -25,6 +26,7 @@ from isometry.cli.inputs import (
     parse_prepare,
     prepared_scaler,
     read_file,
+    supervision_of,
 )
 from isometry.cli.outputs import (
     UsageError,
@@ -57,6 +59,7 @@ def compare(
         typer.Argument(help="csv, tsv, parquet or npz file; or wine, iris, breast_cancer, digits (default: wine)"),
     ] = None,
     target: options.Target = None,
+    target_is: options.TargetIs = "auto",
     methods: Annotated[
         str, typer.Option(help="names separated by commas, or default (a dozen), all, fast, or a family")
     ] = "default",
@@ -106,7 +109,16 @@ def compare(
         needs = "a comparison"
         steps = parse_prepare(prepare, impute, one_hot)
         table = read_file(
-            table_file, target, drop, key, delimiter, decimal, float32=float32, labels_for=needs, prepare=steps
+            table_file,
+            target,
+            drop,
+            key,
+            delimiter,
+            decimal,
+            float32=float32,
+            labels_for=needs,
+            prepare=steps,
+            target_is=target_is,
         )
     if sample is not None:
         table = draw_sample(table, sample, seed)
@@ -130,13 +142,16 @@ def compare(
     console.print(
         f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
     )
+    if told := describe_target(table):
+        console.print(f"note: {plain(told)}", style="dim")
+    y = supervision_of(table)
     if told := describe(X):
         console.print(f"note: {plain(told)}", style="dim")
     chosen = [name for name in methods.split(",") if name.strip()]
     with usage_errors(ValueError, TypeError), sigterm_keeps_results() as stopped:
         outcome = run(
             X,
-            table.y,
+            y,
             chosen[0] if len(chosen) == 1 else chosen,
             protocol=cast(Any, protocol),  # checked by compare itself
             scoring=scoring,
@@ -166,7 +181,7 @@ def compare(
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
     with collect_errors(problems):
         if report is not None:
-            console.print(f"report: {plain(write_report(outcome, report, X=X, y=table.y, command=command))}")
+            console.print(f"report: {plain(write_report(outcome, report, X=X, y=y, command=command))}")
     if saved:
         console.print(f"saved {plain(saved)}: {plain(save)}")
     for problem in problems[1:]:

@@ -15,12 +15,14 @@ from isometry.cli.inputs import (
     check_distinct,
     check_writable,
     configure,
+    describe_target,
     find_method,
     is_stdout,
     make_card,
     parse_prepare,
     prepared_scaler,
     read_table_or_embedded,
+    supervision_of,
 )
 from isometry.cli.models import load_model, read_for
 from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer
@@ -33,6 +35,7 @@ def fit(
     file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
     target: options.Target = None,
+    target_is: options.TargetIs = "auto",
     set_: Annotated[list[str] | None, typer.Option("--set", help="parameter as name=value; may be repeated")] = None,
     no_scale: Annotated[bool, typer.Option("--no-scale", help="leave the features as they are")] = False,
     seed: options.Seed = 0,
@@ -57,8 +60,18 @@ def fit(
     check_distinct({"--out": out}, {"the table": file})
     name, learner = make_learner(method)
     learner = configure(learner, set_ or [], seed)
+    if target_is == "auto" and sees_numbers(learner):
+        target_is = "numbers"
     table = read_table_or_embedded(
-        file, target, drop, key, delimiter, decimal, float32=float32, prepare=parse_prepare(prepare, impute, one_hot)
+        file,
+        target,
+        drop,
+        key,
+        delimiter,
+        decimal,
+        float32=float32,
+        prepare=parse_prepare(prepare, impute, one_hot),
+        target_is=target_is,
     )
     check_writable(out)
     X = as_frame(table)
@@ -67,13 +80,15 @@ def fit(
         model = learner.set_params(scaler=None if no_scale else scaler, verbose=not (quiet or as_json))
     else:
         model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
-    interrupted = 0  # the exit code
+    if told := describe_target(table):
+        printer(quiet or as_json).print(f"note: {plain(told)}", style="dim")
+    side, interrupted = supervision_of(table), 0  # the exit code
     if isinstance(learner, AutoMetric):
         with sigterm_keeps_results() as stopped:
-            model.fit(X, table.y)
+            model.fit(X, side)
         interrupted = (143 if stopped else 130) * learner.comparison_.interrupted
     else:
-        model.fit(X, table.y)
+        model.fit(X, side)
     save(model, out, make_card(table, name))
     if as_json:
         facts = {"rows": len(X), "features": X.shape[1], "dimensions": model.transform(X[:1]).shape[1]}
@@ -90,6 +105,13 @@ def fit(
         console.print(f"{learner.n_iter_} iterations: {plain(learner.stop_reason_)}", style="dim")
     console.print(f"saved: {plain(out)}")
     raise typer.Exit(interrupted)
+
+
+def sees_numbers(learner: Any) -> bool:
+    """Whether a learner takes an array for numbers to predict."""
+    from isometry.supervision import Targets
+
+    return Targets in getattr(learner, "_sees", ())
 
 
 def make_learner(method: str) -> tuple[str, Any]:

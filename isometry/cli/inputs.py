@@ -39,6 +39,7 @@ def read_file(
     labels_for: str | None = None,
     prepare: tuple[str, ...] = (),
     categories: list[str] | None = None,
+    target_is: str = "classes",
 ) -> Table:
     """The table of a file; ``labels_for`` says what needs labels, if something does."""
     import csv
@@ -50,6 +51,8 @@ def read_file(
         raise no_labels
     names = next(csv.reader([drop], skipinitialspace=True)) if drop else []  # a name with a comma may be quoted
     columns = [c.strip() for c in names]
+    if target_is not in ("classes", "numbers", "auto"):
+        raise UsageError(f"--target-is {target_is} is unknown: expected classes, numbers or auto")
     dtype = "float32" if float32 else "float64"
     with usage_errors(FileNotFoundError, IsADirectoryError, TableError):
         table = read_table(
@@ -63,6 +66,7 @@ def read_file(
             decimal=decimal,
             prepare=prepare,
             categories=categories,
+            target_is=target_is,
         )
     if labels_for and table.y is None:
         raise no_labels
@@ -118,6 +122,31 @@ def read_table_or_embedded(
     return read_file(file, target, drop, key, delimiter, decimal, **options)
 
 
+def supervision_of(table: Table) -> Any:
+    """What a method is given as y: numbers to predict are said to be such."""
+    from isometry.supervision import Targets
+
+    return Targets(table.y) if is_numbers(table) else table.y
+
+
+def is_numbers(table: Table) -> bool:
+    return table.y is not None and table.y.dtype.kind == "f"
+
+
+def describe_target(table: Table) -> str:
+    """How the target is taken, in words, where it could be taken otherwise."""
+    import numpy as np
+
+    if table.y is None or table.y.dtype.kind not in "fiu":
+        return ""
+    if is_numbers(table):
+        return f"{table.target_name}: numbers to predict; --target-is classes takes whole numbers for names of classes"
+    return (
+        f"{table.target_name}: whole numbers, taken for the names of {len(np.unique(table.y))} classes; --target-is "
+        "numbers takes them for numbers to predict"
+    )
+
+
 def is_embedded(file: Path) -> bool:
     return str(file) in EMBEDDED and not file.exists()
 
@@ -153,11 +182,13 @@ def table_fingerprint(table: Table) -> str:
 
 def draw_sample(table: Table, n: int, seed: int) -> Table:
     """n rows, with the classes in proportion as far as that can be, and at least one row of each."""
-    from dataclasses import replace
-
     import numpy as np
 
     y = np.asarray(table.y)
+    if is_numbers(table):
+        if not 2 <= n <= len(y):
+            raise UsageError(f"--sample {n} must be between 2 and the number of rows, {len(y)}")
+        return _take_rows(table, np.random.default_rng(seed).permutation(len(y))[:n])
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     if not len(classes) <= n <= len(y):
         raise UsageError(
@@ -174,8 +205,16 @@ def draw_sample(table: Table, n: int, seed: int) -> Table:
     rng = np.random.default_rng(seed)
     rows = np.concatenate([rng.permutation(np.flatnonzero(codes == c))[:m] for c, m in enumerate(wanted)])
     rows = rng.permutation(rows)
+    return _take_rows(table, rows)
+
+
+def _take_rows(table: Table, rows: Any) -> Table:
+    from dataclasses import replace
+
+    import numpy as np
+
     X = table.X.iloc[rows].reset_index(drop=True) if hasattr(table.X, "iloc") else table.X[rows]
-    return replace(table, X=X, y=y[rows], name=f"{table.name}, {n} of {len(y)} rows")
+    return replace(table, X=X, y=np.asarray(table.y)[rows], name=f"{table.name}, {len(rows)} of {len(table.X)} rows")
 
 
 def as_frame(table: Table) -> pd.DataFrame:

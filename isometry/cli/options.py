@@ -24,7 +24,12 @@ MethodName = Annotated[
     ),
 ]
 File = Annotated[Path, typer.Argument(help="csv, tsv, parquet, npy or npz file", show_default=False)]
-Target = Annotated[str | None, typer.Option("--target", "-y", help="column of labels; in npz the array `y` by default")]
+Target = Annotated[
+    str | None, typer.Option("--target", "-y", help="column of labels or numbers; in npz the array `y` by default")
+]
+TargetIs = Annotated[
+    str, typer.Option(help="classes, numbers to predict, or auto: fractions are numbers, and all else classes")
+]
 Drop = Annotated[str | None, typer.Option(help="columns to leave out, separated by commas")]
 Key = Annotated[str | None, typer.Option(help="array of features in an npz file, `X` by default")]
 Delimiter = Annotated[str | None, typer.Option(help="sign between cells of a text table, e.g. ; or tab")]

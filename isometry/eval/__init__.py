@@ -3,7 +3,7 @@
 from isometry.eval.clustering import ari, cluster_scores, nmi
 from isometry.eval.episodes import FewShot, few_shot
 from isometry.eval.hubs import Hubness, HubnessCorrection, hubness
-from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval, paired_interval
+from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval, pair_rate_interval, paired_interval
 from isometry.eval.knn import (
     balanced_accuracy,
     knn_hits,
@@ -24,7 +24,7 @@ from isometry.eval.scorers import (
     pair_auc_scorer,
     recall_scorer,
 )
-from isometry.eval.verification import Roc, pair_auc, roc
+from isometry.eval.verification import Reliability, Roc, pair_auc, reliability, roc
 
 __all__ = [
     "SCORERS",
@@ -32,6 +32,7 @@ __all__ = [
     "Hubness",
     "HubnessCorrection",
     "Interval",
+    "Reliability",
     "Retrieval",
     "Roc",
     "ari",
@@ -54,9 +55,11 @@ __all__ = [
     "nmi",
     "pair_auc",
     "pair_auc_scorer",
+    "pair_rate_interval",
     "paired_interval",
     "r2_values",
     "recall_scorer",
+    "reliability",
     "retrieval",
     "roc",
 ]

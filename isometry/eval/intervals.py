@@ -53,6 +53,40 @@ def paired_interval(a: np.ndarray, b: np.ndarray, level: float = 0.95, groups: n
     return mean_interval(a - b, level, groups)
 
 
+def pair_rate_interval(
+    rate: float, residual: np.ndarray, a: np.ndarray, b: np.ndarray, counted: np.ndarray, level: float = 0.95
+) -> Interval:
+    """A share of pairs, with an interval that allows for pairs that have an end in common.
+
+    ``residual`` (m,) is what each pair adds to the rate, with sum 0; ``a`` and ``b`` (m,) say to which group, a sample
+    or a class, its ends belong; ``counted`` (m,) which pairs the share is one of. Pairs depend on one another where
+    they meet in a group; with S_g the sum of r over the pairs that touch g, and S_gh over those between g and h::
+
+        variance = G/(G−1) · Σ_{p, q that meet} r_p r_q = G/(G−1) · (Σ_g S_g² − Σ_{g≠h} S_gh²)
+
+    The interval is that of Clopper and Pearson for as many independent pairs as have this variance, after Korn and
+    Graubard (1998): it holds for rates near 0. A rate of 0 or 1 shows no variance; at least G/2 pairs are independent.
+    """
+    _check_level(level)
+    codes = np.unique(np.concatenate([a, b]), return_inverse=True)[1]
+    a, b = np.minimum(*codes.reshape(2, -1)), np.maximum(*codes.reshape(2, -1))
+    m, G = int(counted.sum()), len(np.unique(np.concatenate([a[counted], b[counted]])))
+    if G < 2:
+        return Interval(float(rate), 0.0, 1.0)
+    apart = a != b
+    touched = np.bincount(a, residual, codes.max() + 1) + np.bincount(b[apart], residual[apart], codes.max() + 1)
+    between = np.unique(a[apart] * (codes.max() + 1) + b[apart], return_inverse=True)[1]
+    variance = G / (G - 1) * (touched @ touched - np.sum(np.bincount(between, residual[apart]) ** 2))
+    n = G / 2
+    if 0 < rate < 1 and variance > 0:
+        shrink = (stats.norm.ppf((1 + level) / 2) / stats.t.ppf((1 + level) / 2, G - 1)) ** 2
+        n = min(float(rate * (1 - rate) / variance * shrink), m)
+    x = rate * n
+    low = stats.beta.ppf((1 - level) / 2, x, n - x + 1) if x > 0 else 0.0
+    high = stats.beta.ppf((1 + level) / 2, x + 1, n - x) if x < n else 1.0
+    return Interval(float(rate), float(low), float(high))
+
+
 def bootstrap_interval(
     values: np.ndarray | Sequence[np.ndarray],
     statistic: Callable[..., float],

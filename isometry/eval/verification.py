@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.metrics import auc, roc_curve
 
+ROUNDING = 1e-12  # of shares that are sums of weights
+
 
 @dataclass(frozen=True)
 class Roc:
@@ -36,13 +38,78 @@ class Roc:
             raise ValueError(f"fpr={fpr} is a share of the dissimilar pairs: choose it between 0 and 1.")
         return float(self.thresholds[np.searchsorted(self.fpr, fpr, side="right") - 1])
 
-    def best_threshold(self, criterion: str = "accuracy") -> float:
-        """The smallest threshold of highest accuracy, or of highest ``"balanced"`` accuracy ½ (tpr + 1 − fpr)."""
+    def threshold_at_tpr(self, tpr: float) -> float:
+        """The smallest threshold that accepts at least this share of similar pairs; −inf if it need accept none."""
+        if not 0 <= tpr <= 1:
+            raise ValueError(f"tpr={tpr} is a share of the similar pairs: choose it between 0 and 1.")
+        return float(self.thresholds[np.searchsorted(self.tpr, tpr - ROUNDING, side="left")])
+
+    def threshold_at_precision(self, precision: float) -> float:
+        """The largest threshold at which this share of the accepted pairs is similar."""
+        if not 0 < precision <= 1:
+            raise ValueError(f"precision={precision} is a share of the accepted pairs: choose it above 0 and at most 1")
+        reached = self.precision[1:]  # (t − 1,) without the point that accepts nothing
+        meets = np.flatnonzero(reached >= precision)
+        if len(meets) == 0:
+            raise ValueError(
+                f"no threshold reaches precision={precision} on the {len(reached)} distinct distances of these pairs; "
+                f"the best is {reached.max():.4f}"
+            )
+        return float(self.thresholds[1:][meets[-1]])
+
+    @property
+    def precision(self) -> np.ndarray:
+        """(t,) share of similar pairs among those accepted; 1 where none is."""
+        right, wrong = self.similar_share * self.tpr, (1 - self.similar_share) * self.fpr
+        return np.divide(right, right + wrong, out=np.ones_like(right), where=right + wrong > 0)
+
+    def best_threshold(self, criterion: str = "accuracy", *, beta: float = 1.0) -> float:
+        """The smallest threshold of highest accuracy, or of highest ``"balanced"`` accuracy ½ (tpr + 1 − fpr).
+
+        ``"f_beta"``: the largest threshold of highest (1 + β²) P R / (β² P + R), of precision P and recall R = tpr.
+        """
         shares = {"accuracy": self.similar_share, "balanced": 0.5}
+        if criterion == "f_beta":
+            below = beta**2 * self.precision + self.tpr
+            f = np.divide((1 + beta**2) * self.precision * self.tpr, below, out=np.zeros_like(below), where=below > 0)
+            return float(self.thresholds[len(f) - 1 - np.argmax(f[::-1])])
         if criterion not in shares:
-            raise ValueError(f"criterion={criterion!r} is unknown: choose one of {', '.join(map(repr, shares))}.")
+            names = ", ".join(map(repr, (*shares, "f_beta")))
+            raise ValueError(f"criterion={criterion!r} is unknown: choose one of {names}.")
         similar = shares[criterion]
-        return float(self.thresholds[np.argmax(similar * self.tpr + (1 - similar) * (1 - self.fpr))])
+        return self.cheapest_threshold(1 - similar, similar)
+
+    def cheapest_threshold(self, false_match: float, false_non_match: float) -> float:
+        """The smallest threshold of least ``false_match`` · fpr + ``false_non_match`` · (1 − tpr)."""
+        return float(self.thresholds[np.argmax(false_non_match * self.tpr - false_match * self.fpr)])
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How often pairs of a stated probability are similar, in bins of equal width."""
+
+    probability: np.ndarray  # (b,) mean of what was stated
+    frequency: np.ndarray  # (b,) share of similar pairs
+    share: np.ndarray  # (b,) of all pairs, by weight
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: Σ_b share · |frequency − probability|."""
+        return float(self.share @ np.abs(self.frequency - self.probability))
+
+
+def reliability(
+    probability: np.ndarray, similar: np.ndarray, weight: np.ndarray | None = None, bins: int = 15
+) -> Reliability:
+    """Stated probabilities against what was true; empty bins are left out."""
+    probability, similar, weight = _check_pairs(probability, similar, weight)
+    if probability.min() < 0 or probability.max() > 1:
+        raise ValueError(f"probabilities range from {probability.min():.3g} to {probability.max():.3g}, beyond 0 and 1")
+    k = np.minimum((probability * bins).astype(np.intp), bins - 1)
+    total = np.bincount(k, weights=weight, minlength=bins)
+    there = total > 0
+    stated, true = (np.bincount(k, weights=weight * v, minlength=bins)[there] for v in (probability, similar))
+    return Reliability(stated / total[there], true / total[there], total[there] / total.sum())
 
 
 def roc(distance: np.ndarray, similar: np.ndarray, weight: np.ndarray | None = None) -> Roc:

@@ -23,6 +23,9 @@ ESTIMATORS = {
     "isometry.Shrunk": "isometry.shrunk",
     "isometry.AutoMetric": "isometry.select.auto",
     "isometry.Normalized": "isometry.normalized",
+    "isometry.PairVerifier": "isometry.select.calibrate",
+    "isometry.SigmoidLink": "isometry.select.link",
+    "isometry.StepLink": "isometry.select.link",
     "isometry.AllPairs": "isometry.sampling",
     "isometry.NeighborPairs": "isometry.sampling",
     "isometry.NeighborTriplets": "isometry.sampling",
@@ -49,6 +52,7 @@ PLAIN = {
 NAMED_TUPLES = {
     "isometry.EdgeList": "isometry.supervision",
     "isometry.Group": "isometry.core.moments",
+    "isometry.HeldOutPairs": "isometry.select.operating",
     "isometry.Prior": "isometry.probabilistic.bayesian",
     "isometry.Seen": "isometry.probabilistic.bayesian",
 }
@@ -56,6 +60,7 @@ SKLEARN = {
     "sklearn.compose": ("ColumnTransformer",),
     "sklearn.decomposition": ("PCA", "TruncatedSVD", "FastICA", "NMF"),
     "sklearn.discriminant_analysis": ("LinearDiscriminantAnalysis",),
+    "sklearn.frozen": ("FrozenEstimator",),
     "sklearn.feature_selection": ("VarianceThreshold",),
     "sklearn.impute": ("MissingIndicator", "SimpleImputer"),
     "sklearn.pipeline": ("Pipeline",),

@@ -174,8 +174,11 @@ def _widen(X: np.ndarray) -> np.ndarray:
     return np.asarray(text.cast(pa.float64())).reshape(X.shape)
 
 
-def label_array(y: Any, target: str) -> np.ndarray:
-    """Labels as int64, bool or text."""
+def label_array(y: Any, target: str, kind: str = "classes") -> np.ndarray:
+    """Labels as int64, bool or text; numbers to predict as float64.
+
+    ``kind``: "classes", "numbers", or "auto", which takes fractions for numbers and all else for classes.
+    """
     pandas = import_optional("pandas")
     types = pandas.api.types
     column = pandas.Series(np.asarray(y) if not hasattr(y, "isna") else y).reset_index(drop=True)
@@ -185,16 +188,31 @@ def label_array(y: Any, target: str) -> np.ndarray:
             f"the target column {target} has {int(missing.sum())} missing labels, the first in row "
             f"{int(missing.argmax())}: fill them or leave out these rows"
         )
-    if types.is_bool_dtype(column):
+    if kind == "numbers" and not types.is_numeric_dtype(column):
+        raise TableError(f"the target column {target} holds {column.iloc[0]!r}: numbers to predict must be numbers")
+    if types.is_bool_dtype(column) and kind != "numbers":
         return np.asarray(column, dtype=bool)
     if not types.is_numeric_dtype(column) or isinstance(column.dtype, pandas.CategoricalDtype):
         return _text_or_numbers(column.to_numpy(dtype=object))
     values = np.asarray(column.to_numpy(dtype=np.float64) if types.is_float_dtype(column) else column.to_numpy())
+    fractions = values.dtype.kind == "f" and not np.array_equal(values, np.rint(values))
+    if kind == "numbers" or (kind == "auto" and fractions):
+        return _finite(values.astype(np.float64), target)
     if values.dtype.kind == "f":
         _refuse_unsafe_labels(values, target)
     if values.dtype.kind == "u" and values.max(initial=0) > MAX_INT64:
         return values.astype(str)
     return values.astype(np.int64)
+
+
+def _finite(values: np.ndarray, target: str) -> np.ndarray:
+    bad = ~np.isfinite(values)
+    if bad.any():
+        raise TableError(
+            f"the target column {target} holds {int(bad.sum())} infinite numbers, the first in row "
+            f"{int(bad.argmax())}: leave out these rows"
+        )
+    return values
 
 
 def _refuse_unsafe_labels(values: np.ndarray, target: str) -> None:
@@ -209,7 +227,8 @@ def _refuse_unsafe_labels(values: np.ndarray, target: str) -> None:
     if not np.array_equal(values, np.rint(values)):
         raise TableError(
             f"the target column {target} holds fractions ({len(np.unique(values))} distinct values, e.g. "
-            f"{values[values != np.rint(values)][0]:g}): labels name classes. Bin it, or choose another column"
+            f"{values[values != np.rint(values)][0]:g}): labels name classes. Bin it, take it for "
+            "numbers to predict (--target-is numbers), or choose another column"
         )
 
 

@@ -55,7 +55,7 @@ class Table:
     """Numbers, with a label for each row if there is one."""
 
     X: Any  # (n, d) array; a DataFrame where `prepare` left gaps or categories
-    y: np.ndarray | None  # (n,)
+    y: np.ndarray | None  # (n,) labels; float64 if they are numbers to predict
     feature_names: list[str]
     target_name: str | None
     name: str  # of the data set: the file's name without its ending
@@ -73,6 +73,7 @@ def read_table(
     decimal: str | None = None,
     prepare: Collection[str] = (),
     categories: Collection[str] | None = None,
+    target_is: str = "classes",
 ) -> Table:
     """Read a table and check that it can be learned from.
 
@@ -92,12 +93,16 @@ def read_table(
         "one_hot" let gaps and text pass, "dates" turns dates into days, "ids" leaves out what names rows. By default
         nothing: such columns are errors
     categories : with ``prepare``, the columns that are categories, if that is known already
+    target_is : "classes": labels are names, and fractions an error; "numbers": what a regression predicts, as float64;
+        "auto": fractions are numbers, and all else classes
 
     Notes
     -----
     An npz file may hold ``feature_names`` and ``classes``; whole-number labels then index ``classes``. A column whose
     cells are vectors of one length (embeddings in parquet) becomes as many columns.
     """
+    if target_is not in ("classes", "numbers", "auto"):
+        raise ValueError(f"target_is={target_is!r} must be 'classes', 'numbers' or 'auto'")
     if np.dtype(dtype) not in (np.float64, np.float32):
         raise TypeError(f"dtype={dtype!r} must be float64 or float32")
     if hasattr(path, "columns"):
@@ -105,14 +110,12 @@ def read_table(
     else:
         path = Path(path)
         name, suffix = table_format(path)
-        _check_file(path)
         if suffix in NUMPY:
+            _check_file(path)
             frame, target = _read_numpy(path, target, key)
-        elif suffix in PARQUET:
-            frame = _read_parquet(path)
         else:
-            frame = read_text(path, SEPARATORS[suffix], target, delimiter, decimal)
-    table = _make_table(frame, name, target, _as_list(drop) or [], _as_list(features))
+            frame = read_cells(path, target, delimiter=delimiter, decimal=decimal)
+    table = _make_table(frame, name, target, _as_list(drop) or [], _as_list(features), target_is)
     if prepare:
         cells = tidy(table.X, prepare, categories)
         if cells.shape[1] == 0:
@@ -122,6 +125,20 @@ def read_table(
         coded = "one_hot" in prepare and categories is None  # then text is no fault, and it is gaps that are
         table = replace(table, X=cells.select_dtypes(["number", "bool"]) if coded else cells)
     return replace(table, X=as_numbers(table.X, name, np.dtype(dtype)), feature_names=list(table.X.columns))
+
+
+def read_cells(
+    path: str | os.PathLike[str], target: str | None = None, *, delimiter: str | None = None, decimal: str | None = None
+) -> pd.DataFrame:
+    """The cells of a text or parquet file as they are, numbers or not."""
+    path = Path(path)
+    suffix = table_format(path)[1]
+    _check_file(path)
+    if suffix in NUMPY:
+        raise TableError(f"{path} holds arrays, and no columns with names: give a csv, tsv or parquet file")
+    if suffix in PARQUET:
+        return _read_parquet(path)
+    return read_text(path, SEPARATORS[suffix], target, delimiter, decimal)
 
 
 def write_table(
@@ -158,7 +175,7 @@ def write_table(
             np.save(temporary, Z)
         elif suffix == ".npz":
             arrays: dict[str, Any] = {"X": Z, NAMES: np.array(columns, dtype=str)}
-            np.savez(temporary, **arrays if y is None else {**arrays, "y": label_array(y, target)})
+            np.savez(temporary, **arrays if y is None else {**arrays, "y": label_array(y, target, "auto")})
         else:
             _write_frame(temporary, suffix, Z, columns, y, target)
     return Path(path)
@@ -167,7 +184,7 @@ def write_table(
 def _write_frame(path: Path | TextIO, suffix: str, Z: np.ndarray, columns: list[str], y: Any, target: str) -> None:
     frame = import_optional("pandas").DataFrame(Z, columns=columns)
     if y is not None:
-        frame[target] = label_array(y, target)
+        frame[target] = label_array(y, target, "auto")
     if suffix in PARQUET:
         import_optional("pyarrow")
         frame.to_parquet(path, index=False)
@@ -282,7 +299,12 @@ def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.nd
 
 
 def _make_table(
-    frame: pd.DataFrame, name: str, target: str | None, drop: list[str], features: list[str] | None
+    frame: pd.DataFrame,
+    name: str,
+    target: str | None,
+    drop: list[str],
+    features: list[str] | None,
+    target_is: str,
 ) -> Table:
     """The chosen columns as they are, and the labels."""
     frame = frame.rename(columns=str)
@@ -295,7 +317,7 @@ def _make_table(
         for c in wanted:
             if c not in known:
                 raise TableError(_unknown(c, columns, f"{name} has no column", what))
-    y = None if target is None else label_array(frame[target], target)
+    y = None if target is None else label_array(frame[target], target, target_is)
     rest = [c for c in features or columns if c != target and c not in dropped]
     chosen = rest if features else _without_index(frame, rest)
     if not chosen:

@@ -1,6 +1,7 @@
 # written by docs/build.py from isometry/registry; do not edit
 
 from isometry.kernel.anmm import KernelANMM as KernelANMM
+from isometry.kernel.cca import KernelCCA as KernelCCA
 from isometry.kernel.dca import KDCA as KDCA
 from isometry.kernel.dmlmj import KernelDMLMJ as KernelDMLMJ
 from isometry.kernel.drml import KernelDRML as KernelDRML

@@ -111,6 +111,10 @@ ROWS: tuple[Method, ...] = (
         published={"reg": 0.1},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
         "kernel is truncated to 95 % of its trace."),
+    Method("B26k", "isometry.kernel.cca:KernelCCA", "beyond the survey",
+        deviates="Ours: directions are weighted by a power of their correlation, here the first; the relative ridge.",
+        below_euclidean="It looks at no labels, and keeps what one half of the features knows of the other.",
+        xfails={"test_survives[one feature]": "one feature makes no two views"}),
     Method("B29", "isometry.kernel.lmnn:KernelLMNN", "beyond the survey",
         builds="isometry.spectral.lmnn:LMNN", traits=("rotation", "iterative"), test_params={"tol": 3e-5},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "

@@ -2,5 +2,15 @@
 
 from isometry.report.comparison_page import write_report
 from isometry.report.figures import convergence, distance_histogram, embedding, forest, metric_heatmap, roc_curve
+from isometry.report.verification_page import write_verification_report
 
-__all__ = ["convergence", "distance_histogram", "embedding", "forest", "metric_heatmap", "roc_curve", "write_report"]
+__all__ = [
+    "convergence",
+    "distance_histogram",
+    "embedding",
+    "forest",
+    "metric_heatmap",
+    "roc_curve",
+    "write_report",
+    "write_verification_report",
+]

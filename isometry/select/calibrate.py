@@ -1,68 +1,102 @@
-"""From a distance to the probability that two samples are the same."""
+"""From a distance to the probability that two samples are the same, and to a decision that can be defended."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isometry.core.distance import pair_sqdist
-from isometry.eval import Roc, pair_auc_scorer, roc
-from isometry.sampling import RandomPairs
+from isometry.core.graph import components
+from isometry.core.warn import warn_user
+from isometry.eval import Reliability, Roc, pair_auc_scorer, reliability, roc
+from isometry.sampling import RandomPairs, lacks_negatives, with_random_negatives
 from isometry.select.folds import Protocol, Split, can_hold_out_classes, make_plan
 from isometry.select.inputs import fit_target
+from isometry.select.link import SigmoidLink, StepLink
+from isometry.select.operating import HeldOutPairs, OperatingPoint
+from isometry.select.tuples import Tuples, read_tuples, supervision_of
+from isometry.spectral.euclidean import Euclidean
 from isometry.supervision import Candidates, EdgeList, Labels, Pairs, Supervision, Targets, as_supervision
 
-# of the logistic regression: a penalty so weak that it changes no digit that matters, yet keeps the coefficients finite
-# where distances separate similar from dissimilar pairs
-WEAK_C = 1e3
+__all__ = ["OperatingPoint", "PairVerifier"]
+
+LINKS: dict[str, Any] = {"sigmoid": SigmoidLink, "isotonic": StepLink}
+STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
 
 
 class PairVerifier(BaseEstimator):
-    """Learn a metric, and the probability that two samples are the same given their distance.
+    """Learn a metric, the probability that two samples are the same given their distance, and where to draw the line.
 
     The metric is learned on all data. The probability is learned by cross-fitting: for each fold the metric is learned
     on the rest, and the pairs *within* the fold are measured, so that no pair is calibrated by a metric that has seen
     it. With u = d² / E d², the squared distance relative to that of two random training samples::
 
-        P(same | d) = 1 / (1 + exp(a u − b))     ("sigmoid"),  or a decreasing step function of u ("isotonic")
+        P(same | d) = 1 / (1 + exp(a u − b))     ("sigmoid"),  or a falling function of u without a form ("isotonic")
+
+    A pair is accepted when its distance is at most ``threshold_``. The same held-out pairs say how often that errs,
+    with intervals that allow for pairs that share a class or a sample.
+
+    Samples are rows of a table with labels, `Pairs` or other supervision in ``y``; or tuples as metric-learn has them:
+    arrays (m, 2, d) with ±1 in ``y``, (m, 3, d) triplets, (m, 4, d) quadruplets; or, with a ``preprocessor``, tuples
+    (m, 2) of names of samples.
 
     Parameters
     ----------
-    learner : a metric learner, or a pipeline that ends with one
+    learner : a metric learner, or a pipeline that ends with one; None: distances of X as it is, e.g. embeddings. A
+        metric that is fitted already stays as it is inside scikit-learn's ``FrozenEstimator``
     method : "sigmoid" or "isotonic" (which needs thousands of pairs)
     n_splits : folds
     protocol : for labels: "open" holds out whole classes, as when new identities come; "closed" holds out samples of
-        classes that are known. None: open where there are at least 4 classes. Pairs are held out by components
+        classes that are known. None: open where there are at least 4 classes. Pairs are held out by components of their
+        graph
     prior : share of "same" among the pairs that will be asked about. None: the share among all pairs in ``y``. The
         probabilities rest on it: from labels of c classes of one size it is about 1/c
     max_pairs : of labelled samples at most this many held-out pairs are measured
+    calibration : "cross": as above; "train": by the pairs that the metric was learned from, which flatters it, for
+        comparison with other libraries or where pairs are too few to hold some out
+    preprocessor : the table whose row numbers the tuples hold; or a function, called once with the distinct names in
+        the tuples, that returns a row of numbers for each
     random_state : seed of folds and of the choice of pairs
 
     Attributes
     ----------
     metric_ : the fitted learner
+    threshold_ : distance up to which pairs are accepted; after ``fit``, where the probability is one half
+    reject_threshold_ : distance beyond which pairs are rejected; between the two ``predict`` gives 0
     calibrator_ : the fitted link from u to the probability
-    roc_ : ROC curve of the held-out pairs, over minus the probability
-    auc_ : area under it
+    auc_ : area under the ROC curve of the held-out pairs
+    calibration_error_ : expected calibration error of the held-out pairs, by links fitted to other folds
     prior_ : share of "same" that the probabilities assume
     n_pairs_ : number of held-out pairs
+    n_sampled_negatives_ : different pairs that were drawn at random, because ``y`` held none
+    classes_ : −1 and 1
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from isometry import RCA, PairVerifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> verifier = PairVerifier(RCA(), prior=0.5, random_state=0).fit(X[:600], y[:600])
+    >>> point = verifier.operating_point(fpr=0.01)
+    >>> verifier.set_threshold(point.threshold).predict(X, [[0, 10], [0, 1]])
+    array([ 1, -1])
     """
 
     def __init__(
         self,
-        learner: Any,
+        learner: Any = None,
         *,
         method: str = "sigmoid",
         n_splits: int = 5,
         protocol: Protocol | None = None,
         prior: float | None = None,
         max_pairs: int = 200_000,
+        calibration: Literal["cross", "train"] = "cross",
+        preprocessor: Any = None,
         random_state: int | np.random.RandomState | None = None,
     ):
         self.learner = learner
@@ -71,96 +105,335 @@ class PairVerifier(BaseEstimator):
         self.protocol = protocol
         self.prior = prior
         self.max_pairs = max_pairs
+        self.calibration = calibration
+        self.preprocessor = preprocessor
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> PairVerifier:
-        """Learn metric and probability from class labels, or from `Pairs` or other supervision over the rows of X."""
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn metric and probability from class labels, from `Pairs` or other supervision over the rows of X, or from
+        tuples X and their signs y.
+        """
+        self._check_parameters()
+        if self.preprocessor is not None or np.ndim(X) == 3:
+            X, y = supervision_of(X, y, self.preprocessor)
         X = validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
-        side = self._check(as_supervision(y, len(X)))
-        rng = check_random_state(self.random_state)
-        plan = make_plan(side, self._protocol(side), self.n_splits, 1, rng)
-        target = fit_target(side)
-        parts = [self._measure(X, target, side, split, rng) for split in plan.splits]
-        u, same, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
-        self.prior_ = _similar_share(side) if self.prior is None else self.prior
-        weight = _with_prior(weight, same, self.prior_)
-        self.calibrator_ = self._calibrator().fit(u[:, None], same, sample_weight=weight)
-        self.roc_ = roc(-self._probability(u), same, weight)
-        self.auc_, self.n_pairs_ = self.roc_.auc, len(u)
-        self.metric_, self.scale_ = _fit_metric(self.learner, X, target)
-        return self
-
-    def predict_proba(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """(m,) probability that the two samples of each pair are the same.
-
-        Either rows X (n, d) with ``pairs`` as (m, 2) row numbers or a `Pairs` object, or X as an array (m, 2, d).
-        """
-        check_is_fitted(self)
-        if pairs is None:
-            T = np.asarray(X)
-            if T.ndim != 3 or T.shape[1] != 2:
-                raise ValueError(f"without `pairs`, X must have shape (m, 2, d), got {T.shape}")
-            X, pairs = T.reshape(-1, T.shape[2]), np.arange(2 * len(T)).reshape(-1, 2)
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        i, j = (pairs.i, pairs.j) if isinstance(pairs, Pairs) else _pair_columns(pairs, len(X))
-        return self._probability(_relative_sqdist(self.metric_, self.scale_, X, i, j))
-
-    def predict(self, X: Any, pairs: Any = None, threshold: float = 0.5) -> np.ndarray:
-        """(m,) whether each pair is the same: its probability is at least ``threshold``."""
-        return self.predict_proba(X, pairs) >= threshold
-
-    def threshold_for(self, *, fpr: float | None = None, precision: float | None = None) -> float:
-        """The probability from which to accept, so that the held-out pairs meet a target while most are accepted.
-
-        ``fpr``: at most this share of the different pairs is accepted. ``precision``: at least this share of the
-        accepted pairs is the same, if a share ``prior_`` of all pairs is.
-        """
-        check_is_fitted(self)
-        if fpr is not None and precision is None:
-            return -self.roc_.threshold_at_fpr(fpr)
-        if precision is not None and fpr is None:
-            return _threshold_at_precision(self.roc_, precision)
-        raise ValueError("give one target: threshold_for(fpr=0.01) or threshold_for(precision=0.99)")
-
-    def score(self, X: Any, y: Any) -> float:
-        """Area under the ROC curve over the pairs of ``y``."""
-        check_is_fitted(self)
-        return pair_auc_scorer()(self.metric_, X, y)
-
-    def _check(self, side: Supervision | None) -> Supervision:
+        side = as_supervision(y, len(X))
         if side is None or isinstance(side, (Candidates, Targets)):
             raise ValueError("PairVerifier needs labels, pairs or other supervision that tells pairs apart as y")
-        if self.method not in ("sigmoid", "isotonic"):
+        rng = check_random_state(self.random_state)
+        side, prior = self._complete(side, rng)
+        self.classes_ = np.array([-1, 1])
+        target = fit_target(side)
+        self.metric_, self.scale_ = _fit_metric(self._learner(), X, target)
+        held_out, fold = self._hold_out(X, side, target, rng)
+        self.prior_ = prior if prior is not None else _similar_share(side)
+        weight = _with_prior(held_out.weight, held_out.same, self.prior_)
+        self.calibrator_ = self._link(held_out.u, held_out.same, weight)
+        self.held_out_ = held_out._replace(
+            weight=weight, probability=self._cross_probability(held_out.u, held_out.same, weight, fold)
+        )
+        self.auc_, self.n_pairs_ = self.roc_.auc, len(held_out.u)
+        self.calibration_error_ = self.reliability().error
+        limit = self.calibrator_.farthest(0.5)
+        return self.set_threshold(np.sqrt(limit * self.scale_) if limit >= 0 else -np.inf)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Map rows X (n, d) to the space where the learned distance is Euclidean."""
+        check_is_fitted(self)
+        return np.asarray(self.metric_.transform(X))
+
+    def pair_distance(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """(m,) learned distances of pairs.
+
+        Either rows X (n, d) with ``pairs`` as (m, 2) row numbers or a `Pairs` object; or X as an array (m, 2, d); or,
+        with a preprocessor, X as names (m, 2).
+        """
+        T = self._tuples(X, pairs)
+        if T.rows.shape[1] != 2:
+            raise ValueError(f"a distance is one of two samples, but each tuple has {T.rows.shape[1]}")
+        return self._distances(T, T.rows)[0]
+
+    def pair_score(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """(m,) minus the distance: higher for pairs that are more alike."""
+        return -self.pair_distance(X, pairs)
+
+    def pair_probability(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """(m,) probability that the two samples of each pair are the same; X and pairs as for `pair_distance`."""
+        return self._probability(self.pair_distance(X, pairs))
+
+    def predict_proba(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """(m, 2) probabilities that the samples of each pair differ, and that they are the same."""
+        p = self.pair_probability(X, pairs)
+        return np.stack([1 - p, p], axis=1)
+
+    def decision_function(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """(m,) minus the distance of pairs; of triplets and quadruplets, how much farther the far ones are."""
+        T = self._tuples(X, pairs)
+        if T.rows.shape[1] == 2:
+            return -self._distances(T, T.rows)[0]
+        near, far = self._distances(T, *T.compared)
+        return far - near
+
+    def predict(self, X: Any, pairs: Any = None) -> np.ndarray:
+        """(m,) +1 for the same, −1 for different, 0 where the distance lies in the band between the thresholds.
+
+        Of triplets and quadruplets: +1 where the near ones are nearer, −1 where they are farther, 0 for a tie.
+        """
+        T = self._tuples(X, pairs)
+        if T.rows.shape[1] != 2:
+            near, far = self._distances(T, *T.compared)
+            return np.sign(far - near).astype(int)
+        (d,) = self._distances(T, T.rows)
+        return np.where(d <= self.threshold_, 1, np.where(d <= self.reject_threshold_, 0, -1))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Area under the ROC curve over the pairs of ``y``, or of tuples X.
+
+        Of triplets and quadruplets: the share whose order is right.
+        """
+        check_is_fitted(self)
+        if np.ndim(X) != 3 and self.preprocessor is None:
+            return pair_auc_scorer()(self.metric_, X, y)
+        T = self._tuples(X, None)
+        if T.rows.shape[1] != 2:
+            return float(np.mean(self.decision_function(X) > 0))
+        return self._curve(X, y).auc
+
+    def set_threshold(self, threshold: float, reject: float | None = None) -> Self:
+        """Accept pairs up to this distance; reject those beyond ``reject``, which is the same unless given."""
+        check_is_fitted(self, "metric_")
+        reject = threshold if reject is None else reject
+        if not threshold <= reject:
+            raise ValueError(
+                f"threshold={threshold} must be a number, and at most reject={reject}: pairs up to the first are "
+                "accepted, and beyond the second rejected"
+            )
+        self.threshold_, self.reject_threshold_ = float(threshold), float(reject)
+        return self
+
+    def set_band(self, *, fpr: float, fnr: float) -> Self:
+        """Accept where at most a share ``fpr`` of the different pairs is accepted, reject where at most a share ``fnr``
+        of the same pairs is rejected; ``predict`` gives 0 between the two. One threshold, if it meets both.
+        """
+        check_is_fitted(self)
+        accept, reject = self.roc_.threshold_at_fpr(fpr), self.roc_.threshold_at_tpr(1 - fnr)
+        return self.set_threshold(accept, max(accept, reject))
+
+    def calibrate_threshold(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        strategy: str = "accuracy",
+        min_rate: float | None = None,
+        beta: float = 1.0,
+    ) -> Self:
+        """Set the threshold by pairs: tuples X with signs y, or rows X with labels or `Pairs`; by default those that
+        ``fit`` held out.
+
+        Parameters
+        ----------
+        X, y : pairs to choose it by, best none that the metric has seen
+        strategy : "accuracy" or "f_beta" for the highest; "max_tpr": most same pairs accepted while at least a share
+            ``min_rate`` of the different ones is rejected; "max_tnr": most different pairs rejected while at least a
+            share ``min_rate`` of the same ones is accepted
+        min_rate : of the two last strategies
+        beta : of "f_beta": how many times as much recall counts as precision
+        """
+        check_is_fitted(self)
+        if strategy not in STRATEGIES:
+            raise ValueError(f"strategy={strategy!r} is unknown: choose one of {', '.join(map(repr, STRATEGIES))}")
+        if strategy.startswith("max") and (min_rate is None or not 0 <= min_rate <= 1):
+            raise ValueError(f"strategy={strategy!r} needs min_rate, a share between 0 and 1; got {min_rate}")
+        if strategy == "f_beta" and not (np.isfinite(beta) and beta >= 0):
+            raise ValueError(f"beta={beta} must be a number of at least 0")
+        curve = self.roc_ if X is None else self._curve(X, y)
+        if strategy in ("accuracy", "f_beta"):
+            return self.set_threshold(curve.best_threshold(strategy, beta=beta))
+        assert min_rate is not None  # checked above
+        if strategy == "max_tnr":
+            return self.set_threshold(curve.threshold_at_tpr(min_rate))
+        most = np.searchsorted(curve.fpr, 1 - min_rate + 1e-12, side="right") - 1
+        return self.set_threshold(curve.threshold_at_tpr(curve.tpr[most]))  # no farther than that needs
+
+    def operating_point(
+        self,
+        *,
+        fpr: float | None = None,
+        precision: float | None = None,
+        cost: tuple[float, float] | None = None,
+        threshold: float | None = None,
+        level: float = 0.95,
+    ) -> OperatingPoint:
+        """A threshold that meets a target on the held-out pairs, and how often it errs, with intervals.
+
+        Parameters
+        ----------
+        fpr : false-match rate: at most this share of the different pairs is accepted, and as many same pairs as that
+            allows
+        precision : at least this share of the accepted pairs is the same, if a share ``prior_`` of all pairs is
+        cost : of a false match and of a false non-match: the threshold of least expected cost
+        threshold : a distance, to see what it does. Without any target: that in use
+        level : of the intervals
+        """
+        check_is_fitted(self)
+        if sum(goal is not None for goal in (fpr, precision, cost, threshold)) > 1:
+            raise ValueError("give one target: fpr=0.01, precision=0.99, cost=(10, 1) or threshold=1.5")
+        if fpr is not None:
+            at = self.roc_.threshold_at_fpr(fpr)
+        elif precision is not None:
+            at = self.roc_.threshold_at_precision(precision)
+        elif cost is not None:
+            wrong, missed = cost
+            if not (wrong >= 0 and missed >= 0 and wrong + missed > 0):
+                raise ValueError(f"cost={cost} must be two numbers ≥ 0, of a false match and of a false non-match")
+            at = self.roc_.cheapest_threshold(wrong * (1 - self.prior_), missed * self.prior_)
+        else:
+            at = self.threshold_ if threshold is None else float(threshold)
+        # the threshold is a distance that occurs: its square must not fall below that of the pair by rounding
+        limit = at * at / self.scale_ * (1 + 1e-12) if at >= 0 else -np.inf
+        p = float(self._probability(np.array([max(at, 0.0)]))[0])
+        return OperatingPoint(at, p, *self.held_out_.rates(limit, level))
+
+    @property
+    def roc_(self) -> Roc:
+        """ROC curve of the held-out pairs over distances; ``fpr`` and ``1 - tpr`` are the DET curve."""
+        check_is_fitted(self, "held_out_")
+        return self.held_out_.curve(self.scale_)
+
+    def reliability(self, bins: int = 15) -> Reliability:
+        """Stated probabilities of the held-out pairs, by links fitted to other folds, against how often they are the
+        same.
+        """
+        check_is_fitted(self, "held_out_")
+        return reliability(self.held_out_.probability, self.held_out_.same, self.held_out_.weight, bins)
+
+    def save(self, path: Any) -> None:
+        """Write the fitted verifier to one file; `isometry.load` reads it back."""
+        from isometry.io.store import save
+
+        save(self, path)
+
+    def _check_parameters(self) -> None:
+        if self.method not in LINKS:
             raise ValueError(f"method={self.method!r} must be 'sigmoid' or 'isotonic'")
+        if self.calibration not in ("cross", "train"):
+            raise ValueError(f"calibration={self.calibration!r} must be 'cross' or 'train'")
         if self.prior is not None and not 0 < self.prior < 1:
             raise ValueError(f"prior={self.prior} is the share of pairs that are the same: choose it between 0 and 1")
-        return side
+
+    def _learner(self) -> Any:
+        return Euclidean() if self.learner is None else self.learner
+
+    def _complete(self, side: Supervision, rng: np.random.RandomState) -> tuple[Supervision, float | None]:
+        """Supervision with different pairs, drawn at random if there are none, and the prior where it is known."""
+        self.n_sampled_negatives_ = 0
+        if not lacks_negatives(side):
+            return side, self.prior
+        assert isinstance(side, Pairs)
+        # drawn within as many parts as there are folds, so that pairs can still be held out by components
+        full = with_random_negatives(side, rng, parts=self.n_splits)
+        self.n_sampled_negatives_ = len(full.i) - len(side.i)
+        said = "" if self.prior is not None else "; how many pairs are the same is not known, and prior=0.5 is assumed"
+        warn_user(
+            f"y holds no different pairs: {self.n_sampled_negatives_} pairs of rows were drawn at random in their "
+            f"place, a few of which may be the same{said}"
+        )
+        return full, 0.5 if self.prior is None else self.prior
 
     def _protocol(self, side: Supervision) -> Protocol:
         if self.protocol is not None:
             return self.protocol
         return "open" if isinstance(side, Labels) and can_hold_out_classes(side) else "closed"
 
-    def _calibrator(self) -> LogisticRegression | IsotonicRegression:
-        if self.method == "sigmoid":
-            return LogisticRegression(C=WEAK_C)
-        return IsotonicRegression(increasing=False, y_min=0, y_max=1, out_of_bounds="clip")
-
-    def _probability(self, u: np.ndarray) -> np.ndarray:
-        if self.method == "sigmoid":
-            return np.asarray(self.calibrator_.predict_proba(u[:, None])[:, 1])
-        return np.asarray(self.calibrator_.predict(u))
+    def _hold_out(
+        self, X: np.ndarray, side: Supervision, target: Any, rng: np.random.RandomState
+    ) -> tuple[HeldOutPairs, np.ndarray]:
+        """Held-out pairs of all folds, and the fold of each."""
+        protocol = self._protocol(side)
+        identity = _identities(side, protocol)
+        if self.calibration == "train":
+            everything = np.arange(len(X))
+            splits = [Split(everything, everything, 0)]
+        else:
+            try:
+                splits = make_plan(side, protocol, self.n_splits, 1, rng).splits
+            except ValueError as error:
+                raise ValueError(f"{error}. Or take calibration='train', which flatters the metric") from error
+        parts = [self._measure(X, target, side, split, identity, len(splits), rng) for split in splits]
+        fold = np.repeat(np.arange(len(parts)), [len(part.u) for part in parts])
+        return HeldOutPairs(*(np.concatenate(column) for column in zip(*parts, strict=True))), fold
 
     def _measure(
-        self, X: np.ndarray, target: Any, side: Supervision, split: Split, rng: np.random.RandomState
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """u, same and weight of the pairs within a fold, by the metric learned on the rest."""
-        metric, scale = _fit_metric(self.learner, X[split.train], target[split.train])
+        self,
+        X: np.ndarray,
+        target: Any,
+        side: Supervision,
+        split: Split,
+        identity: np.ndarray,
+        n_folds: int,
+        rng: np.random.RandomState,
+    ) -> HeldOutPairs:
+        """The pairs within a fold, by the metric learned on the rest."""
+        metric, scale = self.metric_, self.scale_
+        if self.calibration == "cross":
+            metric, scale = _fit_metric(self._learner(), X[split.train], target[split.train])
         X_test = X[split.test]
-        S, D = _held_out_pairs(X_test, side[split.test], max(2, self.max_pairs // self.n_splits), rng)
+        S, D = _held_out_pairs(X_test, side[split.test], max(2, self.max_pairs // n_folds), rng)
         i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
-        u = _relative_sqdist(metric, scale, X_test, i, j)
-        return u, np.repeat([True, False], [len(S.i), len(D.i)]), weight
+        u = pair_sqdist(np.asarray(metric.transform(X_test), dtype=np.float64), i, j) / scale
+        same = np.repeat([True, False], [len(S.i), len(D.i)])
+        groups = identity[split.test]
+        return HeldOutPairs(u, same, weight, groups[i], groups[j], np.full(len(u), np.nan))
+
+    def _link(self, u: np.ndarray, same: np.ndarray, weight: np.ndarray) -> SigmoidLink | StepLink:
+        link: SigmoidLink | StepLink = LINKS[self.method]().fit(u, same, weight)
+        return link
+
+    def _cross_probability(self, u: np.ndarray, same: np.ndarray, weight: np.ndarray, fold: np.ndarray) -> np.ndarray:
+        """(m,) probability of each pair by a link fitted to the pairs of the other folds, if there are any."""
+        if fold.max() == 0:
+            return self.calibrator_.predict(u)
+        p = np.empty(len(u))
+        for k in range(fold.max() + 1):
+            rest = fold != k
+            p[~rest] = self._link(u[rest], same[rest], weight[rest]).predict(u[~rest])
+        return p
+
+    def _tuples(self, X: Any, pairs: Any) -> Tuples:
+        check_is_fitted(self)
+        T = read_tuples(X, pairs, self.preprocessor)
+        return T._replace(X=validate_data(self, T.X, dtype=(np.float64, np.float32), reset=False))
+
+    def _distances(self, T: Tuples, *rows: np.ndarray) -> list[np.ndarray]:
+        """Distances (m,) of several lists of pairs (m, 2) of rows."""
+        Z = np.asarray(self.metric_.transform(T.X), dtype=np.float64)
+        return [np.sqrt(pair_sqdist(Z, *pairs.T)) for pairs in rows]
+
+    def _probability(self, d: np.ndarray) -> np.ndarray:
+        return self.calibrator_.predict(d * d / self.scale_)
+
+    def _curve(self, X: Any, y: Any) -> Roc:
+        """ROC curve over distances of pairs that are given."""
+        if np.ndim(X) == 3 or self.preprocessor is not None:
+            d = self.pair_distance(X)
+            return roc(d, _as_same(y, len(d)))
+        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        side = as_supervision(y, len(X))
+        if side is None or isinstance(side, (Candidates, Targets)):
+            raise ValueError("y must hold labels, pairs or other supervision that tells pairs apart")
+        S, D = _held_out_pairs(X, side, self.max_pairs, check_random_state(self.random_state))
+        i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
+        (d,) = self._distances(Tuples(X, np.empty((0, 2), dtype=int)), np.stack([i, j], axis=1))
+        return roc(d, np.repeat([True, False], [len(S.i), len(D.i)]), weight)
+
+
+def _as_same(y: Any, m: int) -> np.ndarray:
+    """(m,) booleans from the signs of pairs."""
+    signs = np.asarray(y)
+    if signs.shape != (m,) or not np.isin(signs, (-1, 1)).all():
+        raise ValueError(f"y must hold +1 or -1 for each of the {m} pairs")
+    return np.asarray(signs > 0)
 
 
 def _fit_metric(learner: Any, X: np.ndarray, y: Any) -> tuple[Any, float]:
@@ -174,8 +447,13 @@ def _fit_metric(learner: Any, X: np.ndarray, y: Any) -> tuple[Any, float]:
     return metric, scale
 
 
-def _relative_sqdist(metric: Any, scale: float, X: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    return pair_sqdist(np.asarray(metric.transform(X)), i, j) / scale
+def _identities(side: Supervision, protocol: Protocol) -> np.ndarray:
+    """(n,) what must be drawn anew for new pairs: classes where whole classes are held out, samples of known classes,
+    or what pairs say are the same samples.
+    """
+    if isinstance(side, Labels):
+        return side.codes if protocol == "open" else np.arange(len(side))
+    return components(side.similar.i, side.similar.j, len(side))
 
 
 def _held_out_pairs(
@@ -202,26 +480,3 @@ def _with_prior(weight: np.ndarray, same: np.ndarray, prior: float) -> np.ndarra
     """Weights with mean 1 under which a share ``prior`` of the pairs is the same."""
     share = np.where(same, prior / weight[same].sum(), (1 - prior) / weight[~same].sum())
     return np.asarray(len(weight) * share * weight)
-
-
-def _threshold_at_precision(curve: Roc, precision: float) -> float:
-    if not 0 < precision <= 1:
-        raise ValueError(f"precision={precision} is a share of the accepted pairs: choose it above 0 and at most 1")
-    right, wrong = curve.similar_share * curve.tpr[1:], (1 - curve.similar_share) * curve.fpr[1:]
-    reached = right / (right + wrong)  # (t − 1,) without the point that accepts nothing
-    meets = np.flatnonzero(reached >= precision)
-    if len(meets) == 0:
-        raise ValueError(
-            f"no threshold reaches precision={precision} on the {len(reached)} distinct probabilities of held-out "
-            f"pairs; the best is {reached.max():.4f}"
-        )
-    return -float(curve.thresholds[1:][meets[-1]])
-
-
-def _pair_columns(pairs: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-    pairs = np.asarray(pairs)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise ValueError(f"pairs must be an integer array (m, 2) of row numbers, got {pairs.dtype} of {pairs.shape}")
-    if pairs.size and not (pairs.min() >= 0 and pairs.max() < n):
-        raise ValueError(f"pairs name rows {pairs.min()} to {pairs.max()}, but X has rows 0 to {n - 1}")
-    return pairs[:, 0], pairs[:, 1]

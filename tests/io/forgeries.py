@@ -128,7 +128,7 @@ NAMES = [
     *("isometry.base:MetricLearner", "isometry.sampling:Sampler", "isometry.deep.trainer:Trainer", "isometry.KDCA"),
     *("isometry.report.page:Path", "isometry.deep:__getattr__", "sklearn.utils:Bunch", "isometry.MetricLearner"),
     *("sklearn.preprocessing:FunctionTransformer", "sklearn.pipeline:FeatureUnion", "isometry", ":", "", "a" * 9999),
-    *("isometry.select.calibrate:PairVerifier", "isometry.deep.DeepMetricc", "isometry.__main__", 7, None, ["x"], {}),
+    *("isometry.select.result:Comparison", "isometry.deep.DeepMetricc", "isometry.__main__", 7, None, ["x"], {}),
 ]
 TREES = [
     *({"$object": name, "params": {}, "state": {}} for name in NAMES),

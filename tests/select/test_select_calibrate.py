@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.stats import beta, binomtest, norm, t
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from isometry import GMML, Euclidean, Labels, Pairs
+from isometry import GMML, Euclidean, Labels, Pairs, load, save
+from isometry.eval import pair_rate_interval
 from isometry.select import PairVerifier
 
 D = 3
@@ -38,7 +41,7 @@ def test_probabilities_are_those_of_bayes(method, atol, prior):
     verifier = PairVerifier(Euclidean(), method=method, prior=prior, random_state=0).fit(X, y)
     assert_allclose(verifier.prior_, 5 / 359 if prior is None else 0.5)
     pairs = all_pairs(len(y_new))
-    p = verifier.predict_proba(X_new, pairs)
+    p = verifier.pair_probability(X_new, pairs)
     d2 = ((X_new[pairs[:, 0]] - X_new[pairs[:, 1]]) ** 2).sum(axis=1)
     truth = true_probability(d2, verifier.prior_)
     assert np.mean(np.abs(p - truth)) < atol * max(verifier.prior_, 0.2)
@@ -53,7 +56,7 @@ def test_held_out_classes_keep_an_overfitted_metric_honest():
     verifier = PairVerifier(Memory(), random_state=0).fit(X, y)
     X_new, y_new = identities(3, n_classes=24)
     pairs = all_pairs(len(y_new))
-    p = verifier.predict_proba(X_new, pairs)
+    p = verifier.pair_probability(X_new, pairs)
     same = y_new[pairs[:, 0]] == y_new[pairs[:, 1]]
     assert_allclose(p[same].mean(), p[~same].mean(), atol=0.02)  # it has learned nothing that holds for new classes
     assert_allclose(p.mean(), same.mean(), atol=0.02)
@@ -95,15 +98,131 @@ def test_thresholds_meet_their_targets_on_new_identities(method):
     verifier = PairVerifier(make_pipeline(StandardScaler(), GMML()), method=method, random_state=0).fit(X, y)
     pairs = all_pairs(len(y_new))
     same = y_new[pairs[:, 0]] == y_new[pairs[:, 1]]
-    accepted = verifier.predict(X_new, pairs, threshold=verifier.threshold_for(fpr=0.05))
-    assert 0.025 < accepted[~same].mean() < 0.06  # steps of the isotonic link stop short of 5 %
+    point = verifier.operating_point(fpr=0.05)
+    accepted = verifier.set_threshold(point.threshold).predict(X_new, pairs) == 1
+    assert 0.04 < accepted[~same].mean() < 0.06
     assert accepted[same].mean() > 0.25  # the best possible at 5 % is P(χ²₃ < 1.76) = 0.376
-    strict = verifier.threshold_for(precision=0.15)
+    assert point.fpr.low < accepted[~same].mean() < point.fpr.high
+    assert point.fnr.low < 1 - accepted[same].mean() < point.fnr.high
+    assert point.precision.low < same[accepted].mean() < point.precision.high
+    strict = verifier.operating_point(precision=0.15)
     curve = verifier.roc_
-    t = np.searchsorted(curve.thresholds, -strict)
+    t = np.searchsorted(curve.thresholds, strict.threshold)
     right, wrong = curve.similar_share * curve.tpr, (1 - curve.similar_share) * curve.fpr
     assert right[t] / (right[t] + wrong[t]) >= 0.15
     assert not np.any(right[t + 1 :] / (right[t + 1 :] + wrong[t + 1 :]) >= 0.15)  # none accepts more
+
+
+def test_rates_of_an_operating_point_are_those_of_its_pairs():
+    """Counted by hand on the held-out pairs, with the weights of the prior."""
+    X, y = identities(12, n_classes=30)
+    verifier = PairVerifier(GMML(), prior=0.3, random_state=0).fit(X, y)
+    held = verifier.held_out_
+    for goal in ({"fpr": 0.1}, {"precision": 0.7}, {"cost": (3, 1)}, {"threshold": 1.7}, {}):
+        point = verifier.operating_point(**goal)
+        accepted = np.sqrt(held.u * verifier.scale_) <= point.threshold * (1 + 1e-12)
+        assert_allclose(point.fpr.mean, accepted[~held.same].mean())
+        assert_allclose(point.fnr.mean, 1 - accepted[held.same].mean())
+        right, wrong = 0.3 * accepted[held.same].mean(), 0.7 * accepted[~held.same].mean()
+        assert_allclose(point.precision.mean, right / (right + wrong))
+    d = np.sort(np.sqrt(held.u * verifier.scale_))
+    costs = [
+        3 * 0.7 * np.mean(np.sqrt(held.u * verifier.scale_)[~held.same] <= t)
+        + 0.3 * np.mean(np.sqrt(held.u * verifier.scale_)[held.same] > t)
+        for t in d[:: len(d) // 300]
+    ]
+    cheapest = verifier.operating_point(cost=(3, 1))
+    assert 3 * 0.7 * cheapest.fpr.mean + 0.3 * cheapest.fnr.mean <= min(costs) + 1e-12
+
+
+def test_the_threshold_after_fit_is_where_the_probability_is_one_half():
+    X, y = identities(13, n_classes=20)
+    for method in ("sigmoid", "isotonic"):
+        verifier = PairVerifier(method=method, prior=0.5, random_state=0).fit(X, y)
+        pairs = all_pairs(len(y))
+        assert_allclose(verifier.operating_point().probability, 0.5, atol=1e-9)
+        p, d = verifier.pair_probability(X, pairs), verifier.pair_distance(X, pairs)
+        clear = np.abs(p - 0.5) > 1e-9
+        assert np.array_equal((verifier.predict(X, pairs) == 1)[clear], (p > 0.5)[clear])
+        assert np.all(np.diff(p[np.argsort(d)]) <= 1e-15)
+        assert_allclose(verifier.predict_proba(X, pairs), np.stack([1 - p, p], axis=1))
+
+
+def test_a_band_leaves_pairs_undecided_and_keeps_both_rates():
+    X, y = identities(14)
+    verifier = PairVerifier(prior=0.5, random_state=0).fit(X, y).set_band(fpr=0.02, fnr=0.05)
+    held = np.sqrt(verifier.held_out_.u * verifier.scale_)
+    same = verifier.held_out_.same
+    assert np.mean(held[~same] <= verifier.threshold_) <= 0.02 < np.mean(held[~same] <= 1.02 * verifier.threshold_)
+    assert np.mean(held[same] > verifier.reject_threshold_) <= 0.05
+    assert set(verifier.predict(X, all_pairs(60))) == {-1, 0, 1}
+    verifier.set_band(fpr=0.5, fnr=0.5)  # one threshold meets both
+    assert verifier.threshold_ == verifier.reject_threshold_
+    assert set(verifier.predict(X, all_pairs(60))) == {-1, 1}
+
+
+def test_reliability_is_measured_by_links_of_other_folds():
+    X, y = identities(15)
+    verifier = PairVerifier(prior=0.5, random_state=0).fit(X, y)
+    curve = verifier.reliability(10)
+    p, same, w = verifier.held_out_.probability, verifier.held_out_.same, verifier.held_out_.weight
+    k = np.minimum((10 * p).astype(int), 9)
+    by_hand = sum(abs(np.sum((w * (p - same))[k == b])) for b in range(10)) / w.sum()
+    assert_allclose(curve.error, by_hand)
+    assert_allclose(verifier.calibration_error_, verifier.reliability().error)
+    assert verifier.calibration_error_ < 0.03
+    in_sample = verifier.calibrator_.predict(verifier.held_out_.u)
+    assert 1e-4 < np.abs(p - in_sample).max() < 0.1
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+def test_a_verifier_comes_back_from_its_file(tmp_path, method):
+    X, y = identities(16, n_classes=12)
+    verifier = PairVerifier(make_pipeline(StandardScaler(), GMML()), method=method, random_state=0).fit(X, y)
+    verifier.set_band(fpr=0.02, fnr=0.05).save(tmp_path / "verifier.safetensors")
+    again = load(tmp_path / "verifier.safetensors")
+    pairs = all_pairs(len(y))
+    assert np.array_equal(again.pair_probability(X, pairs), verifier.pair_probability(X, pairs))
+    assert np.array_equal(again.predict(X, pairs), verifier.predict(X, pairs))
+    assert again.operating_point(fpr=0.1) == verifier.operating_point(fpr=0.1)
+    assert again.reliability().error == verifier.reliability().error
+
+
+def test_a_fitted_metric_is_calibrated_as_it_is(tmp_path):
+    X, y = identities(17, n_classes=12)
+    metric = GMML().fit(*identities(18, n_classes=12))
+    verifier = PairVerifier(FrozenEstimator(metric), random_state=0).fit(X, y)
+    pairs = all_pairs(len(y))
+    assert_allclose(verifier.pair_distance(X, pairs), metric.pair_distance(X, pairs))
+    save(verifier, tmp_path / "v.safetensors")
+    assert_allclose(load(tmp_path / "v.safetensors").pair_distance(X, pairs), metric.pair_distance(X, pairs))
+
+
+def test_pairs_that_share_a_class_widen_the_interval():
+    """1,000 pairs over 40 classes, each of which is accepted as a whole or not: about 40 independent values."""
+    r = np.random.default_rng(0)
+    a, b = r.integers(0, 40, size=(2, 1000))
+    hit = (r.random(40) < 0.2)[a] | (r.random(1000) < 0.02)
+    rate = float(hit.mean())
+    every = np.ones(1000, dtype=bool)
+    dependent = pair_rate_interval(rate, (hit - rate) / 1000, a, b, every)
+    alone = pair_rate_interval(rate, (hit - rate) / 1000, np.arange(1000), np.arange(1000, 2000), every)
+    assert dependent.high - dependent.low > 3 * (alone.high - alone.low)
+    residual = (hit - rate) / 1000
+    meet = (a[:, None] == a) | (a[:, None] == b) | (b[:, None] == a) | (b[:, None] == b)
+    variance = 40 / 39 * np.sum(np.outer(residual, residual)[meet])
+    n = rate * (1 - rate) / variance * (norm.ppf(0.975) / t.ppf(0.975, 39)) ** 2
+    assert_allclose(dependent.low, beta.ppf(0.025, n * rate, n * (1 - rate) + 1))
+    assert_allclose(dependent.high, beta.ppf(0.975, n * rate + 1, n * (1 - rate)))
+    exact = binomtest(int(hit.sum()), 1000).proportion_ci()  # two groups a pair: the pairs are independent
+    assert_allclose([alone.low, alone.high], [exact.low, exact.high], atol=2e-3)
+
+
+def test_no_false_match_leaves_a_rate_above_zero_possible():
+    every = np.ones(50, dtype=bool)
+    none = pair_rate_interval(0.0, np.zeros(50), np.arange(50), np.arange(50, 100), every)
+    assert none.low == 0
+    assert_allclose(none.high, 1 - 0.025 ** (1 / 50))
 
 
 def test_fits_from_pairs_held_out_by_components():
@@ -114,7 +233,7 @@ def test_fits_from_pairs_held_out_by_components():
     verifier = PairVerifier(GMML(), random_state=0).fit(X, pairs)
     assert verifier.n_pairs_ == 160 and verifier.prior_ == 0.5
     assert verifier.auc_ > 0.7
-    assert_allclose(verifier.predict_proba(X, pairs), verifier.predict_proba(X, np.stack([i, j], axis=1)))
+    assert_allclose(verifier.pair_probability(X, pairs), verifier.pair_probability(X, np.stack([i, j], axis=1)))
     assert verifier.score(X, pairs) > 0.7
 
 
@@ -122,7 +241,7 @@ def test_triples_of_rows_and_pair_arrays_agree():
     X, y = identities(8, n_classes=10)
     verifier = PairVerifier(GMML(), random_state=0).fit(X, y)
     pairs = all_pairs(12)
-    assert_allclose(verifier.predict_proba(X[pairs]), verifier.predict_proba(X, pairs))
+    assert_allclose(verifier.pair_probability(X[pairs]), verifier.pair_probability(X, pairs))
 
 
 def test_sampled_pairs_stand_for_all_of_them():
@@ -138,12 +257,16 @@ def test_clones_and_repeats():
     X, y = identities(10, n_classes=10)
     verifier = PairVerifier(GMML(), random_state=0).fit(X, y)
     again = clone(verifier).fit(X, Labels(y))
-    assert_allclose(again.predict_proba(X, all_pairs(9)), verifier.predict_proba(X, all_pairs(9)), rtol=0)
+    assert_allclose(again.pair_probability(X, all_pairs(9)), verifier.pair_probability(X, all_pairs(9)), rtol=0)
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
-    [({"method": "platt"}, "method='platt' must be"), ({"prior": 1.0}, "prior=1.0 is the share")],
+    [
+        ({"method": "platt"}, "method='platt' must be"),
+        ({"calibration": "none"}, "calibration='none' must be"),
+        ({"prior": 1.0}, "prior=1.0 is the share"),
+    ],
 )
 def test_bad_parameters_are_named(params, message):
     with pytest.raises(ValueError, match=message):
@@ -154,12 +277,18 @@ def test_bad_questions_are_answered():
     X, y = identities(11, n_classes=10)
     verifier = PairVerifier(Euclidean(), random_state=0).fit(X, y)
     for question, message in (
-        (lambda: verifier.predict_proba(X), r"X must have shape \(m, 2, d\)"),
-        (lambda: verifier.predict_proba(X, [[0, 600]]), "pairs name rows 0 to 600, but X has rows 0 to 59"),
-        (lambda: verifier.predict_proba(X, [[0.5, 1]]), "integer array"),
-        (lambda: verifier.threshold_for(), "give one target"),
-        (lambda: verifier.threshold_for(fpr=0.1, precision=0.9), "give one target"),
-        (lambda: verifier.threshold_for(precision=1.5), "precision=1.5"),
+        (lambda: verifier.pair_probability(X), r"X must have shape \(m, 2, d\)"),
+        (lambda: verifier.pair_distance(X[:9].reshape(3, 3, 3)), "each tuple has 3"),
+        (lambda: verifier.set_threshold(2.0, reject=1.0), "at most reject=1.0"),
+        (lambda: verifier.set_threshold(np.nan), "must be a number"),
+        (lambda: verifier.operating_point(cost=(-1, 1)), "two numbers ≥ 0"),
+        (lambda: verifier.calibrate_threshold(strategy="best"), "strategy='best' is unknown"),
+        (lambda: verifier.calibrate_threshold(strategy="max_tpr"), "needs min_rate"),
+        (lambda: verifier.calibrate_threshold(X, None), "must hold labels"),
+        (lambda: verifier.pair_probability(X, [[0, 600]]), "pairs name rows 0 to 600, but X has rows 0 to 59"),
+        (lambda: verifier.pair_probability(X, [[0.5, 1]]), "integer array"),
+        (lambda: verifier.operating_point(fpr=0.1, precision=0.9), "give one target"),
+        (lambda: verifier.operating_point(precision=1.5), "precision=1.5"),
         (lambda: PairVerifier(GMML()).fit(X, None), "needs labels, pairs"),
     ):
         with pytest.raises(ValueError, match=message):

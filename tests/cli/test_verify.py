@@ -1,0 +1,131 @@
+"""`isometry verify`: learning from labels or pairs, its page, its file, and judging pairs with it."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from isometry import PairVerifier, load
+from isometry.cli import app
+
+
+def run(*args, code=0):
+    """Stdout of a command in this process; on failure stderr."""
+    done = CliRunner().invoke(app, ["verify", *map(str, args)])
+    assert done.exit_code == code, done.output
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """150 people with 4 rows each; pairs of two rows of one person, and of two persons, in islands of two people."""
+    folder = tmp_path_factory.mktemp("verify")
+    r = np.random.default_rng(0)
+    y = np.repeat(np.arange(150), 4)
+    X = 2 * r.normal(size=(150, 3))[y] + r.normal(size=(600, 3))
+    frame = pd.DataFrame(X, columns=list("pqr")).assign(person=[f"p{k}" for k in y], name=[f"r{k}" for k in range(600)])
+    frame.to_csv(folder / "t.csv", index=False)
+    base = 8 * np.arange(75)
+    a = np.concatenate([base, base + 4, base, base + 1])
+    b = np.concatenate([base + 1, base + 5, base + 4, base + 6])
+    pairs = pd.DataFrame({"a": [f"r{k}" for k in a], "b": [f"r{k}" for k in b], "same": (y[a] == y[b]).astype(int)})
+    pairs.to_csv(folder / "pairs.csv", index=False)
+    pairs[pairs["same"] == 1].iloc[:, :2].to_csv(folder / "same.csv", index=False)
+    pd.DataFrame({"a": a, "b": b, "same": np.where(y[a] == y[b], "same", "different")}).to_csv(
+        folder / "numbers.csv", index=False
+    )
+    return folder
+
+
+def test_labels_give_a_threshold_with_its_errors_a_page_and_a_file(folder):
+    told = run(folder / "t.csv", "--target", "person", "--drop", "name", "--fpr", 0.05, "--prior", 0.5,
+               "--save", folder / "v.safetensors", "--report", folder / "page.html")  # fmt: skip
+    assert "false matches" in told and "AUC" in told and "different beyond" in told
+    assert all(len(line) <= 120 for line in told.splitlines())
+    verifier = load(folder / "v.safetensors")
+    assert isinstance(verifier, PairVerifier)
+    assert 0.03 < verifier.operating_point().fpr.mean <= 0.05
+    page = (folder / "page.html").read_text()
+    seen = _Parsed()
+    seen.feed(page)
+    assert {"Thresholds", "Errors", "Do probabilities mean what they say?", "Distances"} <= set(seen.titles)
+    assert seen.plots >= 4 and not seen.outside
+    assert f"{verifier.auc_:.4f}" in page
+
+
+class _Parsed(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.titles, self.plots, self.outside, self.inside = [], 0, [], ""
+
+    def handle_starttag(self, tag, attributes):
+        self.inside = tag
+        self.plots += tag == "svg"
+        self.outside += [v for k, v in attributes if k in ("src", "href") and v and v.startswith("http")]
+
+    def handle_data(self, text):
+        if self.inside == "h2":
+            self.titles.append(text)
+        self.inside = ""
+
+
+def test_pairs_by_names_and_by_numbers_are_the_same(folder):
+    by_name = json.loads(
+        run(folder / "t.csv", "--drop", "person", "--id", "name", "--pairs", folder / "pairs.csv", "--json")
+    )
+    by_number = json.loads(run(folder / "t.csv", "--drop", "person,name", "--pairs", folder / "numbers.csv", "--json"))
+    assert by_name == by_number
+    assert by_name["pairs"] == 300 and by_name["same"] == 150 and by_name["prior"] == 0.5
+    rate = by_name["false_match_rate"]
+    assert rate["low"] < rate["mean"] < rate["high"]
+
+
+@pytest.mark.filterwarnings("ignore:y holds no different pairs")
+def test_same_pairs_alone_are_enough(folder):
+    out = json.loads(
+        run(folder / "t.csv", "--drop", "person", "--id", "name", "--pairs", folder / "same.csv", "--json")
+    )
+    assert out["sampled_negatives"] > 4000 and out["auc"] > 0.8
+
+
+def test_a_file_judges_pairs(folder):
+    table = (folder / "t.csv", "--drop", "person", "--id", "name", "--pairs", folder / "pairs.csv")
+    run(*table, "--band", "0.05,0.05", "--save", folder / "band.safetensors", "--quiet")
+    told = run(*table, "--model", folder / "band.safetensors", "--out", folder / "judged.csv")
+    judged = pd.read_csv(folder / "judged.csv")
+    counts = judged["decision"].value_counts()
+    assert told.startswith(f"300 pairs: {counts[1]} same, {counts[-1]} different, {counts[0]} undecided")
+    verifier = load(folder / "band.safetensors")
+    assert np.all((judged["decision"] == 1) == (judged["distance"] <= verifier.threshold_))
+    assert np.all((judged["decision"] == -1) == (judged["distance"] > verifier.reject_threshold_))
+    same = pd.read_csv(folder / "pairs.csv")["same"] == 1
+    assert judged["probability"][same].mean() > 0.3 + judged["probability"][~same].mean()
+
+
+def test_wrong_usage_is_named(folder, tmp_path):
+    table = folder / "t.csv"
+    bad, odd, both = tmp_path / "bad.csv", tmp_path / "odd.csv", tmp_path / "both.csv"
+    pd.DataFrame({"a": ["r0", "x1", "x2"], "b": ["r1", "r2", "x3"], "same": [1, 0, 1]}).to_csv(bad, index=False)
+    pd.DataFrame({"a": ["r0"], "b": ["r1"], "same": ["perhaps"]}).to_csv(odd, index=False)
+    pd.DataFrame({"a": ["r0", "r1"], "b": ["r1", "r0"], "same": [1, 0]}).to_csv(both, index=False)
+    id_ = ("--drop", "person", "--id", "name")
+    for args, message in (
+        ((table,), "say which rows are the same"),
+        ((table, *id_, "--pairs", bad), "3 names in .* are not in the table (x1, x2, x3): see --id"),
+        ((table, "--drop", "person,name", "--pairs", bad), "the rows are numbered 0 to 599"),
+        ((table, *id_, "--pairs", odd), "holds 'perhaps': expected 1 or 0"),
+        ((table, *id_, "--pairs", both), "1 pairs are listed as the same and as different, such as rows 0 and 1"),
+        ((table, *id_, "--pairs", tmp_path / "none.csv"), "there is no file"),
+        ((table, "--drop", "name", "--target", "person", "--fpr", 0.1, "--precision", 0.9), "one target"),
+        ((table, "--drop", "name", "--target", "person", "--cost", "ten"), "expected two numbers such as 10,1"),
+        ((table, "--drop", "name", "--target", "person", "--fpr", 7), "choose it between 0 and 1"),
+        ((table, "--drop", "name", "--target", "person", "--model", table), "--model judges pairs"),
+        ((table, *id_, "--pairs", folder / "pairs.csv", "--model", table), "safetensors"),
+    ):
+        told = " ".join(run(*args, code=2).split())
+        assert message.replace(".*", "") in told or all(part in told for part in message.split(".*")), told

@@ -1,0 +1,84 @@
+"""Exams of `PairVerifier` on real data: are its probabilities true for fresh pairs, and do its intervals hold?"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isometry import GMML, RCA, Euclidean, PairVerifier
+from isometry.core.distance import sqdist
+from isometry.eval import reliability
+
+DATA = Path(os.environ.get("ISOMETRY_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data"))
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not DATA.is_dir(), reason=f"no data sets: {DATA.name} is absent; set ISOMETRY_DATA"),
+]
+
+
+def load(name):
+    with np.load(DATA / f"{name}.npz", allow_pickle=False) as arrays:
+        return arrays["X"].astype(np.float64), arrays["y"]
+
+
+def some_rows(y, classes, each, rng):
+    return np.concatenate([rng.permutation(np.flatnonzero(y == c))[:each] for c in classes])
+
+
+def all_pairs(y):
+    i, j = np.triu_indices(len(y), 1)
+    return i, j, y[i] == y[j]
+
+
+@pytest.mark.parametrize("name", ["banking77_minilm", "clinc150_minilm"])
+@pytest.mark.parametrize("learner", [None, RCA(), GMML()], ids=lambda e: type(e).__name__)
+def test_probabilities_of_fresh_classes_are_true(name, learner):
+    """Learned and calibrated on half of the classes, asked about pairs of the others, same and different equally
+    often.
+    """
+    X, y = load(name)
+    rng = np.random.default_rng(0)
+    known, fresh = np.array_split(rng.permutation(np.unique(y)), 2)
+    rows, new = some_rows(y, known, 40, rng), some_rows(y, fresh, 40, rng)
+    verifier = PairVerifier(learner, prior=0.5, random_state=0).fit(X[rows], y[rows])
+    i, j, same = all_pairs(y[new])
+    p = verifier.pair_probability(X[new], np.stack([i, j], axis=1))
+    weight = np.where(same, 0.5 / same.sum(), 0.5 / (~same).sum())
+    error = reliability(p, same, weight).error
+    assert error < 0.03, error
+    assert verifier.calibration_error_ < 0.03
+
+
+def coverage(X, y, learner, n_known, each, fpr, seed=0, runs=100):
+    """How often the interval of the false-match rate holds that of classes which were never seen."""
+    rng = np.random.default_rng(seed)
+    covered, rates = 0, []
+    for _ in range(runs):
+        classes = rng.permutation(np.unique(y))
+        rows, new = some_rows(y, classes[:n_known], each, rng), some_rows(y, classes[n_known:], 20, rng)
+        verifier = PairVerifier(learner, prior=0.5, max_pairs=40_000, random_state=0).fit(X[rows], y[rows])
+        point = verifier.operating_point(fpr=fpr)
+        D = sqdist(verifier.transform(X[new]))
+        truth = np.mean(D[y[new][:, None] != y[new]] <= point.threshold**2)
+        covered += point.fpr.contains(truth)
+        rates.append(truth)
+    return covered, float(np.mean(rates))
+
+
+@pytest.mark.parametrize(
+    ("name", "learner", "n_known", "each"),
+    [("clinc150_minilm", Euclidean(), 40, 10), ("banking77_minilm", RCA(reg=1.0), 30, 10)],
+    ids=["clinc150", "banking77"],
+)
+def test_the_interval_of_the_false_match_rate_covers_the_truth(name, learner, n_known, each):
+    X, y = load(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        covered, rate = coverage(X, y, learner, n_known, each, fpr=0.05)
+    assert covered >= 90, (covered, rate)
+    assert 0.02 < rate < 0.1  # the threshold is about where it should be

@@ -1,0 +1,108 @@
+"""Every line of the pages for those who come from other libraries runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import isometry
+from tests.conftest import make_blobs
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = ("coming_from_metric_learn.md", "coming_from_pydml.md")
+# what a page must not leave out
+THEIRS = {
+    "coming_from_metric_learn.md": (
+        *("Covariance", "LMNN", "NCA", "LFDA", "MLKR", "RCA", "RCA_Supervised", "ITML", "ITML_Supervised", "MMC"),
+        *(
+            "MMC_Supervised",
+            "SDML",
+            "LSML",
+            "LSML_Supervised",
+            "SCML",
+            "SCML_Supervised",
+            "pair_distance",
+            "pair_score",
+        ),
+        *("score_pairs", "get_metric", "get_mahalanobis_matrix", "predict", "decision_function", "set_threshold"),
+        *("calibrate_threshold", "positive_negative_pairs", "generate_knntriplets", "chunks", "preprocessor"),
+        "NeighborhoodComponentsAnalysis",
+    ),
+    "coming_from_pydml.md": (
+        *("PCA", "LDA", "LLDA", "ANMM", "LMNN", "NCA", "NCMML", "NCMC", "ITML", "DMLMJ", "MCML", "LSI", "DML_eig"),
+        *(
+            "LDML",
+            "GMML",
+            "Covariance",
+            "Euclidean",
+            "Metric",
+            "Transformer",
+            "KDA",
+            "KLLDA",
+            "KANMM",
+            "KDMLMJ",
+            "KLMNN",
+        ),
+        *("metric()", "transformer()", "transform()", "metadata()", "kNN", "NCMC_Classifier", "MultiDML_kNN", "tune"),
+        "dml_plot",
+    ),
+}
+
+
+def lines(page):
+    """(left, code) of every row of the tables of a page."""
+    found = []
+    for line in (DOCS / page).read_text().splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 3 and cells[0] not in ("there", "---"):
+            found.append((cells[0], re.search(r"`(.*)`", cells[1]).group(1).replace("\\|", "|")))
+    return found
+
+
+@pytest.fixture(scope="module")
+def names():
+    X, y = make_blobs()
+    rng = np.random.RandomState(0)
+    pairs = isometry.RandomPairs(60).draw(X, isometry.Labels(y), rng)
+    triplets = isometry.RandomComparisons(60).draw(X, isometry.Labels(y), rng)
+    quadruplets = isometry.RandomComparisons(60, anchored=False).draw(X, isometry.Labels(y), rng)
+    T, signs = pairs.tuples(X)
+    known = {name: getattr(isometry, name) for name in isometry.__all__}
+    sklearn = {"make_pipeline": make_pipeline, "StandardScaler": StandardScaler, "GridSearchCV": GridSearchCV}
+    return {
+        **known,
+        **sklearn,
+        "KNeighborsClassifier": KNeighborsClassifier,
+        "isometry": isometry,
+        "np": np,
+        "X": X,
+        "y": y,
+        "t": X[:, 0],
+        "T": T,
+        "signs": signs,
+        "rows": np.stack([pairs.i, pairs.j], axis=1),
+        "T3": triplets.tuples(X),
+        "T4": quadruplets.tuples(X),
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("page", "theirs", "code"), [(page, *line) for page in PAGES for line in lines(page)], ids=lambda v: v[:60]
+)
+def test_the_line_runs(page, theirs, code, names):
+    assert eval(code, dict(names)) is not None, (page, theirs)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_name_is_left_out(page):
+    left = " ".join(there for there, _ in lines(page))
+    missing = [name for name in THEIRS[page] if not re.search(rf"\b{re.escape(name)}", left)]
+    assert not missing
