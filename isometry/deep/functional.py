@@ -154,8 +154,23 @@ class Lp:
     def __call__(self, z: Tensor, refs: Tensor) -> Tensor:
         return torch.cdist(z, refs, p=self.p, compute_mode="donot_use_mm_for_euclid_dist")
 
+    def paired(self, a: Tensor, b: Tensor) -> Tensor:
+        """Distances between partners, (…, p) and (…, p) to (…)."""
+        return torch.linalg.vector_norm(a - b, self.p, dim=-1)
+
     def __repr__(self) -> str:
         return f"Lp({self.p})"
+
+
+def poincare(z: Tensor, refs: Tensor) -> Tensor:
+    """The distance of the Poincaré ball, with its default curvature; see ``Poincare``."""
+    return _ball()(z, refs)
+
+
+def _ball() -> Any:
+    from isometry.deep.models.hyperbolic import Poincare  # which is made of the distances here
+
+    return Poincare()
 
 
 DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -165,6 +180,7 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "inner": inner,
     "manhattan": manhattan,
     "snr": snr,
+    "poincare": poincare,
 }
 
 
@@ -185,8 +201,11 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 def paired(distance: Distance, a: Tensor, b: Tensor) -> Tensor:
     """The distance of each vector of ``a`` (..., p) to its partner in ``b`` (..., p), by explicit difference."""
-    if isinstance(distance, Lp):
-        return torch.linalg.vector_norm(a - b, distance.p, dim=-1)
+    if distance == "poincare":
+        distance = _ball()
+    if hasattr(distance, "paired"):
+        partners: Tensor = distance.paired(a, b)
+        return partners
     if callable(distance):
         rows = torch.vmap(lambda u, v: distance(u[None], v[None])[0, 0])
         return rows(a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])).reshape(a.shape[:-1])

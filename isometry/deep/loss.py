@@ -73,8 +73,8 @@ class Loss(LossModule, ABC):
 
     Parameters
     ----------
-    distance : {"euclidean", "sqeuclidean", "cosine", "inner", "manhattan", "snr"} or callable
-        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs; ``Lp(p)`` is such a callable.
+    distance : {"euclidean", "sqeuclidean", "cosine", "inner", "manhattan", "snr", "poincare"} or callable
+        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs; ``Lp(p)`` and ``Poincare(c)`` are such callables.
     miner : Miner or its name, optional
         Narrows the positives and negatives; by default all take part.
     normalize : bool
@@ -277,6 +277,18 @@ class WeightedSum(LossModule):
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         return [group for loss in self.losses for group in loss.param_groups(lr)]  # type: ignore[operator]
+
+
+class LossAround(LossModule):
+    """A loss around another one, ``loss``, whose parameters are all there are."""
+
+    def __init__(self, loss: LossModule):
+        super().__init__()
+        self.loss: Any = loss
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        groups: list[dict[str, Any]] = self.loss.param_groups(lr)
+        return groups
 
 
 def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:

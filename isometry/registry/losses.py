@@ -264,4 +264,24 @@ ROWS: tuple[Method, ...] = (
     _loss("E35", "isometry.deep.losses.matryoshka:Matryoshka", _BEYOND, test_params={"sizes": (2, 4)},
         deviates="The mean over widths, so that the learning rate does not depend on their number; "
         "reduction='sum' is the sum of other libraries. Early layers of the network are not used."),
+    _loss("E36", "isometry.deep.losses.mixing:EmbeddingExpansion", _BEYOND,
+        deviates="Points between two positives are negatives of the real anchors; in the authors' code they are also "
+        "anchors, and the nearest negative of a pair's points counts for both ends."),
+    _loss("E36m", "isometry.deep.losses.mixing:MixedPairs", _BEYOND, test_params={"random_state": 0},
+        deviates="On embeddings only, not on inputs or features. Every anchor sees every mixed point, those that are "
+        "mixed of two other classes as a negative."),
+    _loss("E37", "isometry.deep.losses.relation:LanguageGuidance", _BEYOND,
+        test_params={"class_vectors": ((1.0, 0.0, 0.2), (0.9, 0.1, 0.0), (0.0, 1.0, 0.5), (-0.3, 0.8, 0.1))},
+        deviates="The divergence runs from the teacher, as in the authors' class; their script has it the other way "
+        "round (direction='backward')."),
+    _margin("E38", "isometry.deep.losses.non_isotropy:NonIsotropy", _BEYOND,
+        test_params=_SIZES | {"blocks": 2, "width": 3, "depth": 2},
+        deviates="The mean of the negative log-likelihoods; the authors' code has the mean of their exponentials "
+        "(exponential=True), which overflow beyond 88. The proxy loss is ProxyAnchor, and the flow starts as the "
+        "identity."),
+    _margin("E44", "isometry.deep.losses.hashing:OrthoHash", _BEYOND,
+        deviates="Scale 8, as in the authors' code; √2 log(C − 1), said to be the paper's, is scale='auto', and which "
+        "of the two was used in print stays in doubt. Codes are rows of a Hadamard matrix where that is possible; "
+        "theirs are drawn."),
+    _loss("E44q", "isometry.deep.losses.hashing:QuantizationAware", _BEYOND),
 )
