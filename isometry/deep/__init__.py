@@ -16,6 +16,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "miners": ("Miner", "TripleMiner"),
     "models": ("MLP", "ConvNet", "LinearMap"),
     "models.autoencoder": ("Autoencoder", "VariationalAutoencoder", "mlp_autoencoder", "mlp_variational"),
+    "hard_negatives": ("HardNegatives", "mine_hard_negatives"),
     "models.heads": ("Headed", "add_lora", "lora_state", "merge_lora"),
     "models.hyperbolic": ("Poincare",),
     "models.multimodal": ("MultiModalNet",),

@@ -219,8 +219,8 @@ ROWS: tuple[Method, ...] = (
     _loss("E27", "isometry.deep.losses.contrast:DecoupledContrastive", _BEYOND, own_sees="labels, views",
         deviates="Published for two views; with labels every positive pair against the negatives of its anchor."),
     _loss("E28", "isometry.deep.losses.contrast:SigLIP", _BEYOND, own_sees="labels, pairs",
-        deviates="Published for two columns; with labels all pairs of the batch. Several processes gather embeddings "
-        "instead of passing blocks round."),
+        deviates="Published for two columns; with labels all pairs of the batch. The bias starts at −5, not at −10, "
+        "which is for far larger batches. Several processes gather embeddings instead of passing blocks round."),
     _pair_loss("E29", "isometry.deep.losses.redundancy:VICReg", own_sees="views"),
     _pair_loss("E29b", "isometry.deep.losses.redundancy:BarlowTwins", own_sees="views",
         deviates="A constant coordinate has correlation 0 and a finite gradient; the authors' batch norm adds 1e-5 to "

@@ -97,7 +97,7 @@ def test_E45_merged_is_the_same_function():
 
 
 def test_E45_a_name_that_no_layer_has():
-    with pytest.raises(ValueError, match="no linear layer is called query; there are: 0.q, 0.k, 0.v, 1"):
+    with pytest.raises(ValueError, match=r"no linear layer is called query; there are: 0\.q, 0\.k, 0\.v, 1"):
         add_lora(nn.Sequential(Attention(), nn.Linear(4, 3)), names=("query",))
     with pytest.raises(ValueError, match="rank=0 must be at least 1"):
         LowRankHead(4, 0)

@@ -26,13 +26,13 @@ class Coupling(nn.Module):
 
     def __init__(self, size: int, condition: int, width: int, depth: int, seed: int):
         super().__init__()
-        self.half = size // 2
-        self.nets = nn.ModuleList(perceptron(self.half + condition, size, width, depth) for _ in range(2))
+        self.middle = size // 2
+        self.nets = nn.ModuleList(perceptron(self.middle + condition, size, width, depth) for _ in range(2))
         self.register_buffer("order", torch.randperm(size, generator=torch.Generator().manual_seed(seed)))
 
     def forward(self, z: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
         """The image (B, p), and the logarithm of the determinant (B,)."""
-        a, b = z[:, self.order].split(self.half, 1)
+        a, b = z[:, self.order].split(self.middle, 1)
         s, t = self.scale_and_shift(0, b, given)
         a = a * s.exp() + t
         r, u = self.scale_and_shift(1, a, given)
@@ -40,14 +40,14 @@ class Coupling(nn.Module):
 
     def inverse(self, u: Tensor, given: Tensor) -> Tensor:
         """What has this image."""
-        a, b = u.split(self.half, 1)
+        a, b = u.split(self.middle, 1)
         r, v = self.scale_and_shift(1, a, given)
         b = (b - v) * (-r).exp()
         s, t = self.scale_and_shift(0, b, given)
         return torch.cat([(a - t) * (-s).exp(), b], 1)[:, self.order.argsort()]
 
     def scale_and_shift(self, which: int, half: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
-        s, t = self.nets[which](torch.cat([half, given], 1)).split(self.half, 1)
+        s, t = self.nets[which](torch.cat([half, given], 1)).split(self.middle, 1)
         return CLAMP * (2 / math.pi) * (s / CLAMP).atan(), t
 
 

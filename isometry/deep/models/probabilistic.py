@@ -65,8 +65,8 @@ def embed_mc(model: nn.Module, samples: Any, n: int = 16, batch_size: int = 256)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    for module in dropouts:
-        module.train()
+    for dropout in dropouts:
+        dropout.train()
     means, variances = [], []
     try:
         for x in DataLoader(samples, batch_size):
