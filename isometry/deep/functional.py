@@ -5,8 +5,10 @@ A distance takes embeddings (B, p) and references (R, p) and gives a matrix (B, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from functools import wraps
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -239,6 +241,17 @@ class _Unit(torch.autograd.Function):
         return torch.addcmul(G, torch.linalg.vecdot(G, u)[..., None], u, value=-1) / n
 
 
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """A block in which nothing is cast to half precision; it costs nothing where nothing would be."""
+    on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if on else nullcontext()
+
+
+def is_finite(x: Tensor) -> bool:
+    """Whether all numbers are finite, in one pass for those that are of moderate size."""
+    return math.isfinite(torch.linalg.vector_norm(x.detach()).item()) or bool(x.isfinite().all())
+
+
 def full_precision(x: Tensor) -> Tensor:
     """Half precision raised to float32."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -296,6 +309,8 @@ def masks(y: Tensor, ref_y: Tensor | None = None, self_index: Tensor | None = No
     if y.ndim == 1:
         pos = torch.eq(y[:, None], y if ref_y is None else ref_y)
         neg = ~pos
+        if (ref_y is None or ref_y is y) and not y.is_floating_point():
+            return clear_self(pos, self_index), neg  # an anchor has its own label, and is no negative of itself
     elif y.dtype == torch.bool:
         pos, neg = y.clone(), ~y
     else:
@@ -310,10 +325,22 @@ def soft_masks(y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype
     return s.masked_fill(~known, 0), (1 - s).masked_fill(~known, 0)
 
 
+@lru_cache(maxsize=16)
+def own_index(n: int, device: torch.device) -> Tensor:
+    """0 … n − 1, the columns of anchors that are their own references; one tensor for all batches of a size.
+
+    It is recognised by identity, which spares a look at its numbers at every step.
+    """
+    with torch.inference_mode(False):
+        return torch.arange(n, device=device)
+
+
 def clear_self(mask: Tensor, self_index: Tensor | None) -> Tensor:
     """The mask with the entry of each anchor itself set to False, in place."""
     if self_index is None or not len(self_index):
         return mask
+    if self_index is own_index(len(mask), mask.device):
+        return mask.fill_diagonal_(False)
     if self_index.min() >= 0:
         return mask.scatter_(1, self_index[:, None], False)
     rows = (self_index >= 0).nonzero().squeeze(1)
@@ -399,6 +426,8 @@ def _exponentials(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, Tensor, Te
 
 def _log_total(total: Tensor) -> Tensor:
     """log of a sum of exponentials, the largest of which is 1: −inf, with gradient zero, where there is none."""
+    if not total.requires_grad:
+        return total.log()
     return total.clamp_min(1).log().masked_fill(total == 0, -torch.inf)
 
 

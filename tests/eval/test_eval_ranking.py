@@ -17,7 +17,7 @@ from isometry.eval import (
 )
 
 RNG = np.random.default_rng(0)
-Z, Y = RNG.integers(0, 4, (40, 2)).astype(float), RNG.integers(0, 6, 40)  # many ties of distance
+Z, LABELS = RNG.integers(0, 4, (40, 2)).astype(float), RNG.integers(0, 6, 40)  # many ties of distance
 PARENT = RNG.integers(0, 3, 40)
 
 
@@ -37,37 +37,37 @@ def slow(hits, R, k):
 
 @pytest.mark.parametrize("k", [1, 3, 10, 100])
 def test_scores_are_their_loops(k):
-    found = ranking(Z, Y, ks=(k,))
-    rows = [i for i in range(40) if (Y == Y[i]).sum() > 1]
+    found = ranking(Z, LABELS, ks=(k,))
+    rows = [i for i in range(40) if (LABELS == LABELS[i]).sum() > 1]
     assert found.queries.tolist() == rows and found.n_without_match == 40 - len(rows)
     for n, i in enumerate(rows):
-        hits = [bool(Y[j] == Y[i]) for j in order_of(Z[i], Z, skip=i)]
+        hits = [bool(LABELS[j] == LABELS[i]) for j in order_of(Z[i], Z, skip=i)]
         expected = slow(hits, sum(hits), k)
         values = found.reciprocal_rank[n], found.map_at_min[k][n], found.map_at_R[k][n], found.ndcg_at[k][n]
         assert values == pytest.approx(expected, rel=1e-12)
 
 
 def test_several_depths_agree_with_one():
-    both = ranking(Z, Y, ks=(2, 7))
+    both = ranking(Z, LABELS, ks=(2, 7))
     for k in (2, 7):
-        one = ranking(Z, Y, ks=(k,))
+        one = ranking(Z, LABELS, ks=(k,))
         for name in ("map_at_min", "map_at_R", "ndcg_at"):
             assert getattr(both, name)[k] == pytest.approx(getattr(one, name)[k], rel=1e-12)
     names = ["mrr", "map@2/min", "map@7/min", "map@2/R", "map@7/R", "ndcg@2", "ndcg@7"]
     assert list(both.mean()) == names
     # with k beyond all classes the divisors agree, and recall at 1 is precision at 1
-    wide = ranking(Z, Y, ks=(39,)).mean()
+    wide = ranking(Z, LABELS, ks=(39,)).mean()
     assert wide["map@39/min"] == pytest.approx(wide["map@39/R"], rel=1e-12)
-    assert ranking(Z, Y, ks=(1,)).mean()["map@1/min"] == pytest.approx(retrieval(Z, Y).mean()["recall@1"])
+    assert ranking(Z, LABELS, ks=(1,)).mean()["map@1/min"] == pytest.approx(retrieval(Z, LABELS).mean()["recall@1"])
 
 
 def test_a_gallery_and_parents():
-    gallery, gy, gp = Z[20:], Y[20:], PARENT[20:]
-    found = ranking(Z[:20], Y[:20], gallery=gallery, gallery_y=gy, within=PARENT[:20], gallery_within=gp, ks=(3,))
+    gallery, gy, gp = Z[20:], LABELS[20:], PARENT[20:]
+    found = ranking(Z[:20], LABELS[:20], gallery=gallery, gallery_y=gy, within=PARENT[:20], gallery_within=gp, ks=(3,))
     n = 0
     for i in range(20):
         items = [j for j in range(20) if gp[j] == PARENT[i]]
-        hits = [bool(gy[items[j]] == Y[i]) for j in order_of(Z[i], gallery[items])]
+        hits = [bool(gy[items[j]] == LABELS[i]) for j in order_of(Z[i], gallery[items])]
         if not any(hits):
             assert i not in found.queries
             continue
@@ -76,15 +76,15 @@ def test_a_gallery_and_parents():
         assert values == pytest.approx(slow(hits, sum(hits), 3), rel=1e-12)
         n += 1
     assert n == len(found.queries) and found.n_without_match == 20 - n
-    alone = ranking(Z, Y, within=PARENT)
+    alone = ranking(Z, LABELS, within=PARENT)
     for parent in range(3):
         rows = np.flatnonzero(PARENT == parent)
-        part = ranking(Z[rows], Y[rows])
+        part = ranking(Z[rows], LABELS[rows])
         mine = np.isin(alone.queries, rows)
         assert alone.queries[mine].tolist() == rows[part.queries].tolist()
         assert alone.reciprocal_rank[mine] == pytest.approx(part.reciprocal_rank)
     with pytest.raises(ValueError, match="within needs gallery_within"):
-        ranking(Z[:20], Y[:20], gallery=gallery, gallery_y=gy, within=PARENT[:20])
+        ranking(Z[:20], LABELS[:20], gallery=gallery, gallery_y=gy, within=PARENT[:20])
     with pytest.raises(ValueError, match="no query has an item of its own label"):
         ranking(Z[:3], [0, 1, 2])
 
@@ -117,7 +117,7 @@ def test_unknown_ids_are_named():
     with pytest.raises(ValueError, match="grades of relevance must be finite numbers ≥ 0"):
         document_ranking(Z[:2], Z[:5], {0: {1: -1.0}})
     with pytest.raises(ValueError, match=r"ks=\(0,\) must hold ranks of 1 or more"):
-        ranking(Z, Y, ks=(0,))
+        ranking(Z, LABELS, ks=(0,))
 
 
 def test_clusters_as_guesses_of_classes():
@@ -142,9 +142,9 @@ def test_rank_correlation_of_scored_pairs():
 
 @pytest.mark.parametrize("fpr", [0.0, 0.1, 0.5, 1.0])
 def test_thresholds_of_classes(fpr):
-    found = class_thresholds(Z, Y, fpr)
-    for c, threshold in zip(np.unique(Y), found):
-        d = [np.linalg.norm(Z[i] - Z[j]) for i in range(40) for j in range(40) if Y[i] == c != Y[j]]
+    found = class_thresholds(Z, LABELS, fpr)
+    for c, threshold in zip(np.unique(LABELS), found):
+        d = [np.linalg.norm(Z[i] - Z[j]) for i in range(40) for j in range(40) if LABELS[i] == c != LABELS[j]]
         allowed = [t for t in d if np.mean(np.array(d) <= t + 1e-9) <= fpr]
         assert threshold == (pytest.approx(max(allowed)) if allowed else -np.inf)
     with pytest.raises(ValueError, match="impostors need another one"):

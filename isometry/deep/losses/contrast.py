@@ -34,15 +34,14 @@ def share_of_pairs(pos: Tensor, dtype: torch.dtype, each: str = "anchors") -> Te
 
 
 def against_negatives(s: Tensor, weight: Tensor, neg: Tensor) -> Tensor:
-    """Σ w_ij log(1 + Σ_{k ∈ neg(i)} e^{s_ik − s_ij}): each positive against the negatives alone."""
-    lse = masked_logsumexp(s, neg).masked_fill(~any_of_row(neg), 0)[:, None]
-    return (weight * softplus(lse - s)).sum()
+    """Σ w_ij log(1 + Σ_{k ∈ neg(i)} e^{s_ik − s_ij}): each positive against the negatives; 0 if there are none."""
+    return (weight * softplus(masked_logsumexp(s, neg)[:, None] - s)).sum()
 
 
 def against_negatives_slopes(s: Tensor, weight: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
     """The same with its slopes (B, R) in s: −w σ for a positive, the sum of these, shared by softmax, for negatives."""
     lse, Q = masked_softmax(s, neg)
-    excess = lse.masked_fill(~any_of_row(neg), 0)[:, None] - s
+    excess = lse[:, None] - s
     C = weight * excess.sigmoid()
     return (weight * softplus(excess)).sum(), Q.mul_(C.sum(1, keepdim=True)).sub_(C)
 

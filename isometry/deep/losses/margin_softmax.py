@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from isometry.deep.functional import inside, length, turned, unit
+from isometry.deep.functional import inside, length, own_index, turned, unit
 from isometry.deep.loss import LabelLoss, as_embeddings, check_batch, check_labels
 from isometry.deep.losses.proxy import random_proxies
 from isometry.parameters import Count, NotNegative, Positive, Rule, Share, checked, one_of
@@ -35,7 +35,11 @@ class ClassCosines(LabelLoss):
 
     def cosines(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
         """Cosines (B, C) to the directions of all classes, or of some."""
-        return unit(z) @ unit(self.directions(classes).to(z.dtype)).T
+        return self.nearest(unit(z), unit(self.directions(classes).to(z.dtype)))
+
+    def nearest(self, z: Tensor, directions: Tensor) -> Tensor:
+        """Cosines (B, C) of unit vectors to the directions of classes."""
+        return z @ directions.T
 
     def directions(self, classes: Tensor | None = None) -> Tensor:
         """The directions of all classes, or of some."""
@@ -126,7 +130,7 @@ class MarginSoftmax(ClassCosines):
 
     def among(self, classes: Tensor | None, cos: Tensor, z: Tensor, y: Tensor) -> Tensor:
         """The loss of cosines (B, C) to some classes, or to all; y counts in ``classes``."""
-        ids = torch.arange(self.num_classes, device=z.device) if classes is None else classes
+        ids = own_index(self.num_classes, z.device) if classes is None else classes
         return self.cross_entropy(self.size(z, classes) * self.with_margin(cos, z, y, ids), y, ids)
 
     def cross_entropy(self, logits: Tensor, y: Tensor, classes: Tensor) -> Tensor:
@@ -337,9 +341,9 @@ class SubCenterArcFace(ArcFace):
         )
         self.proxies = random_proxies(num_classes, checked("sub_centers", sub_centers, Count), embedding_size)
 
-    def cosines(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
-        w = unit(self.directions(classes).to(z.dtype))  # (C, K, p)
-        return (unit(z) @ w.flatten(0, 1).T).unflatten(1, w.shape[:2]).max(2).values
+    def nearest(self, z: Tensor, directions: Tensor) -> Tensor:
+        """Of K directions of each class, (C, K, p), the nearest."""
+        return (z @ directions.flatten(0, 1).T).unflatten(1, directions.shape[:2]).max(2).values
 
     @torch.no_grad()
     def outliers(self, z: Tensor, y: Tensor, degrees: float = 75.0) -> Tensor:
