@@ -22,6 +22,8 @@ from isometry.deep.functional import DISTANCES as DISTANCES
 from isometry.deep.functional import Lp as Lp
 from isometry.deep.functional import cosine_dissimilarity as cosine_dissimilarity
 from isometry.deep.gradient_cache import GradientCache as GradientCache
+from isometry.deep.hard_negatives import HardNegatives as HardNegatives
+from isometry.deep.hard_negatives import mine_hard_negatives as mine_hard_negatives
 from isometry.deep.loss import Loss as Loss
 from isometry.deep.loss import TripletForm as TripletForm
 from isometry.deep.loss import WeightedSum as WeightedSum
@@ -56,6 +58,9 @@ from isometry.deep.losses.discriminant import VirtualSampleDA as VirtualSampleDA
 from isometry.deep.losses.fisher import FisherContrastive as FisherContrastive
 from isometry.deep.losses.fisher import FisherTriplet as FisherTriplet
 from isometry.deep.losses.hard_negative import HardNegativeContrastive as HardNegativeContrastive
+from isometry.deep.losses.hashing import BinaryCodes as BinaryCodes
+from isometry.deep.losses.hashing import OrthoHash as OrthoHash
+from isometry.deep.losses.hashing import QuantizationAware as QuantizationAware
 from isometry.deep.losses.heads import KL as KL
 from isometry.deep.losses.heads import MAE as MAE
 from isometry.deep.losses.heads import MSE as MSE
@@ -78,9 +83,12 @@ from isometry.deep.losses.margin_softmax import SphereFace as SphereFace
 from isometry.deep.losses.margin_softmax import SubCenterArcFace as SubCenterArcFace
 from isometry.deep.losses.matryoshka import Matryoshka as Matryoshka
 from isometry.deep.losses.memory import CrossBatchMemory as CrossBatchMemory
+from isometry.deep.losses.mixing import EmbeddingExpansion as EmbeddingExpansion
+from isometry.deep.losses.mixing import MixedPairs as MixedPairs
 from isometry.deep.losses.multi_similarity import MultiSimilarity as MultiSimilarity
 from isometry.deep.losses.nca import EasyPositiveNCA as EasyPositiveNCA
 from isometry.deep.losses.nca import NCALoss as NCALoss
+from isometry.deep.losses.non_isotropy import NonIsotropy as NonIsotropy
 from isometry.deep.losses.npair import NPair as NPair
 from isometry.deep.losses.proxy import ProxyNCA as ProxyNCA
 from isometry.deep.losses.proxy import ProxyNCAPlusPlus as ProxyNCAPlusPlus
@@ -97,6 +105,7 @@ from isometry.deep.losses.ranking import SmoothAP as SmoothAP
 from isometry.deep.losses.ranking import SupAP as SupAP
 from isometry.deep.losses.redundancy import BarlowTwins as BarlowTwins
 from isometry.deep.losses.redundancy import VICReg as VICReg
+from isometry.deep.losses.relation import LanguageGuidance as LanguageGuidance
 from isometry.deep.losses.sampled_softmax import SampledSoftmax as SampledSoftmax
 from isometry.deep.losses.selective_triplet import SelectiveTriplet as SelectiveTriplet
 from isometry.deep.losses.soft_triple import SoftTriple as SoftTriple
@@ -126,7 +135,18 @@ from isometry.deep.models.autoencoder import LinearAutoencoder as LinearAutoenco
 from isometry.deep.models.autoencoder import VariationalAutoencoder as VariationalAutoencoder
 from isometry.deep.models.autoencoder import mlp_autoencoder as mlp_autoencoder
 from isometry.deep.models.autoencoder import mlp_variational as mlp_variational
+from isometry.deep.models.heads import GatedHead as GatedHead
+from isometry.deep.models.heads import GeM as GeM
+from isometry.deep.models.heads import Headed as Headed
+from isometry.deep.models.heads import LowRankHead as LowRankHead
+from isometry.deep.models.heads import add_lora as add_lora
+from isometry.deep.models.heads import lora_state as lora_state
+from isometry.deep.models.heads import merge_lora as merge_lora
+from isometry.deep.models.hyperbolic import Poincare as Poincare
+from isometry.deep.models.hyperbolic import ToPoincare as ToPoincare
 from isometry.deep.models.multimodal import MultiModalNet as MultiModalNet
+from isometry.deep.models.probabilistic import GaussianNet as GaussianNet
+from isometry.deep.models.probabilistic import embed_mc as embed_mc
 from isometry.deep.models.pyramid import FeaturePyramid as FeaturePyramid
 from isometry.deep.models.rotated import Rotated as Rotated
 from isometry.deep.models.rotated import principal_axes as principal_axes
@@ -144,6 +164,7 @@ from isometry.deep.objectives.multi_scale import MultiScale as MultiScale
 from isometry.deep.objectives.multimodal import DenoisingLevel as DenoisingLevel
 from isometry.deep.objectives.multimodal import MultiModal as MultiModal
 from isometry.deep.objectives.multimodal import pretrain_levels as pretrain_levels
+from isometry.deep.objectives.probabilistic import ProbabilisticPairs as ProbabilisticPairs
 from isometry.deep.objectives.prototypes import Prototypes as Prototypes
 from isometry.deep.objectives.prototypes import episode_loader as episode_loader
 from isometry.deep.objectives.prototypes import episode_scorer as episode_scorer
@@ -155,6 +176,7 @@ from isometry.deep.objectives.reconstruction import Reconstruction as Reconstruc
 from isometry.deep.objectives.reconstruction import SaltPepperNoise as SaltPepperNoise
 from isometry.deep.objectives.reconstruction import SparseCode as SparseCode
 from isometry.deep.objectives.reconstruction import WeightPenalty as WeightPenalty
+from isometry.deep.objectives.self_distillation import S2SD as S2SD
 from isometry.deep.objectives.siamese import Siamese as Siamese
 from isometry.deep.objectives.siamese import SimilarityHead as SimilarityHead
 from isometry.deep.objectives.two_step import TwoStep as TwoStep
@@ -183,6 +205,8 @@ from isometry.deep.regularizers import Spherical as Spherical
 from isometry.deep.regularizers import SpreadOut as SpreadOut
 from isometry.deep.regularizers import Uniformity as Uniformity
 from isometry.deep.regularizers import ZeroMean as ZeroMean
+from isometry.deep.row_samplers import MultiSource as MultiSource
+from isometry.deep.row_samplers import NoDuplicates as NoDuplicates
 from isometry.deep.samplers import Episode as Episode
 from isometry.deep.samplers import EpisodeSampler as EpisodeSampler
 from isometry.deep.samplers import PKBatchSampler as PKBatchSampler

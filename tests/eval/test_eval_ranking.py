@@ -38,7 +38,7 @@ def slow(hits, R, k):
 @pytest.mark.parametrize("k", [1, 3, 10, 100])
 def test_scores_are_their_loops(k):
     found = ranking(Z, LABELS, ks=(k,))
-    rows = [i for i in range(40) if (LABELS == LABELS[i]).sum() > 1]
+    rows = [i for i in range(40) if (LABELS[i] == LABELS).sum() > 1]
     assert found.queries.tolist() == rows and found.n_without_match == 40 - len(rows)
     for n, i in enumerate(rows):
         hits = [bool(LABELS[j] == LABELS[i]) for j in order_of(Z[i], Z, skip=i)]
@@ -78,7 +78,7 @@ def test_a_gallery_and_parents():
     assert n == len(found.queries) and found.n_without_match == 20 - n
     alone = ranking(Z, LABELS, within=PARENT)
     for parent in range(3):
-        rows = np.flatnonzero(PARENT == parent)
+        rows = np.flatnonzero(parent == PARENT)
         part = ranking(Z[rows], LABELS[rows])
         mine = np.isin(alone.queries, rows)
         assert alone.queries[mine].tolist() == rows[part.queries].tolist()

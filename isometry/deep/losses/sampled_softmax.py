@@ -81,7 +81,7 @@ class SampledSoftmax(Draws, LabelLoss):
             raise ValueError(f"{type(loss).__name__} has several directions for each class; build it with sparse=False")
         if shard and (type(loss).with_margin not in SHARDED or loss.label_smoothing or loss.class_weight is not None):
             raise ValueError(
-                f"{type(loss).__name__} cannot be divided among processes: the cost of a row depends on more than its own "
+                f"{type(loss).__name__} cannot be divided among processes: a row depends on more than its own "
                 "column and a sum; take ArcFace or CosFace without label_smoothing and class_weight, or shard=False"
             )
         self.loss, self.filter, self.random_state, self.shard = loss, filter, random_state, shard
