@@ -129,17 +129,17 @@ ROWS: tuple[Method, ...] = (
     _margin("E01", "isometry.deep.losses.margin_softmax:CosFace", _BEYOND,
         deviates="The margin is the 0.35 of the paper; other code has 0.40 as its default."),
     _margin("E01n", "isometry.deep.losses.margin_softmax:NormalizedSoftmax", _BEYOND),
-    _margin("E02", "isometry.deep.losses.margin_softmax:ArcFace", _BEYOND,
+    _margin("E02", "isometry.deep.losses.arcface:ArcFace", _BEYOND,
         deviates="The gradient is that of the printed loss. The authors' PyTorch code works the margin out without a "
         "graph, which makes the slope of the own logit s, not s sin(θ + m)/sin θ, and does not continue where θ + m "
         "exceeds π: gradient='straight' has that slope. Cosines are kept 1e-7 from ±1, where the angle has no slope."),
-    _margin("E03", "isometry.deep.losses.margin_softmax:SphereFace", _BEYOND,
+    _margin("E03", "isometry.deep.losses.sphereface:SphereFace", _BEYOND,
         deviates="The target is ψ from the first step; the paper mixes it with cos θ, ever less: anneal=(1000, 5, "
         "0.12)."),
-    _margin("E03l", "isometry.deep.losses.margin_softmax:LargeMarginSoftmax", _BEYOND,
+    _margin("E03l", "isometry.deep.losses.sphereface:LargeMarginSoftmax", _BEYOND,
         deviates="As for SphereFace."),
-    _margin("E04", "isometry.deep.losses.margin_softmax:SubCenterArcFace", _BEYOND),
-    _margin("E04d", "isometry.deep.losses.margin_softmax:DynamicArcFace", _BEYOND,
+    _margin("E04", "isometry.deep.losses.arcface:SubCenterArcFace", _BEYOND),
+    _margin("E04d", "isometry.deep.losses.arcface:DynamicArcFace", _BEYOND,
         test_params={**_SIZES, "class_counts": (3, 40, 5, 600)}),
     _margin("E05", "isometry.deep.losses.adaptive_margin:AdaFace", _BEYOND,
         deviates="The mean and deviation of lengths begin with the first batch, not with 20 and 100, and forget by "
@@ -205,9 +205,9 @@ ROWS: tuple[Method, ...] = (
     _loss("E22", "isometry.deep.losses.ranking:RecallAtK", _BEYOND, test_params={"k": (1, 2), "temperature": 0.1},
         deviates="The normaliser is the code's min(k, |P|), not the paper's |P|. The query takes no rank, and the sum "
         "over positives is not cut off at k."),
-    _loss("E23", "isometry.deep.losses.ranking:FastAP", _BEYOND),
-    _loss("E23h", "isometry.deep.losses.ranking:HistogramLoss", _BEYOND, test_params={"bins": 10}),
-    _loss("E24", "isometry.deep.losses.ranking:BlackboxAP", _BEYOND,
+    _loss("E23", "isometry.deep.losses.histograms:FastAP", _BEYOND),
+    _loss("E23h", "isometry.deep.losses.histograms:HistogramLoss", _BEYOND, test_params={"bins": 10}),
+    _loss("E24", "isometry.deep.losses.blackbox:BlackboxAP", _BEYOND,
         deviates="The margin is a constant; the authors' code draws it for every pair (noise=True). Its second term, "
         "over all pairs of the batch at once, and its memory of batches are left out."),
     _loss("E25", "isometry.deep.losses.contrast:InfoNCE", _BEYOND, own_sees="labels, views",
@@ -252,15 +252,15 @@ ROWS: tuple[Method, ...] = (
     _pair_loss("E32", "isometry.deep.losses.columns:GuidedRanking", own_sees="columns",
         deviates="The guide's embeddings are given, the guide is no part of the loss. A row is excluded from its own "
         "negatives by index, not because the guide finds it similar to itself."),
-    _pair_loss("E33", "isometry.deep.losses.columns:CoSENT", own_sees="columns, scores"),
-    _pair_loss("E33a", "isometry.deep.losses.columns:AnglE", own_sees="columns, scores",
+    _pair_loss("E33", "isometry.deep.losses.scored_pairs:CoSENT", own_sees="columns, scores"),
+    _pair_loss("E33a", "isometry.deep.losses.scored_pairs:AnglE", own_sees="columns, scores",
         deviates="As in the authors' code, where the quantity is a similarity; the paper speaks of a difference of "
         "angles, small for similar pairs. Which of the two is meant stays in doubt. The term of the angle only, "
         "without the contrastive ones beside it."),
-    _pair_loss("E33c", "isometry.deep.losses.columns:CosineRegression", own_sees="columns, scores"),
-    _pair_loss("E34", "isometry.deep.losses.columns:MarginMSE", own_sees="columns, scores"),
-    _pair_loss("E34k", "isometry.deep.losses.columns:ScoreKL", own_sees="columns, scores"),
-    _pair_loss("E34e", "isometry.deep.losses.columns:EmbeddingDistillation", own_sees="columns, targets"),
+    _pair_loss("E33c", "isometry.deep.losses.scored_pairs:CosineRegression", own_sees="columns, scores"),
+    _pair_loss("E34", "isometry.deep.losses.taught:MarginMSE", own_sees="columns, scores"),
+    _pair_loss("E34k", "isometry.deep.losses.taught:ScoreKL", own_sees="columns, scores"),
+    _pair_loss("E34e", "isometry.deep.losses.taught:EmbeddingDistillation", own_sees="columns, targets"),
     _loss("E35", "isometry.deep.losses.matryoshka:Matryoshka", _BEYOND, test_params={"sizes": (2, 4)},
         deviates="The mean over widths, so that the learning rate does not depend on their number; "
         "reduction='sum' is the sum of other libraries. Early layers of the network are not used."),

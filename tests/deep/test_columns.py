@@ -35,7 +35,8 @@ from isometry.deep import (
     VICReg,
 )
 from isometry.deep.functional import unit
-from isometry.deep.losses.columns import DIRECTIONS, codes, order_slopes
+from isometry.deep.losses.columns import DIRECTIONS, codes
+from isometry.deep.losses.scored_pairs import order_slopes
 from isometry.deep.objective import on_sphere
 from tests.deep.batches import C, batch, close, gradient, mean
 

@@ -112,6 +112,22 @@ def test_E44_gradients_go_straight_through(kind):
     assert_close(gradient(ours, z, y), expected, rtol=1e-12, atol=1e-14)
 
 
+def test_E44_codes_tell_classes_apart():
+    """A small network on four classes: codes of one class agree in nearly all bits, those of two do not."""
+    torch.manual_seed(0)
+    y = torch.arange(80) % 4
+    x = batch(0, n=4)[0].float()[y] + 0.2 * torch.randn(80, 4)
+    net, loss = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16)), OrthoHash(4, 16)
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss(net(x), y).backward()
+        optimizer.step()
+    H = loss.codes(net(x)).hamming(loss.codes(net(x))).float()
+    same = y[:, None] == y
+    assert H[same].mean() < 2 < 5 < H[~same].mean()
+
+
 def test_E44_bytes_hardly_change_a_loss():
     z, y = batch(0, n=64, p=32)
     assert_close(QuantizationAware(Triplet())(z, y), Triplet()(z, y), rtol=2e-2, atol=0)

@@ -286,6 +286,15 @@ def test_E38_is_its_loop(exponential):
     same(loss, slow, z, y)
 
 
+def test_E38_without_the_flow_it_is_proxy_anchor():
+    z, y = batch(0)
+    torch.manual_seed(0)
+    plain = ProxyAnchor(4, 4).double()
+    torch.manual_seed(0)
+    ours = NonIsotropy(4, 4, weight=0, proxy_weight=1.0).double()
+    same(ours, plain, z, y)
+
+
 def test_E38_odd_dimensions_are_named_and_rates_are_its_own():
     with pytest.raises(ValueError, match="two halves: the dimension must be even, got 3"):
         NonIsotropy(4, 3)

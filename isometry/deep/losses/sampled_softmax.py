@@ -11,7 +11,8 @@ from torch import Tensor
 from isometry.deep.distributed import is_distributed
 from isometry.deep.functional import unit
 from isometry.deep.loss import LabelLoss
-from isometry.deep.losses.margin_softmax import ArcFace, MarginSoftmax, NormalizedSoftmax
+from isometry.deep.losses.arcface import ArcFace
+from isometry.deep.losses.margin_softmax import MarginSoftmax, NormalizedSoftmax
 from isometry.deep.losses.sharded import ShardedCrossEntropy, SummedGradient, share_of_classes
 from isometry.deep.miners import Draws
 from isometry.parameters import PositiveShare, checked
