@@ -120,8 +120,13 @@ CONTESTS = [
         "E36", "EmbeddingExpansion(MultiSimilarity)", lambda: deep.EmbeddingExpansion(deep.MultiSimilarity()), None
     ),
     Contest("E36m", "MixedPairs", lambda: deep.MixedPairs(random_state=0), None),
-    Contest("E36m", "GeneralizedContrastive, not mixed", lambda: deep.GeneralizedContrastive(normalize=True), None),
-    Contest("E36m", "MixedPairs(SupCon)", lambda: deep.MixedPairs(deep.SupCon(), random_state=0), None),
+    Contest(
+        "E36m",
+        "MixedPairs(GeneralizedContrastive)",
+        lambda: deep.MixedPairs(deep.GeneralizedContrastive(normalize=True), random_state=0),
+        None,
+    ),
+    Contest("D17", "GeneralizedContrastive", lambda: deep.GeneralizedContrastive(normalize=True), None),
     Contest("E38", "NonIsotropy", lambda: deep.NonIsotropy(*SIZES), None),
     Contest("E44", "OrthoHash", lambda: deep.OrthoHash(*SIZES), None),
     Contest("E44q", "QuantizationAware(binary)", lambda: deep.QuantizationAware(kind="binary"), None),

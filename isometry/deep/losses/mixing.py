@@ -75,7 +75,7 @@ class MixedPairs(Draws, LossAround):
     Parameters
     ----------
     loss : Loss, optional
-        L, a loss that takes similarities in [0, 1] for labels: by default ``GeneralizedContrastive``, or ``SupCon``.
+        L, a loss that takes similarities in [0, 1] for labels: ``SupCon()`` by default, or ``GeneralizedContrastive``.
     weight : float
         w.
     alpha : int
@@ -90,7 +90,7 @@ class MixedPairs(Draws, LossAround):
     """
 
     def __init__(self, loss: Loss | None = None, weight: float = 0.4, alpha: int = 2, random_state: int | None = None):
-        super().__init__(GeneralizedContrastive(normalize=True) if loss is None else loss)
+        super().__init__(SupCon() if loss is None else loss)
         if not isinstance(self.loss, TAKE_SOFT_LABELS):
             names = " and ".join(kind.__name__ for kind in TAKE_SOFT_LABELS)
             raise TypeError(
