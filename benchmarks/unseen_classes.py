@@ -7,6 +7,7 @@ the folder ISOMETRY_DATA the file clinc150_minilm.npz: sentences of 150 intents 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import textwrap
 from collections.abc import Callable
@@ -36,7 +37,7 @@ class Contest:
     key: str
     title: str
     ours: Callable[[], nn.Module]
-    theirs: Callable[[Any], Any]  # pytorch_metric_learning → loss
+    theirs: Callable[[Any], Any] | None  # pytorch_metric_learning → loss; None: there is no such loss, or a wrong one
 
 
 class Mined(nn.Module):
@@ -59,6 +60,24 @@ class Summed(nn.Module):
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         return torch.stack([loss(z, y) for loss in self.losses]).sum()
+
+
+class Sigmoid(nn.Module):
+    """The sigmoid loss as it is printed, over all pairs of a batch."""
+
+    def __init__(self, scale: float, bias: float):
+        super().__init__()
+        self.log_scale, self.bias = nn.Parameter(torch.tensor(scale).log()), nn.Parameter(torch.tensor(bias))
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        z = nn.functional.normalize(z)
+        sign = torch.where(y[:, None] == y, 1.0, -1.0)
+        terms = -nn.functional.logsigmoid(sign * (self.log_scale.exp() * z @ z.T + self.bias))
+        return terms[~torch.eye(len(y), dtype=torch.bool)].sum() / len(y)
+
+
+def tuplet_margin(p: Any) -> Any:
+    return p.losses.TupletMarginLoss()
 
 
 CONTESTS = [
@@ -90,6 +109,45 @@ CONTESTS = [
         lambda: deep.RankedList(),
         lambda p: p.losses.RankedListLoss(margin=0.4, Tn=10, alpha=1.2),
     ),
+    Contest("E20", "SmoothAP", lambda: deep.SmoothAP(), None),
+    Contest("E21", "ROADMAP", lambda: deep.ROADMAP(), None),
+    Contest("E22", "RecallAtK", lambda: deep.RecallAtK(), None),
+    Contest("E27", "DecoupledContrastive", lambda: deep.DecoupledContrastive(), None),
+    Contest("E28", "SigLIP(bias=-10)", lambda: deep.SigLIP(bias=-10.0), None),
+    Contest("E35", "Matryoshka", lambda: deep.Matryoshka(), None),
+    Contest("E36", "EmbeddingExpansion", lambda: deep.EmbeddingExpansion(), None),
+    Contest(
+        "E36", "EmbeddingExpansion(MultiSimilarity)", lambda: deep.EmbeddingExpansion(deep.MultiSimilarity()), None
+    ),
+    Contest("E36m", "MixedPairs", lambda: deep.MixedPairs(random_state=0), None),
+    Contest(
+        "E36m",
+        "MixedPairs(GeneralizedContrastive)",
+        lambda: deep.MixedPairs(deep.GeneralizedContrastive(normalize=True), random_state=0),
+        None,
+    ),
+    Contest("D17", "GeneralizedContrastive", lambda: deep.GeneralizedContrastive(normalize=True), None),
+    Contest("E38", "NonIsotropy", lambda: deep.NonIsotropy(*SIZES), None),
+    Contest("E44", "OrthoHash", lambda: deep.OrthoHash(*SIZES), None),
+    Contest("E44q", "QuantizationAware(binary)", lambda: deep.QuantizationAware(kind="binary"), None),
+    Contest("E44q", "QuantizationAware(int8)", lambda: deep.QuantizationAware(), None),
+    Contest("E28", "SigLIP", lambda: deep.SigLIP(), lambda p: Sigmoid(10.0, -5.0)),
+    Contest("E23", "FastAP", lambda: deep.FastAP(), lambda p: p.losses.FastAPLoss(10)),
+    Contest("E25", "InfoNCE", lambda: deep.InfoNCE(), lambda p: p.losses.NTXentLoss(0.07)),
+    Contest("E26", "SupCon", lambda: deep.SupCon(), lambda p: p.losses.SupConLoss(0.1)),
+    Contest(
+        "E01",
+        "NormalizedSoftmax",
+        lambda: deep.NormalizedSoftmax(*SIZES),
+        lambda p: p.losses.NormalizedSoftmaxLoss(*SIZES, temperature=0.05),
+    ),
+    Contest(
+        "E04",
+        "SubCenterArcFace",
+        lambda: deep.SubCenterArcFace(*SIZES),
+        lambda p: p.losses.SubCenterArcFaceLoss(num_classes=CLASSES, embedding_size=WIDTH),
+    ),
+    Contest("E15", "TupletMargin(variance_weight=0)", lambda: deep.TupletMargin(variance_weight=0), tuplet_margin),
 ]
 
 
@@ -130,6 +188,10 @@ def map_at_r(model: nn.Module, X: np.ndarray, labels: np.ndarray) -> float:
 def examine(contest: Contest, seed: int, peer: Any) -> tuple[float, float, float]:
     """Ours with its own start and rates, ours as the peer's, the peer's."""
     values = []
+    if contest.theirs is None:
+        torch.manual_seed(seed)
+        loss = contest.ours()
+        return train(loss, loss.param_groups(RATE), seed), math.nan, math.nan
     for own, side in ((True, "ours"), (False, "ours"), (False, "theirs")):
         torch.manual_seed(seed)
         theirs = contest.theirs(peer)
@@ -143,7 +205,7 @@ def examine(contest: Contest, seed: int, peer: Any) -> tuple[float, float, float
 
 
 def cell(values: list[float]) -> str:
-    return f"{np.mean(values):.4f} [{min(values):.4f}, {max(values):.4f}]"
+    return "" if math.isnan(values[0]) else f"{np.mean(values):.4f} [{min(values):.4f}, {max(values):.4f}]"
 
 
 def page(seeds: range, rows: list[str]) -> str:
@@ -153,7 +215,8 @@ def page(seeds: range, rows: list[str]) -> str:
         f"{STEPS} steps of 32 classes × 4 sentences by AdamW with learning rate {RATE:g}. Mean [smallest, largest] "
         f"over {len(seeds)} seeds, each with its own halves of the classes. Defaults of the losses, none tuned. "
         "pytorch-metric-learning 2.9.0 has its own start of the proxies and, for them, a learning rate of "
-        f"{PROXY_RATE:g}; “same” is ours with that start and that rate, “ours” with its own."
+        f"{PROXY_RATE:g}; “same” is ours with that start and that rate, “ours” with its own. The column is empty "
+        "where the peer has no such loss; for SigLIP it is the printed formula."
     )
     return "\n".join(
         [
@@ -175,24 +238,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="how many seeds (default 3)")
     parser.add_argument("--only", nargs="*", default=[], help="ids of rows to run; the page is then not written")
+    parser.add_argument("--add", action="store_true", help="run what the page lacks, and keep the rows that it has")
     arguments = parser.parse_args()
     import pytorch_metric_learning as peer
     from pytorch_metric_learning import losses, miners  # noqa: F401
 
     torch.set_num_threads(1)
     seeds = range(arguments.seeds)
-    raw = cell([map_at_r(nn.Identity(), *load(seed)[2:]) for seed in seeds])
-    rows = [f"|  | raw embeddings | {raw} | | |"]
-    print(rows[0], flush=True)
+    old = [line for line in RESULTS.read_text().splitlines() if line.startswith("|")] if arguments.add else []
+    rows = {line.split("|")[2].strip(" `"): line for line in old[2:]}
+    if "raw embeddings" not in rows:
+        raw = cell([map_at_r(nn.Identity(), *load(seed)[2:]) for seed in seeds])
+        rows["raw embeddings"] = f"|  | raw embeddings | {raw} | | |"
+        print(rows["raw embeddings"], flush=True)
     for contest in CONTESTS:
-        if arguments.only and contest.key not in arguments.only:
+        if contest.title in rows or (arguments.only and contest.key not in arguments.only):
             continue
-        columns = zip(*(examine(contest, seed, peer) for seed in seeds))
-        rows.append(f"| {contest.key} | `{contest.title}` | " + " | ".join(cell(list(c)) for c in columns) + " |")
-        print(rows[-1], flush=True)
-    if not arguments.only:
-        RESULTS.write_text(page(seeds, rows))
-        print(f"written: {RESULTS.relative_to(ROOT)}")
+        cells = (cell(list(values)) for values in zip(*(examine(contest, seed, peer) for seed in seeds)))
+        rows[contest.title] = f"| {contest.key} | `{contest.title}` | " + " | ".join(cells) + " |"
+        print(rows[contest.title], flush=True)
+        if not arguments.only:
+            RESULTS.write_text(page(seeds, list(rows.values())))
     return 0
 
 

@@ -5,8 +5,10 @@ A distance takes embeddings (B, p) and references (R, p) and gives a matrix (B, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from functools import wraps
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -154,8 +156,23 @@ class Lp:
     def __call__(self, z: Tensor, refs: Tensor) -> Tensor:
         return torch.cdist(z, refs, p=self.p, compute_mode="donot_use_mm_for_euclid_dist")
 
+    def paired(self, a: Tensor, b: Tensor) -> Tensor:
+        """Distances between partners, (…, p) and (…, p) to (…)."""
+        return torch.linalg.vector_norm(a - b, self.p, dim=-1)
+
     def __repr__(self) -> str:
         return f"Lp({self.p})"
+
+
+def poincare(z: Tensor, refs: Tensor) -> Tensor:
+    """The distance of the Poincaré ball, with its default curvature; see ``Poincare``."""
+    return _ball()(z, refs)
+
+
+def _ball() -> Any:
+    from isometry.deep.models.hyperbolic import Poincare  # which is made of the distances here
+
+    return Poincare()
 
 
 DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -165,6 +182,7 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "inner": inner,
     "manhattan": manhattan,
     "snr": snr,
+    "poincare": poincare,
 }
 
 
@@ -185,8 +203,11 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 def paired(distance: Distance, a: Tensor, b: Tensor) -> Tensor:
     """The distance of each vector of ``a`` (..., p) to its partner in ``b`` (..., p), by explicit difference."""
-    if isinstance(distance, Lp):
-        return torch.linalg.vector_norm(a - b, distance.p, dim=-1)
+    if distance == "poincare":
+        distance = _ball()
+    if hasattr(distance, "paired"):
+        partners: Tensor = distance.paired(a, b)
+        return partners
     if callable(distance):
         rows = torch.vmap(lambda u, v: distance(u[None], v[None])[0, 0])
         return rows(a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])).reshape(a.shape[:-1])
@@ -218,6 +239,17 @@ class _Unit(torch.autograd.Function):
             n = length(z)
             u = z / n
         return torch.addcmul(G, torch.linalg.vecdot(G, u)[..., None], u, value=-1) / n
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """A block in which nothing is cast to half precision; it costs nothing where nothing would be."""
+    on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if on else nullcontext()
+
+
+def is_finite(x: Tensor) -> bool:
+    """Whether all numbers are finite, in one pass for those that are of moderate size."""
+    return math.isfinite(torch.linalg.vector_norm(x.detach()).item()) or bool(x.isfinite().all())
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -277,6 +309,8 @@ def masks(y: Tensor, ref_y: Tensor | None = None, self_index: Tensor | None = No
     if y.ndim == 1:
         pos = torch.eq(y[:, None], y if ref_y is None else ref_y)
         neg = ~pos
+        if (ref_y is None or ref_y is y) and not y.is_floating_point():
+            return clear_self(pos, self_index), neg  # an anchor has its own label, and is no negative of itself
     elif y.dtype == torch.bool:
         pos, neg = y.clone(), ~y
     else:
@@ -291,10 +325,22 @@ def soft_masks(y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype
     return s.masked_fill(~known, 0), (1 - s).masked_fill(~known, 0)
 
 
+@lru_cache(maxsize=16)
+def own_index(n: int, device: torch.device) -> Tensor:
+    """0 … n − 1, the columns of anchors that are their own references; one tensor for all batches of a size.
+
+    It is recognised by identity, which spares a look at its numbers at every step.
+    """
+    with torch.inference_mode(False):
+        return torch.arange(n, device=device)
+
+
 def clear_self(mask: Tensor, self_index: Tensor | None) -> Tensor:
     """The mask with the entry of each anchor itself set to False, in place."""
     if self_index is None or not len(self_index):
         return mask
+    if self_index is own_index(len(mask), mask.device):
+        return mask.fill_diagonal_(False)
     if self_index.min() >= 0:
         return mask.scatter_(1, self_index[:, None], False)
     rows = (self_index >= 0).nonzero().squeeze(1)
@@ -380,6 +426,8 @@ def _exponentials(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, Tensor, Te
 
 def _log_total(total: Tensor) -> Tensor:
     """log of a sum of exponentials, the largest of which is 1: −inf, with gradient zero, where there is none."""
+    if not total.requires_grad:
+        return total.log()
     return total.clamp_min(1).log().masked_fill(total == 0, -torch.inf)
 
 

@@ -16,6 +16,7 @@ every loss that has both: set ``accelerated = False`` to compute by the formula.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isometry.deep.functional import Distance, full_precision, get_distance, masks, paired, unit
+from isometry.deep.functional import (
+    Distance,
+    full_precision,
+    get_distance,
+    masks,
+    own_index,
+    paired,
+    unit,
+    without_autocast,
+)
 from isometry.deep.miners import Miner, TripleMiner
 from isometry.deep.named import make_named
 from isometry.deep.slopes import Triples, in_blocks, of_triples, with_slopes
@@ -60,7 +70,7 @@ class LabelLoss(LossModule, ABC):
             raise ValueError(f"{len(z)} embeddings need as many labels or targets, got {len(y)}")
         if not len(z):
             return z.sum() * 0
-        with torch.autocast(z.device.type, enabled=False):
+        with without_autocast(z.device):
             return finite(self.compute(z, y), self, z)
 
     @abstractmethod
@@ -73,8 +83,8 @@ class Loss(LossModule, ABC):
 
     Parameters
     ----------
-    distance : {"euclidean", "sqeuclidean", "cosine", "inner", "manhattan", "snr"} or callable
-        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs; ``Lp(p)`` is such a callable.
+    distance : {"euclidean", "sqeuclidean", "cosine", "inner", "manhattan", "snr", "poincare"} or callable
+        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs; ``Lp(p)`` and ``Poincare(c)`` are such callables.
     miner : Miner or its name, optional
         Narrows the positives and negatives; by default all take part.
     normalize : bool
@@ -128,7 +138,7 @@ class Loss(LossModule, ABC):
         z = as_embeddings(z, "z", squared=True)
         y = as_labels(y, z.device)
         if refs is None:
-            refs, ref_y, self_index = z, y, torch.arange(len(z), device=z.device)
+            refs, ref_y, self_index = z, y, own_index(len(z), z.device)
         else:
             refs = as_embeddings(refs, "refs", squared=True).to(z.dtype)
             ref_y = None if ref_y is None else as_labels(ref_y, z.device)
@@ -137,13 +147,15 @@ class Loss(LossModule, ABC):
         check_batch(z, y, refs, ref_y)
         if not len(z) or not len(refs):
             return z.sum() * 0
-        with torch.autocast(z.device.type, enabled=False):
+        with without_autocast(z.device):
             return finite(self.compute(z, y, refs, ref_y, self_index), self, z)
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         """The scalar, in full precision: masks, distances, the choice of the miner, then the formula."""
-        pos, neg = self.masks(y, ref_y, self_index, z.dtype)
-        z, refs = self.prepare(z, refs)
+        return self.compare(*self.prepare(z, refs), *self.masks(y, ref_y, self_index, z.dtype))
+
+    def compare(self, z: Tensor, refs: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        """The scalar of embeddings and references as they are compared, and masks: distances, miner, formula."""
         if self.accelerated and self.miner is None and (totals := self.totals(pos, neg)) is not None:
             return in_blocks(self.distance, z, refs, lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals))
         D = get_distance(self.distance)(z, refs)
@@ -257,7 +269,7 @@ class TripletForm(Loss):
         z = as_embeddings(z, "z", squared=True)
         refs = z if refs is None else as_embeddings(refs, "refs", squared=True).to(z.dtype)
         a, p, n = triples
-        with torch.autocast(z.device.type, enabled=False):
+        with without_autocast(z.device):
             d_pn = (self.pair_distances(refs[p], refs[n]),) if self.uses_pn else ()
             return self.triplet_loss(self.pair_distances(z[a], refs[p]), self.pair_distances(z[a], refs[n]), *d_pn)
 
@@ -277,6 +289,18 @@ class WeightedSum(LossModule):
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         return [group for loss in self.losses for group in loss.param_groups(lr)]  # type: ignore[operator]
+
+
+class LossAround(LossModule):
+    """A loss around another one, ``loss``, whose parameters are all there are."""
+
+    def __init__(self, loss: LossModule):
+        super().__init__()
+        self.loss: Any = loss
+
+    def param_groups(self, lr: float) -> list[dict[str, Any]]:
+        groups: list[dict[str, Any]] = self.loss.param_groups(lr)
+        return groups
 
 
 def own_parameters(module: nn.Module, lr: float) -> list[dict[str, Any]]:
@@ -302,7 +326,9 @@ def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
     if z.ndim != 2 or not z.is_floating_point():
         raise ValueError(f"{name} must be a floating-point matrix (n, p), got {z.dtype} of shape {tuple(z.shape)}")
     z = full_precision(z)
-    if not torch.linalg.vector_norm(z.detach()).isfinite():  # one pass for good input; squares may also overflow
+    if not math.isfinite(
+        torch.linalg.vector_norm(z.detach()).item()
+    ):  # one pass for good input; squares may also overflow
         bad = (~z.detach().isfinite().all(1)).nonzero().squeeze(1).tolist()
         if bad:
             raise ValueError(
@@ -340,7 +366,7 @@ def largest_norm(z: Tensor) -> float:
 
 def finite(value: Tensor, loss: nn.Module, z: Tensor) -> Tensor:
     """The value of a loss, or an error that says why it is not finite."""
-    if value.isfinite():
+    if math.isfinite(value.item()):
         return value
     bad = [name for name, p in loss.named_parameters() if not p.isfinite().all()]
     if bad:
@@ -370,10 +396,13 @@ def check_labels(y: Tensor, num_classes: int) -> None:
         raise ValueError(f"class labels must be integers, got {y.dtype}")
     if y.ndim != 1:
         raise ValueError(f"class labels must be one for each sample, (B,), got shape {tuple(y.shape)}")
-    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
+    if not len(y):
+        return
+    lowest, highest = (int(label) for label in y.aminmax())
+    if not 0 <= lowest <= highest < num_classes:
         raise ValueError(
-            f"labels must lie in 0 … {num_classes - 1} for num_classes={num_classes}, got {int(y.min())} … "
-            f"{int(y.max())}; encode the labels or raise num_classes"
+            f"labels must lie in 0 … {num_classes - 1} for num_classes={num_classes}, got {lowest} … {highest}; "
+            "encode the labels or raise num_classes"
         )
 
 

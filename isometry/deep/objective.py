@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from isometry.deep.distributed import Gathered, gather
-from isometry.deep.functional import euclidean, masked_mean, masks, unit
+from isometry.deep.functional import euclidean, is_finite, masked_mean, masks, unit
 from isometry.deep.loss import LossModule, as_labels, own_parameters
 
 TrainingObjective = Callable[[nn.Module, Any], Tensor]
@@ -36,7 +36,7 @@ class LossObjective(nn.Module):
         watch(self, z)
         z, y = gather(z, y)
         self.last = z.detach(), y
-        return self.loss(z, y) if z.isfinite().all() else z.sum()  # not finite: the trainer counts and reports it
+        return self.loss(z, y) if is_finite(z) else z.sum()  # not finite: the trainer counts and reports it
 
     @torch.no_grad()
     def geometry(self) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isometry.deep.functional import without_autocast
 from isometry.deep.loss import LossModule, as_embeddings, finite
 
 
@@ -49,7 +50,7 @@ class PairForm(nn.Module, ABC):
             given["target"] = self.check_target(target, columns[0])
         if not len(columns[0]):
             return torch.cat(columns).sum() * 0
-        with torch.autocast(columns[0].device.type, enabled=False):
+        with without_autocast(columns[0].device):
             return finite(self.compute(*columns, **given), self, torch.cat(columns))
 
     def check_target(self, target: Tensor | None, z: Tensor) -> Tensor:

@@ -67,6 +67,11 @@ def of_triples(distance: Distance, z: Tensor, refs: Tensor, choose: Callable[[Te
     return D[a, p], D[a, n], a, p, n
 
 
+def at_once(z: Tensor, refs: Tensor) -> bool:
+    """Whether the distances of embeddings (B, p) to references (R, p) are one block."""
+    return len(z) <= max(MIN_ROWS, BLOCK // max(len(refs), 1))
+
+
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
     """Consecutive rows of a matrix, as many at a time as stay in a cache, in parts of about equal size."""
     most = max(MIN_ROWS, BLOCK // max(n_columns, 1))
@@ -116,13 +121,22 @@ def euclidean_pulls(
     """Σ f of Euclidean distances, or their squares, and its gradients in z and in refs, those that are wanted."""
     centred = Centred.of(z, refs)
     a, b = centred.a, centred.b
+
+    def of_rows(rows: slice) -> tuple[Tensor, Tensor]:
+        D = gram_sqdist(z, refs, centred, rows)
+        share, W = f(rows, D if squared else D.sqrt_())
+        return share, W.mul_(2 if squared else inverse_(D))
+
+    if at_once(z, refs):
+        value, W = of_rows(slice(None))
+        if refs is z:  # one product for both: the pulls of W and of its transpose
+            return value, pulled(W + W.T, a, a) if for_z or for_refs else None, None
+        return value, pulled(W, a, b) if for_z else None, pulled(W.T, b, a) if for_refs else None
     value = z.new_zeros(())
     dz, pull, weight = torch.empty_like(z), b.new_zeros(b.shape[::-1]), b.new_zeros(len(b))  # (B, p), (p, R), (R,)
     for rows in blocks(len(z), len(refs)):
-        D = gram_sqdist(z, refs, centred, rows)
-        share, W = f(rows, D if squared else D.sqrt_())
+        share, W = of_rows(rows)
         value += share
-        W.mul_(2 if squared else inverse_(D))
         if for_z:
             dz[rows] = pulled(W, a[rows], b)
         if for_refs:
@@ -135,6 +149,11 @@ def inner_pulls(
     z: Tensor, refs: Tensor, f: BlockSlopes, for_z: bool, for_refs: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The same for D = −z rᵀ, whose slopes W pull by −W r and −Wᵀz."""
+    if at_once(z, refs):
+        value, W = f(slice(None), (z @ refs.T).neg_())
+        if refs is z:  # one product for both: the pulls of W and of its transpose
+            return value, (W + W.T).neg_() @ z if for_z or for_refs else None, None
+        return value, (W @ refs).neg_() if for_z else None, (W.T @ z).neg_() if for_refs else None
     value, dz, pull = z.new_zeros(()), torch.empty_like(z), refs.new_zeros(refs.shape[::-1])  # (B, p), (p, R)
     for rows in blocks(len(z), len(refs)):
         share, W = f(rows, (z[rows] @ refs.T).neg_())

@@ -1,6 +1,6 @@
 """Evaluation of embeddings under Euclidean distance: classification, retrieval, verification, clustering, intervals."""
 
-from isometry.eval.clustering import ari, cluster_scores, nmi
+from isometry.eval.clustering import ami, ari, cluster_scores, nmi, pairwise_f1
 from isometry.eval.episodes import FewShot, few_shot
 from isometry.eval.hubs import Hubness, HubnessCorrection, hubness
 from isometry.eval.intervals import Interval, bootstrap_interval, mean_interval, pair_rate_interval, paired_interval
@@ -14,6 +14,7 @@ from isometry.eval.knn import (
     r2_values,
 )
 from isometry.eval.neighbors import nearest
+from isometry.eval.ranking import Ranking, document_ranking, ranking
 from isometry.eval.retrieval_scores import Retrieval, retrieval
 from isometry.eval.scorers import (
     SCORERS,
@@ -24,7 +25,15 @@ from isometry.eval.scorers import (
     pair_auc_scorer,
     recall_scorer,
 )
-from isometry.eval.verification import Reliability, Roc, pair_auc, reliability, roc
+from isometry.eval.verification import (
+    Reliability,
+    Roc,
+    class_thresholds,
+    pair_auc,
+    pair_spearman,
+    reliability,
+    roc,
+)
 
 __all__ = [
     "SCORERS",
@@ -32,13 +41,17 @@ __all__ = [
     "Hubness",
     "HubnessCorrection",
     "Interval",
+    "Ranking",
     "Reliability",
     "Retrieval",
     "Roc",
+    "ami",
     "ari",
     "balanced_accuracy",
     "bootstrap_interval",
+    "class_thresholds",
     "cluster_scores",
+    "document_ranking",
     "few_shot",
     "get_scorer",
     "hubness",
@@ -55,9 +68,12 @@ __all__ = [
     "nmi",
     "pair_auc",
     "pair_auc_scorer",
+    "pair_spearman",
     "pair_rate_interval",
     "paired_interval",
+    "pairwise_f1",
     "r2_values",
+    "ranking",
     "recall_scorer",
     "reliability",
     "retrieval",

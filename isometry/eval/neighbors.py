@@ -59,10 +59,10 @@ class NeighborSearch:
     @classmethod
     def over(cls, Z: np.ndarray, gallery: np.ndarray | None = None) -> NeighborSearch:
         """Validate the embeddings; without a gallery the rows of Z are searched among themselves."""
-        Z = _as_embeddings(Z, "Z")
+        Z = as_embeddings(Z, "Z")
         if gallery is None:
             return cls(Z, len(Z), 0)
-        gallery = _as_embeddings(gallery, "gallery")
+        gallery = as_embeddings(gallery, "gallery")
         if gallery.shape[1] != Z.shape[1]:
             raise ValueError(
                 f"Z has {Z.shape[1]} columns and the gallery {gallery.shape[1]}: transform both with the same metric."
@@ -239,7 +239,8 @@ def _sort_within_ties(D: np.ndarray, J: np.ndarray) -> np.ndarray:
     return np.asarray(np.sort(J + run, axis=1) - run)
 
 
-def _as_embeddings(Z: np.ndarray, name: str) -> np.ndarray:
+def as_embeddings(Z: np.ndarray, name: str) -> np.ndarray:
+    """A table of floats whose squared distances are finite, or an error that says what is wrong with it."""
     Z = np.asarray(check_array(Z, dtype=[np.float64, np.float32], input_name=name))
     largest = np.sqrt(np.finfo(Z.dtype).max / Z.shape[1]) / 8  # every bound is below 16 p largest² = max / 4
     if max(Z.max(), -Z.min()) > largest:
@@ -248,5 +249,5 @@ def _as_embeddings(Z: np.ndarray, name: str) -> np.ndarray:
 
 
 def _far(dtype: np.dtype) -> float:
-    """Larger than every bound (see ``_as_embeddings``), and small enough that adding a bound does not overflow."""
+    """Larger than every bound (see ``as_embeddings``), and small enough that adding a bound does not overflow."""
     return float(np.finfo(dtype).max / 2)

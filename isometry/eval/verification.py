@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
+from scipy.stats import spearmanr
 from sklearn.metrics import auc, roc_curve
+
+from isometry.eval.labels import encode, labelled
+from isometry.eval.neighbors import as_embeddings
 
 ROUNDING = 1e-12  # of shares that are sums of weights
 
@@ -123,6 +129,40 @@ def pair_auc(distance: np.ndarray, similar: np.ndarray, weight: np.ndarray | Non
     """P(d_similar < d_dissimilar) + ½ P(d_similar = d_dissimilar): 1 is perfect, ½ is chance."""
     distance, similar, weight = _check_pairs(distance, similar, weight)
     return auc_and_residuals(distance, weight * np.stack([similar, ~similar]))[0]
+
+
+def pair_spearman(distance: np.ndarray, score: np.ndarray) -> float:
+    """Spearman's rank correlation of nearness and the similarity scores of pairs (m,): 1 if both order them alike."""
+    distance, score = np.asarray(distance, dtype=np.float64), np.asarray(score, dtype=np.float64)
+    if distance.ndim != 1 or distance.shape != score.shape or len(distance) < 2:
+        raise ValueError(f"distance {distance.shape} and score {score.shape} must be two vectors of one length ≥ 2.")
+    if not (np.isfinite(distance).all() and np.isfinite(score).all()):
+        raise ValueError("distances or scores are not finite: leave those pairs out.")
+    if np.ptp(distance) == 0 or np.ptp(score) == 0:
+        raise ValueError("all distances or all scores are equal: there is no order to compare.")
+    return float(spearmanr(-distance, score).statistic)
+
+
+def class_thresholds(Z: np.ndarray, y: Any, fpr: float = 0.01) -> np.ndarray:
+    """For each class, in sorted order, the largest distance that accepts at most this share of its impostors (C,).
+
+    Impostors of a class are pairs of a member and a row of another class. One threshold serves all classes where these
+    agree: their spread is what a single threshold costs. −inf for a class that may accept none.
+    """
+    if not 0 <= fpr <= 1:
+        raise ValueError(f"fpr={fpr} is a share of the dissimilar pairs: choose it between 0 and 1.")
+    Z, codes, _ = labelled(as_embeddings(Z, "Z"), encode(y)[0])
+    classes = np.unique(codes)
+    if len(classes) < 2:
+        raise ValueError("there is one class only: impostors need another one.")
+    found = []
+    for c in classes:
+        d = np.sort(cdist(Z[codes == c], Z[codes != c]), axis=None)  # by difference: equal distances are equal numbers
+        most = int(np.floor(fpr * d.size + 1e-9))  # pairs that may be accepted
+        # equal distances are accepted together: go back to the last one that is below the first that must not be
+        below = most if most == d.size else int(np.searchsorted(d, d[most]))
+        found.append(d[below - 1] if below else -np.inf)
+    return np.array(found)
 
 
 def auc_and_residuals(distance: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:

@@ -129,17 +129,17 @@ ROWS: tuple[Method, ...] = (
     _margin("E01", "isometry.deep.losses.margin_softmax:CosFace", _BEYOND,
         deviates="The margin is the 0.35 of the paper; other code has 0.40 as its default."),
     _margin("E01n", "isometry.deep.losses.margin_softmax:NormalizedSoftmax", _BEYOND),
-    _margin("E02", "isometry.deep.losses.margin_softmax:ArcFace", _BEYOND,
+    _margin("E02", "isometry.deep.losses.arcface:ArcFace", _BEYOND,
         deviates="The gradient is that of the printed loss. The authors' PyTorch code works the margin out without a "
         "graph, which makes the slope of the own logit s, not s sin(θ + m)/sin θ, and does not continue where θ + m "
         "exceeds π: gradient='straight' has that slope. Cosines are kept 1e-7 from ±1, where the angle has no slope."),
-    _margin("E03", "isometry.deep.losses.margin_softmax:SphereFace", _BEYOND,
+    _margin("E03", "isometry.deep.losses.sphereface:SphereFace", _BEYOND,
         deviates="The target is ψ from the first step; the paper mixes it with cos θ, ever less: anneal=(1000, 5, "
         "0.12)."),
-    _margin("E03l", "isometry.deep.losses.margin_softmax:LargeMarginSoftmax", _BEYOND,
+    _margin("E03l", "isometry.deep.losses.sphereface:LargeMarginSoftmax", _BEYOND,
         deviates="As for SphereFace."),
-    _margin("E04", "isometry.deep.losses.margin_softmax:SubCenterArcFace", _BEYOND),
-    _margin("E04d", "isometry.deep.losses.margin_softmax:DynamicArcFace", _BEYOND,
+    _margin("E04", "isometry.deep.losses.arcface:SubCenterArcFace", _BEYOND),
+    _margin("E04d", "isometry.deep.losses.arcface:DynamicArcFace", _BEYOND,
         test_params={**_SIZES, "class_counts": (3, 40, 5, 600)}),
     _margin("E05", "isometry.deep.losses.adaptive_margin:AdaFace", _BEYOND,
         deviates="The mean and deviation of lengths begin with the first batch, not with 20 and 100, and forget by "
@@ -205,9 +205,9 @@ ROWS: tuple[Method, ...] = (
     _loss("E22", "isometry.deep.losses.ranking:RecallAtK", _BEYOND, test_params={"k": (1, 2), "temperature": 0.1},
         deviates="The normaliser is the code's min(k, |P|), not the paper's |P|. The query takes no rank, and the sum "
         "over positives is not cut off at k."),
-    _loss("E23", "isometry.deep.losses.ranking:FastAP", _BEYOND),
-    _loss("E23h", "isometry.deep.losses.ranking:HistogramLoss", _BEYOND, test_params={"bins": 10}),
-    _loss("E24", "isometry.deep.losses.ranking:BlackboxAP", _BEYOND,
+    _loss("E23", "isometry.deep.losses.histograms:FastAP", _BEYOND),
+    _loss("E23h", "isometry.deep.losses.histograms:HistogramLoss", _BEYOND, test_params={"bins": 10}),
+    _loss("E24", "isometry.deep.losses.blackbox:BlackboxAP", _BEYOND,
         deviates="The margin is a constant; the authors' code draws it for every pair (noise=True). Its second term, "
         "over all pairs of the batch at once, and its memory of batches are left out."),
     _loss("E25", "isometry.deep.losses.contrast:InfoNCE", _BEYOND, own_sees="labels, views",
@@ -219,8 +219,8 @@ ROWS: tuple[Method, ...] = (
     _loss("E27", "isometry.deep.losses.contrast:DecoupledContrastive", _BEYOND, own_sees="labels, views",
         deviates="Published for two views; with labels every positive pair against the negatives of its anchor."),
     _loss("E28", "isometry.deep.losses.contrast:SigLIP", _BEYOND, own_sees="labels, pairs",
-        deviates="Published for two columns; with labels all pairs of the batch. Several processes gather embeddings "
-        "instead of passing blocks round."),
+        deviates="Published for two columns; with labels all pairs of the batch. The bias starts at −5, not at −10, "
+        "which is for far larger batches. Several processes gather embeddings instead of passing blocks round."),
     _pair_loss("E29", "isometry.deep.losses.redundancy:VICReg", own_sees="views"),
     _pair_loss("E29b", "isometry.deep.losses.redundancy:BarlowTwins", own_sees="views",
         deviates="A constant coordinate has correlation 0 and a finite gradient; the authors' batch norm adds 1e-5 to "
@@ -252,16 +252,36 @@ ROWS: tuple[Method, ...] = (
     _pair_loss("E32", "isometry.deep.losses.columns:GuidedRanking", own_sees="columns",
         deviates="The guide's embeddings are given, the guide is no part of the loss. A row is excluded from its own "
         "negatives by index, not because the guide finds it similar to itself."),
-    _pair_loss("E33", "isometry.deep.losses.columns:CoSENT", own_sees="columns, scores"),
-    _pair_loss("E33a", "isometry.deep.losses.columns:AnglE", own_sees="columns, scores",
+    _pair_loss("E33", "isometry.deep.losses.scored_pairs:CoSENT", own_sees="columns, scores"),
+    _pair_loss("E33a", "isometry.deep.losses.scored_pairs:AnglE", own_sees="columns, scores",
         deviates="As in the authors' code, where the quantity is a similarity; the paper speaks of a difference of "
         "angles, small for similar pairs. Which of the two is meant stays in doubt. The term of the angle only, "
         "without the contrastive ones beside it."),
-    _pair_loss("E33c", "isometry.deep.losses.columns:CosineRegression", own_sees="columns, scores"),
-    _pair_loss("E34", "isometry.deep.losses.columns:MarginMSE", own_sees="columns, scores"),
-    _pair_loss("E34k", "isometry.deep.losses.columns:ScoreKL", own_sees="columns, scores"),
-    _pair_loss("E34e", "isometry.deep.losses.columns:EmbeddingDistillation", own_sees="columns, targets"),
+    _pair_loss("E33c", "isometry.deep.losses.scored_pairs:CosineRegression", own_sees="columns, scores"),
+    _pair_loss("E34", "isometry.deep.losses.taught:MarginMSE", own_sees="columns, scores"),
+    _pair_loss("E34k", "isometry.deep.losses.taught:ScoreKL", own_sees="columns, scores"),
+    _pair_loss("E34e", "isometry.deep.losses.taught:EmbeddingDistillation", own_sees="columns, targets"),
     _loss("E35", "isometry.deep.losses.matryoshka:Matryoshka", _BEYOND, test_params={"sizes": (2, 4)},
         deviates="The mean over widths, so that the learning rate does not depend on their number; "
         "reduction='sum' is the sum of other libraries. Early layers of the network are not used."),
+    _loss("E36", "isometry.deep.losses.mixing:EmbeddingExpansion", _BEYOND,
+        deviates="Points between two positives are negatives of the real anchors; in the authors' code they are also "
+        "anchors, and the nearest negative of a pair's points counts for both ends."),
+    _loss("E36m", "isometry.deep.losses.mixing:MixedPairs", _BEYOND, test_params={"random_state": 0},
+        deviates="On embeddings only, not on inputs or features. Every anchor sees every mixed point, those that are "
+        "mixed of two other classes as a negative."),
+    _loss("E37", "isometry.deep.losses.relation:LanguageGuidance", _BEYOND,
+        test_params={"class_vectors": ((1.0, 0.0, 0.2), (0.9, 0.1, 0.0), (0.0, 1.0, 0.5), (-0.3, 0.8, 0.1))},
+        deviates="The divergence runs from the teacher, as in the authors' class; their script has it the other way "
+        "round (direction='backward')."),
+    _margin("E38", "isometry.deep.losses.non_isotropy:NonIsotropy", _BEYOND,
+        test_params=_SIZES | {"blocks": 2, "width": 3, "depth": 2},
+        deviates="The mean of the negative log-likelihoods; the authors' code has the mean of their exponentials "
+        "(exponential=True), which overflow beyond 88. The proxy loss is ProxyAnchor, and the flow starts as the "
+        "identity."),
+    _margin("E44", "isometry.deep.losses.hashing:OrthoHash", _BEYOND,
+        deviates="Scale 8, as in the authors' code; √2 log(C − 1), said to be the paper's, is scale='auto', and which "
+        "of the two was used in print stays in doubt. Codes are rows of a Hadamard matrix where that is possible; "
+        "theirs are drawn."),
+    _loss("E44q", "isometry.deep.losses.hashing:QuantizationAware", _BEYOND),
 )

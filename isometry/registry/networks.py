@@ -27,4 +27,11 @@ ROWS: tuple[Method, ...] = (
         deviates="ε > 0: with max(λ, 0), as printed, the matrix is only semi-definite and its logarithm infinite. "
         "The layer acts on SPD matrices; the survey applies it to the data matrix (d × n) of layered geometric "
         "learning, which has no eigenvalues."),
+    _network("E42", "isometry.deep.models.hyperbolic:ToPoincare", "beyond the survey",
+        deviates="The distance between opposite points near the boundary is exact; the authors' code adds 1e-5 to a "
+        "denominator and clamps, which makes 15.2 to 12.2. The loss is InfoNCE(distance=Poincare(c)); theirs sums over "
+        "both orders of two views, twice as much."),
+    _network("E45", "isometry.deep.models.heads:LowRankHead", "beyond the survey", test_params={"size": 4}),
+    _network("E45g", "isometry.deep.models.heads:GatedHead", "beyond the survey", test_params={"size": 4}),
+    _network("E45p", "isometry.deep.models.heads:GeM", "beyond the survey"),
 )

@@ -35,4 +35,8 @@ ROWS: tuple[Method, ...] = (
     _sampler("D52", "isometry.deep.samplers:EpisodeSampler", "Few-shot Metric Learning",
         test_params={"labels": _LABELS, "n_way": 2, "k_query": 2},
         deviates="k_s points of each class, not k_s in all."),
+    _sampler("E48", "isometry.deep.row_samplers:NoDuplicates", "beyond the survey", own_sees="columns",
+        test_params={"keys": _LABELS, "batch_size": 4}),
+    _sampler("E48m", "isometry.deep.row_samplers:MultiSource", "beyond the survey", own_sees="none",
+        test_params={"sizes": (6, 4), "batch_size": 4}),
 )

@@ -35,7 +35,8 @@ from isometry.deep import (
     VICReg,
 )
 from isometry.deep.functional import unit
-from isometry.deep.losses.columns import DIRECTIONS, codes, order_slopes
+from isometry.deep.losses.columns import DIRECTIONS, codes
+from isometry.deep.losses.scored_pairs import order_slopes
 from isometry.deep.objective import on_sphere
 from tests.deep.batches import C, batch, close, gradient, mean
 
@@ -370,7 +371,7 @@ def test_losses_of_labels_take_columns():
     zq, zd, zh = net(q), net(d), net(h)
     scores = unit(zq) @ torch.cat([unit(zd), unit(zh)]).T / 0.07
     assert_close(Columns(InfoNCE())(net, (q, d, h)), F.cross_entropy(scores, torch.arange(6)), rtol=1e-10, atol=0)
-    loss = SigLIP().double()
+    loss = SigLIP(bias=-10.0).double()
     x = 10 * unit(zq) @ unit(zd).T - 10
     expected = F.softplus(-x * (2 * torch.eye(6) - 1)).sum() / 6
     assert_close(Columns(loss)(net, (q, d)), expected, rtol=1e-6, atol=0)

@@ -7,7 +7,9 @@ from isometry.registry import all_methods
 from tests.deep.batches import batch
 
 LOSSES = {m.name: m.make for m in all_methods(family="deep", kind="loss") if "E20" <= m.key < "F"}
-PARAMS = {"RecallAtK": {"k": (1, 2)}}  # otherwise as a user gets them
+SIZES = {"num_classes": 12, "embedding_size": 4}
+PARAMS = {"RecallAtK": {"k": (1, 2)}, "OrthoHash": SIZES, "NonIsotropy": SIZES}  # otherwise as a user gets them
+PARAMS |= {"LanguageGuidance": {"class_vectors": batch(5, p=3)[0]}}
 Y = torch.arange(12) % 4
 CASES = {
     "duplicates within and across classes": (lambda z: z[torch.tensor([0, 1, 2, 3, 0, 0, 2, 1, 8, 9, 8, 11])], Y),

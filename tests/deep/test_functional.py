@@ -25,7 +25,17 @@ from isometry.deep.functional import (
 )
 from tests.deep.batches import batch
 
+
+def poincare(v, w, c=0.1, r=2.3):
+    """By the inverse hyperbolic cosine, of points of the ball."""
+    x, y = ([u * min(1, r / math.hypot(*a)) for u in a] for a in (v, w))
+    x, y = ([u * math.tanh(math.sqrt(c) * math.hypot(*a)) / (math.sqrt(c) * math.hypot(*a)) for u in a] for a in (x, y))
+    inside = (1 - c * math.hypot(*x) ** 2) * (1 - c * math.hypot(*y) ** 2)
+    return math.acosh(1 + 2 * c * math.dist(x, y) ** 2 / inside) / math.sqrt(c)
+
+
 SLOW = {
+    "poincare": poincare,
     "euclidean": lambda a, b: math.dist(a, b),
     "sqeuclidean": lambda a, b: math.dist(a, b) ** 2,
     "cosine": lambda a, b: 1 - sum(u * v for u, v in zip(a, b)) / (math.hypot(*a) * math.hypot(*b)),

@@ -636,3 +636,15 @@ def test_E09_p2sgrad():
     assert_close(gradient(loss, z.detach(), y), closed, rtol=1e-10, atol=1e-12)
     loss.proxies.data = torch.eye(4).double()
     assert float(loss(torch.eye(4).double(), torch.arange(4)).detach()) == 0
+
+
+def test_E08_a_divided_softmax_says_what_it_cannot_divide():
+    with pytest.raises(ValueError, match="CurricularFace cannot be divided among processes"):
+        SampledSoftmax(CurricularFace(4, 3), shard=True)
+    with pytest.raises(ValueError, match="ArcFace cannot be divided among processes"):
+        SampledSoftmax(ArcFace(4, 3, label_smoothing=0.1), shard=True)
+    z, y = batch(0)
+    torch.manual_seed(0)
+    plain = ArcFace(4, 4).double()
+    ours = SampledSoftmax(plain, 1.0, shard=True).double()  # one process: nothing to divide
+    assert_close(ours(z, y), plain(z, y), rtol=1e-12, atol=0)

@@ -7,7 +7,7 @@ from sklearn.metrics import average_precision_score
 from torch.testing import assert_close
 
 from isometry.deep import PNP, ROADMAP, BlackboxAP, FastAP, HistogramLoss, RecallAtK, SmoothAP, SupAP
-from isometry.deep.losses.ranking import soft_histogram
+from isometry.deep.losses.histograms import soft_histogram
 from isometry.deep.slopes import slopes_of_rows, with_slopes
 from tests.deep.batches import C, Y, batch, close, cosines, gradient, of_anchor, same
 

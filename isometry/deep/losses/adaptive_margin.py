@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from isometry.deep.functional import cosine_of_sum, masked_min, turned
-from isometry.deep.losses.margin_softmax import Angle, MarginSoftmax
+from isometry.deep.losses.arcface import Angle
+from isometry.deep.losses.margin_softmax import MarginSoftmax
 from isometry.deep.miners import Draws
 from isometry.parameters import NotNegative, Positive, PositiveShare, checked, one_of
 

@@ -34,15 +34,14 @@ def share_of_pairs(pos: Tensor, dtype: torch.dtype, each: str = "anchors") -> Te
 
 
 def against_negatives(s: Tensor, weight: Tensor, neg: Tensor) -> Tensor:
-    """Σ w_ij log(1 + Σ_{k ∈ neg(i)} e^{s_ik − s_ij}): each positive against the negatives alone."""
-    lse = masked_logsumexp(s, neg).masked_fill(~any_of_row(neg), 0)[:, None]
-    return (weight * softplus(lse - s)).sum()
+    """Σ w_ij log(1 + Σ_{k ∈ neg(i)} e^{s_ik − s_ij}): each positive against the negatives; 0 if there are none."""
+    return (weight * softplus(masked_logsumexp(s, neg)[:, None] - s)).sum()
 
 
 def against_negatives_slopes(s: Tensor, weight: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
     """The same with its slopes (B, R) in s: −w σ for a positive, the sum of these, shared by softmax, for negatives."""
     lse, Q = masked_softmax(s, neg)
-    excess = lse.masked_fill(~any_of_row(neg), 0)[:, None] - s
+    excess = lse[:, None] - s
     C = weight * excess.sigmoid()
     return (weight * softplus(excess)).sum(), Q.mul_(C.sum(1, keepdim=True)).sub_(C)
 
@@ -276,13 +275,17 @@ class SigLIP(Loss):
 
         (1/B) Σ_i Σ_j log(1 + e^{∓(t s_ij + b)}),     − for a match, + for any other pair,     s = cos
 
-    t and b are learned. It divides by the number of anchors, not of pairs, and sums over the references; since nearly
-    all pairs are no match, it starts with b = −10. For images and their texts: ``Columns(SigLIP())``.
+    t and b are learned. It divides by the number of anchors, not of pairs, and sums over the references. For images and
+    their texts: ``Columns(SigLIP())``.
 
     Parameters
     ----------
     scale, bias : float
-        t and b at the start.
+        t and b at the start: a pair of cosine −b/t is as likely a match as not. Published is b = −10, for batches of
+        tens of thousands of images and texts, in which a match is rare. In batches of 32 classes × 4 (sentences of
+        clinc150, a linear map, unseen classes, two halves of them) that start pulls the matches together and leaves
+        the others alone: MAP@R .583 and .622, below the .596 and .632 of the embeddings as they are; −5 gives .632 and
+        .678, −8 with t = 16 .627 and .673.
 
     References
     ----------
@@ -292,7 +295,7 @@ class SigLIP(Loss):
     of_pairs = True
     sums = True  # over the references: twice as many give twice the loss
 
-    def __init__(self, scale: float = 10.0, bias: float = -10.0, *, miner: Miner | None = None):
+    def __init__(self, scale: float = 10.0, bias: float = -5.0, *, miner: Miner | None = None):
         super().__init__("inner", miner, normalize=True)
         self.log_scale = nn.Parameter(torch.tensor(math.log(checked("scale", scale, Positive))))
         self.bias = nn.Parameter(torch.tensor(float(bias)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from isometry.deep.functional import (
@@ -36,9 +37,8 @@ def nca_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor, form: str = "log"
     ∂ log p_i / ∂s_ij = P_ij − Q_ij: the softmax over the positives less the softmax over all.
     """
     (lse_pos, P), (lse_all, Q) = masked_softmax(s, pos), masked_softmax(s, pos | neg)
-    log_p = lse_pos - lse_all  # (B,)
-    weight = log_p.isfinite().to(s.dtype) / n
-    log_p = log_p.masked_fill(weight == 0, 0)
+    alone = lse_pos == -torch.inf  # (B,), anchors without a positive
+    log_p, weight = (lse_pos - lse_all).masked_fill(alone, 0), (~alone).to(s.dtype) / n
     C = Q.sub_(P)
     if form == "log":
         return -(weight * log_p).sum(), C.mul_(weight[:, None])

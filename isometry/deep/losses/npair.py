@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import Distance, masked_logsumexp, masked_mean, softplus
+from isometry.deep.functional import (
+    Distance,
+    as_weights,
+    masked_logsumexp,
+    masked_mean,
+    softplus,
+    unit,
+)
 from isometry.deep.loss import Loss
+from isometry.deep.losses.contrast import against_negatives_slopes
 from isometry.deep.miners import Miner
 from isometry.parameters import one_of
 
@@ -52,6 +62,7 @@ class NPair(Loss):
         self.pairs = one_of("pairs", pairs, ("halves", "one", "all"))
         self.variant = one_of("variant", variant, ("mc", "ovo"))
         self.scale, self.symmetric, self.l2_reg = scale, symmetric, l2_reg
+        self.accelerated = variant == "mc"
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         if refs is not z or y.ndim == 2 or self.pairs == "all":
@@ -59,16 +70,22 @@ class NPair(Loss):
         a, p = disjoint_pairs(y, one=self.pairs == "one")
         if not len(a):
             return z.sum() * 0
-        f, g = z[a], z[p]
-        D = self.distances(f, g)  # (N, N)
+        both = z.index_select(0, torch.cat([a, p]))
+        f, g = (unit(both) if self.normalize else both).chunk(2)
         pos = torch.eye(len(a), dtype=torch.bool, device=z.device)
         neg = y[a][:, None] != y[p]
-        value = self.loss(D, *self.mine(D, pos, neg))
+        value = self.compare(f, g, pos, neg)
         if self.symmetric:
-            value = (value + self.loss(D.T, *self.mine(D.T, pos, neg))) / 2
-        if not self.l2_reg:
-            return value
-        return value + self.l2_reg / 4 * (f.square().sum(1).mean() + g.square().sum(1).mean())
+            value = (value + self.compare(g, f, pos, neg.T)) / 2
+        return value + self.l2_reg / 2 * both.square().sum(1).mean() if self.l2_reg else value
+
+    def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
+        return pos.count_nonzero().clamp_min(1)
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        weight = as_weights(pos, D.dtype).div_(totals)
+        value, C = against_negatives_slopes(D * -self.scale, weight, neg)
+        return value, C.mul_(-self.scale)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         s = -self.scale * D
@@ -82,12 +99,12 @@ class NPair(Loss):
 
 def disjoint_pairs(y: Tensor, one: bool = False) -> tuple[Tensor, Tensor]:
     """Indices of anchors and positives: the members of each class, in order, two by two; or the first two of each."""
-    order = y.argsort(stable=True)
-    sorted_y = y[order]
-    first = torch.searchsorted(sorted_y, sorted_y)  # where each class begins
-    rank = torch.arange(len(y), device=y.device) - first  # place within the class
-    starts = (rank[:-1] % 2 == 0) & (sorted_y[:-1] == sorted_y[1:])
+    sorted_y, order = y.sort(stable=True)
+    starts = sorted_y[:-1] == sorted_y[1:]  # the next one is of the same class
     if one:
-        starts &= rank[:-1] == 0
+        starts[1:] &= sorted_y[:-2] != sorted_y[1:-1]  # and the one before is not
+    else:
+        rank = torch.arange(len(y), device=y.device) - torch.searchsorted(sorted_y, sorted_y)  # place within the class
+        starts &= rank[:-1] % 2 == 0
     k = starts.nonzero().squeeze(1)
     return order[k], order[k + 1]

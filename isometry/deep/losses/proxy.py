@@ -9,7 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isometry.deep.functional import class_indicator, log1mexp, masked_logsumexp, masked_mean, masks, unit
+from isometry.deep.functional import (
+    class_indicator,
+    log1mexp,
+    masked_logsumexp,
+    masked_mean,
+    masks,
+    own_index,
+    unit,
+    without_autocast,
+)
 from isometry.deep.loss import Loss, as_embeddings, as_labels, check_batch, check_labels, finite
 from isometry.deep.losses.nca import log_probability, mean_of_anchors
 from isometry.parameters import one_of
@@ -55,13 +64,13 @@ class ProxyForm(Loss):
             raise ValueError(f"{type(self).__name__} compares with its own proxies and takes no refs")
         z = as_embeddings(z, "z", squared=True)
         y = as_labels(y, z.device)
-        proxies, classes = self.references.to(z.dtype), torch.arange(self.num_classes, device=z.device)
-        check_batch(z, y, proxies.new_empty(self.num_classes, proxies.shape[-1]), classes)
+        proxies, classes = self.references.to(z.dtype), own_index(self.num_classes, z.device)
+        check_batch(z, y, proxies.new_empty(()).expand(self.num_classes, proxies.shape[-1]), classes)
         if y.ndim == 1 and self.one_class_each:
             check_labels(y, self.num_classes)
         if not len(z):
             return z.sum() * 0
-        with torch.autocast(z.device.type, enabled=False):
+        with without_autocast(z.device):
             return finite(self.compute(z, y, proxies, classes, None), self, z)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,13 +16,11 @@ from isometry.deep.functional import (
     any_of_row,
     as_weights,
     count_of_row,
-    first_derivative_only,
-    masked_mean,
     packed,
 )
 from isometry.deep.loss import Loss
 from isometry.deep.losses.threshold_margin import ThresholdConsistentMargin
-from isometry.deep.miners import Draws, Miner
+from isometry.deep.miners import Miner
 from isometry.deep.slopes import slopes_of_rows, with_slopes
 from isometry.parameters import Positive, Share, checked, one_of
 
@@ -282,151 +279,3 @@ class RecallAtK(RankLoss):
         """The loss of an anchor whose ``n_pos`` positives come first."""
         rank, n = torch.arange(1, n_pos + 1) + float(self.count_self), torch.tensor([float(n_pos)])
         return float(1 - torch.stack([self.within_k(k, rank, n).sum() for k in self.k]).mean())
-
-
-def soft_histogram(x: Tensor, weight: Tensor, bins: int) -> Tensor:
-    """Weights (B, R) at places x of [0, 1] shared between the two nearest of ``bins`` + 1 even nodes: (B, bins + 1)."""
-    x = (x * bins).clamp(0, bins)
-    left = x.detach().long().clamp_max(bins - 1)
-    right = (x - left) * weight
-    nodes = x.new_zeros(len(x), bins + 1)
-    return nodes.scatter_add(1, left, weight - right).scatter_add(1, left + 1, right)
-
-
-class FastAP(Loss):
-    """Average precision by soft histograms of the distances: precision over recall, bin by bin.
-
-        1 − mean_i (1/|pos(i)|) Σ_l h⁺_l H⁺_l / H_l
-
-    h⁺ counts positives by squared distance of unit vectors, in [0, 4]; H⁺ and H cumulate those of positives and of all.
-
-    Parameters
-    ----------
-    bins : int
-        Number of bins.
-
-    References
-    ----------
-    F. Cakir, K. He, X. Xia, B. Kulis, S. Sclaroff, "Deep metric learning to rank", CVPR 2019.
-    """
-
-    def __init__(self, bins: int = 10, *, miner: Miner | None = None):
-        super().__init__("sqeuclidean", miner, normalize=True)
-        self.bins = at_least_two(bins)
-
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        h_pos, h_neg = (soft_histogram(D / 4, as_weights(m, D.dtype), self.bins) for m in (pos, neg))
-        H_pos, H_neg = h_pos.cumsum(1), h_neg.cumsum(1)
-        n_pos = count_of_row(pos).clamp_min(1)
-        missed = (h_pos * (H_neg / (H_pos + H_neg).clamp_min(torch.finfo(D.dtype).tiny))).sum(1) / n_pos
-        return masked_mean(missed, any_of_row(pos) & any_of_row(neg))
-
-
-class HistogramLoss(Loss):
-    """Histogram loss: the probability that a random negative pair is more similar than a random positive pair.
-
-        Σ_r p⁻_r Σ_{q≤r} p⁺_q
-
-    p⁺ and p⁻ are soft histograms of the cosines of all positive and all negative pairs, in [−1, 1].
-
-    Parameters
-    ----------
-    bins : int
-        Number of bins.
-
-    References
-    ----------
-    E. Ustinova, V. Lempitsky, "Learning deep embeddings with histogram loss", NIPS 2016.
-    """
-
-    def __init__(self, bins: int = 100, *, miner: Miner | None = None):
-        super().__init__("inner", miner, normalize=True)
-        self.bins = at_least_two(bins)
-
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        x = ((1 - D) / 2).view(1, -1)
-        h_pos, h_neg = (soft_histogram(x, as_weights(m, D.dtype).view(1, -1), self.bins) for m in (pos, neg))
-        n = pos.count_nonzero().to(D.dtype) * neg.count_nonzero()
-        return (h_neg * h_pos.cumsum(1)).sum() / n.clamp_min(1)
-
-
-def at_least_two(bins: int) -> int:
-    """A number of bins."""
-    if bins < 2:
-        raise ValueError(f"bins must be at least 2, got {bins}")
-    return bins
-
-
-class BlackboxAP(Draws, Loss):
-    """Average precision itself, with a gradient from a second ranking of scores moved along it.
-
-        L = 1 − AP of s − (m/2)[pos] + (m/2)[neg],     ∂L/∂s := −(rk(s) − rk(s + λ ∂L/∂rk)) / λ
-
-    Ranks are divided by the number of references. The value changes in jumps. Few ranks change in a small batch:
-    published with references of several batches, see ``CrossBatchMemory``.
-
-    Parameters
-    ----------
-    lam, margin : float
-        λ, m.
-    noise : bool
-        Draw a factor |N(0, 1)| of m for each pair, as the authors' code does.
-    random_state : int, optional
-        Seed of the noise.
-
-    References
-    ----------
-    M. Rolínek, V. Musil, A. Paulus, M. Vlastelica, C. Michaelis, G. Martius, "Optimizing rank-based metrics with
-    blackbox differentiation", CVPR 2020.
-    """
-
-    def __init__(
-        self,
-        lam: float = 4.0,
-        margin: float = 0.02,
-        noise: bool = False,
-        *,
-        miner: Miner | None = None,
-        random_state: int | None = None,
-    ):
-        super().__init__("inner", miner, normalize=True)
-        self.lam, self.margin = checked("lam", lam, Positive), margin
-        self.noise, self.random_state = noise, random_state
-
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        anchors, w = any_of_row(pos) & any_of_row(neg), as_weights(pos, D.dtype)
-        shift = (0.5 - w) * self.margin  # (B, R)
-        if self.noise and self.training:
-            normal = torch.randn(D.shape, generator=self.generator(D.device), dtype=D.dtype, device=D.device)
-            shift = shift * normal.abs()
-        s = (shift - D).masked_fill(~(pos | neg), -torch.inf)
-        n = count_of_row(pos | neg)[:, None].clamp_min(1)
-        rank = _Ranks.apply(s, n, self.lam)  # (B, R), of 1
-        with torch.no_grad():
-            order = rank.argsort(1)
-            among = torch.empty_like(w).scatter_(1, order, w.gather(1, order).cumsum(1)) / n  # ranks among positives
-        precision = (w * among / rank).sum(1) / w.sum(1).clamp_min(1)
-        return masked_mean(1 - precision, anchors)
-
-
-class _Ranks(torch.autograd.Function):
-    """Rank / n of each score in its row, the largest first and equals by index; the gradient is a difference of two."""
-
-    @staticmethod
-    def forward(ctx: Any, s: Tensor, n: Tensor, lam: float) -> Tensor:
-        rank = ranks(s) / n
-        ctx.lam = lam
-        ctx.save_for_backward(s, n, rank)
-        return rank
-
-    @staticmethod
-    @first_derivative_only
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        s, n, rank = ctx.saved_tensors
-        return (ranks(s + ctx.lam * g) / n - rank) / ctx.lam, None, None
-
-
-def ranks(s: Tensor) -> Tensor:
-    """1 for the largest of each row, 2 for the next, …; of equals the first in the row comes first."""
-    place = torch.arange(1, s.shape[1] + 1, dtype=s.dtype, device=s.device).expand_as(s)
-    return torch.empty_like(s).scatter_(1, s.argsort(dim=1, descending=True, stable=True), place)

@@ -8,10 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isometry.deep.distributed import is_distributed
+from isometry.deep.functional import unit
 from isometry.deep.loss import LabelLoss
-from isometry.deep.losses.margin_softmax import ArcFace, MarginSoftmax
+from isometry.deep.losses.arcface import ArcFace
+from isometry.deep.losses.margin_softmax import MarginSoftmax, NormalizedSoftmax
+from isometry.deep.losses.sharded import ShardedCrossEntropy, SummedGradient, share_of_classes
 from isometry.deep.miners import Draws
 from isometry.parameters import PositiveShare, checked
+
+SHARDED = (MarginSoftmax.with_margin, NormalizedSoftmax.with_margin)  # a row's own column alone is changed
 
 
 class SampledSoftmax(Draws, LabelLoss):
@@ -34,6 +40,11 @@ class SampledSoftmax(Draws, LabelLoss):
         Cosines to other classes above this are set to 0: classes that are one in truth do not push each other.
     sparse : bool
         Give the class directions a sparse gradient.
+    shard : bool
+        Under several processes each works out the cosines to a part of the drawn classes only: the matrix (B, r C) is
+        divided among them, at the cost of two sums over processes of (B,) numbers and two of gradients. The batch must
+        be gathered, as a `Trainer` and ``Gathered`` do. All processes keep all directions, so that values, gradients
+        and files are those of one process.
     num_classes, embedding_size : int, optional
         Of the default loss.
     random_state : int, optional
@@ -54,6 +65,7 @@ class SampledSoftmax(Draws, LabelLoss):
         sample_rate: float = 0.1,
         filter: float | None = None,
         sparse: bool = False,
+        shard: bool = False,
         *,
         num_classes: int | None = None,
         embedding_size: int | None = None,
@@ -68,7 +80,12 @@ class SampledSoftmax(Draws, LabelLoss):
             raise TypeError(f"a softmax with a margin is expected, such as ArcFace(C, p), got {type(loss).__name__}")
         if sparse and loss.proxies.ndim != 2:
             raise ValueError(f"{type(loss).__name__} has several directions for each class; build it with sparse=False")
-        self.loss, self.filter, self.random_state = loss, filter, random_state
+        if shard and (type(loss).with_margin not in SHARDED or loss.label_smoothing or loss.class_weight is not None):
+            raise ValueError(
+                f"{type(loss).__name__} cannot be divided among processes: a row depends on more than its own "
+                "column and a sum; take ArcFace or CosFace without label_smoothing and class_weight, or shard=False"
+            )
+        self.loss, self.filter, self.random_state, self.shard = loss, filter, random_state, shard
         self.loss.sparse = sparse
         self.sample_rate = checked("sample_rate", sample_rate, PositiveShare)
         self.warned = False
@@ -78,11 +95,31 @@ class SampledSoftmax(Draws, LabelLoss):
             return self.loss.compute(z, y)
         y = self.loss.check(z, y)
         classes = self.draw(y)
+        if self.shard and is_distributed():
+            return self.divided(z, y, classes)
         cos, own = self.loss.cosines(z, classes), torch.searchsorted(classes, y)
         if self.filter is not None:
             alike = (cos.detach() > self.filter).scatter(1, own[:, None], False)
             cos = cos.masked_fill(alike, 0)
         return self.loss.among(classes, cos, z, own)
+
+    def divided(self, z: Tensor, y: Tensor, classes: Tensor) -> Tensor:
+        """The same loss, of which this process works out the columns of its share of the classes."""
+        mine, loss = share_of_classes(len(classes)), self.loss
+        z = SummedGradient.apply(z)
+        held = classes[mine]
+        directions = SummedGradient.apply(loss.directions(classes).to(z.dtype))[mine]
+        cos = loss.nearest(unit(z), unit(directions))  # (B, C_k)
+        column = torch.searchsorted(held, y)
+        here = (column < len(held)) & (held[column.clamp_max(max(len(held) - 1, 0))] == y) if len(held) else y < 0
+        own = column.masked_fill(~here, 0)[:, None]
+        if self.filter is not None:
+            alike = (cos.detach() > self.filter) & ~(here[:, None] & (torch.arange(len(held), device=z.device) == own))
+            cos = cos.masked_fill(alike, 0)
+        if len(held) and type(loss).with_margin is MarginSoftmax.with_margin:
+            target = loss.target(cos.gather(1, own), z, held[own])
+            cos = torch.where(here[:, None], cos.scatter(1, own, target), cos)
+        return ShardedCrossEntropy.apply(loss.size(z, held) * cos, own[:, 0].masked_fill(~here, -1))
 
     def draw(self, y: Tensor) -> Tensor:
         """The classes of a batch and some others, in order."""

@@ -1,0 +1,193 @@
+"""ArcFace: a margin added to the angle of the own class; several centres and margins by size of class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import inside, turned, unit
+from isometry.deep.loss import as_embeddings
+from isometry.deep.losses.margin_softmax import MarginSoftmax, of_each_class
+from isometry.deep.losses.proxy import random_proxies
+from isometry.parameters import Count, NotNegative, Positive, Rule, checked, one_of
+
+Angle = Annotated[float, Rule(lambda v: 0 <= v <= math.pi / 2, "must lie in [0, π/2]: it is an angle in radians")]
+AtLeastOne = Annotated[float, Rule(lambda v: v >= 1, "must be at least 1")]
+
+
+class ArcFace(MarginSoftmax):
+    """ArcFace, additive angular margin: a softmax over cosines, a margin added to the own angle.
+
+        −mean log( e^{s t} / (e^{s t} + Σ_{l≠y} e^{s cos θ_l}) ),     t = cos(k θ_y + m) − d
+
+    k = 1, d = 0 is ArcFace; other values combine its margin with those of SphereFace and CosFace. Where k θ + m exceeds
+    π, t goes on as cos θ less a constant, so that it keeps falling.
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int
+        C and the dimension of the embeddings.
+    margin : float
+        m, in radians.
+    scale : float or "auto"
+        s; ``"auto"`` grows with the number of classes, as √2 log(C − 1), and is at least 8.
+    multiplier, cosine_margin : float
+        k ≥ 1 and d.
+    gradient : {"true", "straight"}
+        The derivative of t in cos θ, or 1 in its place: the authors' PyTorch code works t out without a graph.
+    label_smoothing : float
+        Share of the target spread over all classes, or over those of the same category.
+    class_weight : Tensor, optional
+        Weights of the classes (C,).
+    categories : sequence of int, optional
+        The category of each class (C,).
+
+    References
+    ----------
+    J. Deng, J. Guo, N. Xue, S. Zafeiriou, "ArcFace: additive angular margin loss for deep face recognition", CVPR 2019.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        margin: float = 0.5,
+        scale: float | str = 64.0,
+        multiplier: float = 1.0,
+        cosine_margin: float = 0.0,
+        gradient: str = "true",
+        label_smoothing: float = 0.0,
+        class_weight: Tensor | None = None,
+        categories: Sequence[int] | None = None,
+    ):
+        super().__init__(num_classes, embedding_size, scale, label_smoothing, class_weight, categories)
+        self.margin = checked("margin", margin, Angle)
+        self.multiplier = checked("multiplier", multiplier, AtLeastOne)
+        self.cosine_margin = checked("cosine_margin", cosine_margin, NotNegative)
+        self.gradient = one_of("gradient", gradient, ("true", "straight"))
+
+    def target(self, cos: Tensor, z: Tensor, classes: Tensor) -> Tensor:
+        t = (turned(cos, self.margin) if self.multiplier == 1 else self.multiplied(cos)) - self.cosine_margin
+        return t if self.gradient == "true" else cos + (t - cos).detach()
+
+    def multiplied(self, cos: Tensor) -> Tensor:
+        """cos(k θ + m), and cos θ less a constant where the angle exceeds π."""
+        k, m = self.multiplier, self.margin
+        angle = k * inside(cos).acos() + m
+        drop = max(m * math.sin(m), 1 + math.cos((math.pi - m) / k))
+        return torch.where(angle > math.pi, cos - drop, angle.cos())
+
+
+class SubCenterArcFace(ArcFace):
+    """Sub-centre ArcFace: several directions for each class, of which the nearest counts; the others take the noise.
+
+        cos θ_l = max_k ẑᵀŵ_lk,     then as ArcFace
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int
+        C and the dimension of the embeddings.
+    sub_centers : int
+        Directions of each class.
+    margin : float
+        m, in radians.
+    scale : float or "auto"
+        s.
+    label_smoothing, class_weight
+        See ``ArcFace``.
+
+    References
+    ----------
+    J. Deng, J. Guo, T. Liu, M. Gong, S. Zafeiriou, "Sub-center ArcFace: boosting face recognition by large-scale noisy
+    web faces", ECCV 2020.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        sub_centers: int = 3,
+        margin: float = 0.5,
+        scale: float | str = 64.0,
+        label_smoothing: float = 0.0,
+        class_weight: Tensor | None = None,
+    ):
+        super().__init__(
+            num_classes, embedding_size, margin, scale, label_smoothing=label_smoothing, class_weight=class_weight
+        )
+        self.proxies = random_proxies(num_classes, checked("sub_centers", sub_centers, Count), embedding_size)
+
+    def nearest(self, z: Tensor, directions: Tensor) -> Tensor:
+        """Of K directions of each class, (C, K, p), the nearest."""
+        return (z @ directions.flatten(0, 1).T).unflatten(1, directions.shape[:2]).max(2).values
+
+    @torch.no_grad()
+    def outliers(self, z: Tensor, y: Tensor, degrees: float = 75.0) -> Tensor:
+        """Rows that are farther than this angle from the sub-centre that most of their class are nearest to."""
+        z = as_embeddings(z, "z", squared=True)
+        self.check(z, y)
+        cos = torch.einsum("bp,bkp->bk", unit(z), unit(self.proxies.to(z.dtype))[y])  # (B, K)
+        C, K, _ = self.proxies.shape
+        uses = torch.bincount(y * K + cos.argmax(1), minlength=C * K).view(C, K)
+        own = cos.gather(1, uses.argmax(1)[y, None]).squeeze(1)  # (B,)
+        return (own < math.cos(math.radians(degrees))).nonzero().squeeze(1)
+
+
+class DynamicArcFace(SubCenterArcFace):
+    """Dynamic margins: ArcFace with a larger margin for a rarer class.
+
+        m_l = a n_l^{−λ} + b,     a and b such that the rarest class has the larger bound, the commonest the smaller
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int
+        C and the dimension of the embeddings.
+    class_counts : sequence of int
+        Samples of each class in the training set (C,).
+    margin_bounds : tuple of float
+        Smallest and largest margin, in radians; classes of equal size all have the largest.
+    power : float
+        λ.
+    scale : float or "auto"
+        s.
+    sub_centers : int
+        Directions of each class; the published solution has 3.
+    label_smoothing, class_weight
+        See ``ArcFace``.
+
+    References
+    ----------
+    Q. Ha, B. Liu, F. Liu, P. Liao, "Google Landmark Recognition 2020 competition third place solution", arXiv 2020.
+    """
+
+    margins: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        class_counts: Sequence[int],
+        margin_bounds: tuple[float, float] = (0.05, 0.5),
+        power: float = 0.25,
+        scale: float | str = 64.0,
+        sub_centers: int = 1,
+        label_smoothing: float = 0.0,
+        class_weight: Tensor | None = None,
+    ):
+        low, high = (checked("margin_bounds", bound, Angle) for bound in margin_bounds)
+        if low > high:
+            raise ValueError(f"margin_bounds={margin_bounds} must be (smallest, largest)")
+        super().__init__(num_classes, embedding_size, sub_centers, high, scale, label_smoothing, class_weight)
+        counts = of_each_class("class_counts", class_counts, num_classes)
+        if counts is None or not (counts > 0).all():
+            raise ValueError(f"class_counts must be positive, got {class_counts}; leave out classes without samples")
+        rarity = counts.double() ** -checked("power", power, Positive)
+        spread = (rarity.max() - rarity).div((rarity.max() - rarity.min()).clamp_min(1e-300))  # 0 … 1, 0 for the rarest
+        self.register_buffer("margins", (high - (high - low) * spread).float())
+
+    def target(self, cos: Tensor, z: Tensor, classes: Tensor) -> Tensor:
+        return turned(cos, self.margins[classes].to(cos.dtype))

@@ -1,0 +1,100 @@
+"""SphereFace and the large-margin softmax: the angle of the own class is multiplied, lengths are kept."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from isometry.deep.functional import length
+from isometry.deep.losses.margin_softmax import MarginSoftmax
+from isometry.parameters import Rule, checked
+
+Multiple = Annotated[int, Rule(lambda v: 1 <= v <= 8, "must lie in 1 … 8")]
+
+
+class SphereFace(MarginSoftmax):
+    """SphereFace, multiplicative angular margin: the own angle is multiplied; logits keep the length of the embedding.
+
+        logits ‖z‖ cos θ_l, own ‖z‖ ψ(θ_y),     ψ(θ) = (−1)^k cos(mθ) − 2k,  k = ⌊mθ/π⌋
+
+    Parameters
+    ----------
+    num_classes, embedding_size : int
+        C and the dimension of the embeddings.
+    margin : int
+        m, 1 to 8.
+    scale : float
+        By which all logits are multiplied.
+    anneal : tuple (start, end, rate), optional
+        The target is (λ cos θ + ψ)/(1 + λ) with λ = max(end, start / (1 + rate · step)), by steps of training. The
+        papers have (1000, 5, 0.12); by default the target is ψ from the start.
+    label_smoothing, class_weight
+        See ``ArcFace``.
+
+    References
+    ----------
+    W. Liu, Y. Wen, Z. Yu, M. Li, B. Raj, L. Song, "SphereFace: deep hypersphere embedding for face recognition", CVPR
+    2017.
+    """
+
+    steps: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        margin: int = 4,
+        scale: float = 1.0,
+        anneal: tuple[float, float, float] | None = None,
+        label_smoothing: float = 0.0,
+        class_weight: Tensor | None = None,
+    ):
+        super().__init__(num_classes, embedding_size, scale, label_smoothing, class_weight)
+        self.margin, self.anneal = checked("margin", margin, Multiple), anneal
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def size(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
+        return self.scale * length(z)
+
+    def compute(self, z: Tensor, y: Tensor) -> Tensor:
+        if self.training:
+            self.steps += 1
+        return super().compute(z, y)
+
+    def target(self, cos: Tensor, z: Tensor, classes: Tensor) -> Tensor:
+        psi = self.psi(cos)
+        if self.anneal is None:
+            return psi
+        start, end, rate = self.anneal
+        la = max(end, start / (1 + rate * int(self.steps)))
+        return (la * cos + psi) / (1 + la)
+
+    def psi(self, cos: Tensor) -> Tensor:
+        """ψ of the angle with this cosine; cos(mθ) is the Chebyshev polynomial T_m of it."""
+        before, T = torch.ones_like(cos), cos
+        for _ in range(self.margin - 1):
+            before, T = T, 2 * cos * T - before
+        k = (cos.detach().clamp(-1, 1).acos() * (self.margin / math.pi)).floor().clamp_max(self.margin - 1)
+        return (1 - 2 * (k % 2)) * T - 2 * k
+
+
+class LargeMarginSoftmax(SphereFace):
+    """Large-margin softmax: the own angle is multiplied; logits keep the lengths of embedding and weights.
+
+        logits ‖w_l‖‖z‖ cos θ_l, own ‖w_y‖‖z‖ ψ(θ_y),     ψ(θ) = (−1)^k cos(mθ) − 2k,  k = ⌊mθ/π⌋
+
+    Parameters
+    ----------
+    num_classes, embedding_size, margin, scale, anneal, label_smoothing, class_weight
+        See ``SphereFace``.
+
+    References
+    ----------
+    W. Liu, Y. Wen, Z. Yu, M. Yang, "Large-margin softmax loss for convolutional neural networks", ICML 2016.
+    """
+
+    def size(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
+        return super().size(z) * length(self.directions(classes).to(z.dtype)).T
