@@ -4,12 +4,16 @@ from isometry.registry.exports import exports
 
 _OTHERS = {  # by module: what is exported beside the methods of the table
     "augment": ("Affine", "Augment", "Augmented", "Flip", "Mix", "Noise", "Shift"),
-    "batches": ("ShuffledBatches", "TableDataset"),
+    "backbones": ("Network", "backbone"),
+    "batches": ("BucketedBatches", "ShuffledBatches", "TableDataset"),
     "checkpoint": ("CheckpointError", "load_checkpoint", "save_checkpoint"),
     "class_gaussians": ("ClassGaussians",),
+    "columns": ("ColumnTable",),
     "distributed": ("Gathered", "gather"),
     "functional": ("DISTANCES", "Lp", "cosine_dissimilarity"),
     "gradient_cache": ("GradientCache",),
+    "images": ("ImageFolder", "ImageTransform"),
+    "logs": ("CSVLog", "TensorBoard"),
     "loss": ("Loss", "TripletForm", "WeightedSum"),
     "losses.contrastive": ("ThresholdContrastive",),
     "miners": ("Miner", "TripleMiner"),
@@ -36,7 +40,8 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "pair_form": ("PairForm",),
     "regularizers": ("Regularized", "Regularizer"),
     "samplers": ("Episode",),
-    "settings": ("Batches", "Hardware", "Optimization", "Stopping"),
+    "schedules": ("Plateau",),
+    "settings": ("Batches", "Hardware", "Optimization", "Saving", "Stopping"),
     "trainer": ("Trainer",),
     "tuples": ("PairDataset", "TripletDataset"),
 }
