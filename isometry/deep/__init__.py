@@ -13,6 +13,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "functional": ("DISTANCES", "Lp", "cosine_dissimilarity"),
     "gradient_cache": ("GradientCache",),
     "images": ("ImageFolder", "ImageTransform"),
+    "inference": ("Encoder",),
     "logs": ("CSVLog", "TensorBoard"),
     "loss": ("Loss", "TripletForm", "WeightedSum"),
     "losses.contrastive": ("ThresholdContrastive",),

@@ -201,7 +201,7 @@ def as_dataset(
 def as_tensor(samples: Any) -> Tensor:
     """Samples as a tensor of real numbers, or an error that says what they are."""
     try:
-        x = samples if isinstance(samples, Tensor) else torch.as_tensor(np.asarray(samples))
+        x = samples if isinstance(samples, Tensor) else torch.as_tensor(np.ascontiguousarray(samples))
     except (TypeError, ValueError) as error:
         raise ValueError(f"samples must be an array of numbers (n, …), all of one shape: {error}") from error
     if x.is_complex():

@@ -25,10 +25,10 @@ def is_column_table(samples: Any) -> bool:
 
 def are_texts(values: Any) -> bool:
     """Whether these are strings, judged by the first."""
-    if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or not len(values):
+    series = hasattr(values, "iloc") and not hasattr(values, "columns")
+    if not (series or isinstance(values, (list, tuple, np.ndarray))) or not len(values):
         return False
-    first = values[0] if not hasattr(values, "iloc") else values.iloc[0]
-    return isinstance(first, str)
+    return isinstance(values.iloc[0] if series else values[0], str)
 
 
 class ColumnTable(Dataset[Any]):
@@ -113,12 +113,12 @@ class ColumnTable(Dataset[Any]):
         return np.max([[len(t) for t in self.columns[name]] for name in self.texts], 0) if self.texts else None
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> ColumnTable:
-        """Some of the rows; codes stay those of the whole."""
+        """Some of the rows; codes are places among the labels that they have."""
         part = ColumnTable.__new__(ColumnTable)
         vars(part).update(vars(self))
         part.columns = {name: _take(column, rows) for name, column in self.columns.items()}
         part.labels = None if self.labels is None else self.labels[rows]
-        part.codes = None if self.codes is None else self.codes[torch.as_tensor(np.asarray(rows))]
+        part.codes = None if part.labels is None else class_codes(part.labels)
         return part
 
 

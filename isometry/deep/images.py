@@ -187,9 +187,11 @@ class ImageFolder(Dataset[Any]):
             raise OSError(f"{self.files[row]} could be read when training began, and cannot now: {error}") from error
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> ImageFolder:
-        """Some of the images; codes stay those of the whole."""
+        """Some of the images; codes are places among the classes that they are of."""
         part = copy.copy(self)
-        part.files, part.labels, part.codes = [self.files[k] for k in rows], self.labels[rows], self.codes[rows]
+        part.files, part.labels = [self.files[k] for k in rows], self.labels[rows]
+        part.classes = np.unique(part.labels).tolist()
+        part.codes = np.searchsorted(part.classes, part.labels)
         part.splits = None if self.splits is None else self.splits[rows]
         part.categories = None if self.categories is None else self.categories[rows]
         return part

@@ -23,6 +23,7 @@ from isometry.deep.checkpoint import Checkpoints, StopSignals, isolated_rng, rng
 from isometry.deep.columns import ColumnTable, are_texts, is_column_table
 from isometry.deep.engine import Engine, make_accelerator
 from isometry.deep.functional import unit
+from isometry.deep.inference import export
 from isometry.deep.objective import LossObjective, TrainingObjective, as_objective, effective_rank, on_sphere
 from isometry.deep.offline import embed
 from isometry.deep.run import NOT_FINITE, Run
@@ -94,6 +95,7 @@ class Trainer:
         for name, value in flat.items():
             check_known(name, vars(self))
             setattr(self, name, value)
+        self.embedding_size: int | None = None  # known once something was embedded
         self.run = Run()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -194,8 +196,17 @@ class Trainer:
     def embed(self, samples: Any) -> Tensor:
         """Embeddings (n, p) of an array or a data set."""
         z = embed(self.model, self._as_data(samples))
+        self.embedding_size = z.shape[1]
         normalize = on_sphere(self.objective) if self.normalize is None else self.normalize
         return unit(z) if normalize else z
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the bare network, without optimiser and loss, as safetensors, and what one must know to use it as JSON.
+
+        ``Encoder.load(path, network)`` reads it.
+        """
+        normalize = on_sphere(self.objective) if self.normalize is None else self.normalize
+        export(path, self.model, normalize=normalize, prompts=self.batches.prompts, embedding_size=self.embedding_size)
 
     def _as_data(self, samples: Any, labels: Any = None) -> Dataset[Any]:
         """Samples as the model takes them."""
