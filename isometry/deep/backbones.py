@@ -67,6 +67,11 @@ class Network(nn.Module):
         tokens = self.backbone(**x).last_hidden_state  # (B, T, q)
         return self.head(pool(tokens, x.get("attention_mask"), self.pooling))
 
+    def features(self) -> Network:
+        """The same backbone without a head."""
+        return Network(self.backbone, self.num_features, pooling=self.pooling, transform=self.transform,
+                       tokenize=self.tokenize)  # fmt: skip
+
 
 def pool(tokens: Tensor, mask: Tensor | None, how: str) -> Tensor:
     """One vector (B, q) for tokens (B, T, q); where the mask (B, T) is 0 there is padding."""
@@ -81,11 +86,6 @@ def pool(tokens: Tensor, mask: Tensor | None, how: str) -> Tensor:
     if how == "gem":
         return ((tokens.clamp_min(1e-6).pow(3) * weight).sum(1) / count).pow(1 / 3)
     return (tokens * weight).sum(1) / count
-
-
-def is_backbone(name: Any) -> bool:
-    """Whether a text names a network of one of the libraries."""
-    return isinstance(name, str) and name.partition(":")[0] in LIBRARIES and ":" in name
 
 
 def backbone(

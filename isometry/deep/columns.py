@@ -83,7 +83,7 @@ class ColumnTable(Dataset[Any]):
         if labels is None and len(self.inputs) == 1:
             labels = next((self.columns[name] for name in TARGETS[:2] if name in self.columns), None)
         self.labels = None if labels is None else np.asarray(labels)
-        self.codes = None if labels is None else class_codes(self.labels)
+        self.codes = None if self.labels is None else class_codes(self.labels)
 
     def __len__(self) -> int:
         return len(self.columns[self.inputs[0]])

@@ -26,6 +26,5 @@ def needs(library: str, extra: str, what: str) -> Iterator[None]:
     except (ImportError, RuntimeError, OSError) as error:
         raise ImportError(
             f"{what} needs {library}, which is there but cannot be loaded ({error}); a build that fits this torch and "
-            "this machine is needed",
-            name=library,
+            "this machine is needed"
         ) from error

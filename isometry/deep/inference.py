@@ -226,7 +226,7 @@ class Encoder:
         parts = []
         with tqdm(disable=not progress, unit="sample") as bar:
             while chunk := list(itertools.islice(samples, 16 * self.batch_size)):
-                items = np.stack(chunk) if isinstance(chunk[0], np.ndarray) else chunk
+                items: Any = np.stack(chunk) if isinstance(chunk[0], np.ndarray) else chunk
                 items = torch.stack(chunk) if isinstance(chunk[0], Tensor) else items
                 parts.append(self.encode(items, prompt))
                 bar.update(len(chunk))

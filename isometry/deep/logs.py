@@ -78,14 +78,15 @@ class TensorBoard:
         with needs("tensorboard", "logs", "TensorBoard"):
             from torch.utils.tensorboard import SummaryWriter
         self.folder, self.histograms_every = folder, histograms_every
-        self._writer_class, self._writer = SummaryWriter, None
+        self._make_writer: Any = SummaryWriter
+        self._writer: Any = None
 
     def __call__(self, trainer: Trainer) -> None:
         if rank_and_size()[0]:
             return
         epoch = trainer.run.epoch
         if self._writer is None or epoch == 1:
-            self._writer = self._writer_class(os.fspath(self.folder), purge_step=epoch)
+            self._writer = self._make_writer(os.fspath(self.folder), purge_step=epoch)
         for name, column in trainer.history.items():
             if not math.isnan(column[-1]):
                 self._writer.add_scalar(TAGS.get(name, f"train/{name}"), column[-1], epoch)
@@ -98,8 +99,11 @@ class TensorBoard:
 @torch.no_grad()
 def pair_similarities(objective: Any) -> dict[str, torch.Tensor]:
     """Cosines of the positive and of the negative pairs of the last batch, if the objective keeps it."""
-    z, y = getattr(objective, "last", None) or (None, None)
-    if z is None or y.ndim != 1 or y.is_floating_point() or not z.isfinite().all():
+    last: Any = getattr(objective, "last", None)
+    if last is None:
+        return {}
+    z, y = last
+    if y.ndim != 1 or y.is_floating_point() or not z.isfinite().all():
         return {}
     z = unit(z.float())
     pairs = masks(y, self_index=torch.arange(len(y), device=y.device))

@@ -180,8 +180,8 @@ class Trainer:
                                 best = engine.weights()
                             self._judge()
                         self._save(files, engine, best)
-        chosen = best is not None and self.stopping.restore == "best"
-        if chosen:
+        chosen = self.stopping.restore == "best" and best is not None
+        if best is not None and chosen:
             engine.module.load_state_dict(best)
         elif engine.average is not None and self.stopping.restore != "last":
             engine.average.swap()
