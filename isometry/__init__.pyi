@@ -11,6 +11,7 @@ from isometry import registry as registry
 from isometry import report as report
 from isometry import select as select
 from isometry import spectral as spectral
+from isometry.explanation import explain as explain
 from isometry.fixed import FixedMetric as FixedMetric
 from isometry.geometric.aml import AML as AML
 from isometry.geometric.cdml import CDML as CDML
