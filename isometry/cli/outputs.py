@@ -87,6 +87,20 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
         raise UsageError(explain(error)) from error
 
 
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """A block that may be stopped, and says then how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        done = str(stop).partition(";")[0] or "stopped"
+        raise KeyboardInterrupt(f"{done}; nothing is lost: run the same command again to go on") from None
+    except SystemExit:
+        if not process_number():
+            print_to_stderr("terminated; nothing is lost: run the same command again to go on")
+        raise
+
+
 def explain(error: BaseException) -> str:
     if isinstance(error, ImportError) and error.name in EXTRAS:
         return f'{error.name} is not installed: pip install "isometry[{EXTRAS[error.name]}]"'

@@ -26,9 +26,9 @@ from isometry.cli.outputs import (
     make_table,
     plain,
     print_json,
-    print_to_stderr,
     printer,
     process_number,
+    resumable,
     usage_errors,
 )
 
@@ -342,16 +342,8 @@ def _fit(
     callbacks = () if learner.verbose or silent or process_number() else (_print_epoch,)
     if silent:
         learner.set_params(verbose=False)
-    try:
-        with usage_errors(ValueError):
-            learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
-    except KeyboardInterrupt as stop:
-        done = str(stop).partition(";")[0] or "stopped"
-        raise KeyboardInterrupt(f"{done}; nothing is lost: run the same command again to go on") from None
-    except SystemExit:
-        if not process_number():
-            print_to_stderr("terminated; nothing is lost: run the same command again to go on")
-        raise
+    with resumable(), usage_errors(ValueError):
+        learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
 
 
 def _print_epoch(trainer: Trainer) -> None:

@@ -6,22 +6,48 @@ import copy
 import hashlib
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from isometry.cli.code import LIBRARIES, is_code, is_library, load_factory
-from isometry.cli.outputs import UsageError, plain, print_to_stderr, printer, process_number, usage_errors
+from isometry.cli.outputs import UsageError, plain, printer, process_number, resumable, usage_errors
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import nn
 
     from isometry.cli.run_folder import RunFolder
     from isometry.deep import Trainer
 
 IMAGE_SIDE = 64  # of a network that does not say which images it takes
+
+
+@dataclass
+class Samples:
+    """What is trained on: a data set, a label for each sample if there are any, and which are held out."""
+
+    name: str
+    data: Any
+    y: np.ndarray | None
+    kept: np.ndarray
+    held: np.ndarray
+
+    @property
+    def summary(self) -> str:
+        """In a line."""
+        if self.y is None:
+            return f"{self.name}: {len(self.kept)} samples"
+        kinds, others = (len(set(self.y[rows])) for rows in (self.kept, self.held))
+        return f"{self.name}: {len(self.kept)} samples of {kinds} classes, {len(self.held)} of {others} held out"
+
+    def fit(self, trainer: Trainer) -> None:
+        """Train on what is kept, and watch what is held out."""
+        data, y, kept, held = self.data, self.y, self.kept, self.held
+        watched = (data.subset(held), y[held]) if y is not None and len(held) else None
+        with resumable(), usage_errors(ValueError):
+            trainer.fit(data.subset(kept), None if y is None else y[kept], validation=watched, resume=True)
 
 
 def train_samples(
@@ -39,19 +65,15 @@ def train_samples(
     settings = {"data": name, "rows": len(data), "fingerprint": fingerprint(data, y), **settings}
     folder = RunFolder(out)
     settings = folder.check(settings, fresh)
-    labels = None if y is None else y[kept]
-    objective = make_objective(settings, network, labels, data)
+    samples = Samples(name, data, y, kept, held)
+    objective = make_objective(settings, network, samples)
     with folder.locked() if not process_number() else nullcontext():
-        _run(name, data, y, kept, held, network, objective, settings, folder, fresh, silent)
+        _run(samples, network, objective, settings, folder, fresh, silent)
 
 
 def _run(
-    name: str,
-    data: Any,
-    y: np.ndarray | None,
-    kept: np.ndarray,
-    held: np.ndarray,
-    network: nn.Module,
+    samples: Samples,
+    network: Any,
     objective: Any,
     settings: dict[str, Any],
     folder: RunFolder,
@@ -66,16 +88,13 @@ def _run(
         with usage_errors(OSError):
             folder.begin(settings, fresh)
     command.wait_for_everyone(settings["precision"])
-    kinds = "" if y is None else f" of {len(set(y[kept]))} classes, {len(held)} of {len(set(y[held]))} held out"
-    console.print(
-        f"{plain(name)}: {len(kept)} samples{kinds}; {'going on' if going_on else 'starting'} in {plain(folder.path)}",
-        style="dim",
-    )
+    doing = "going on" if going_on else "starting"
+    console.print(f"{plain(samples.summary)}; {doing} in {plain(folder.path)}", style="dim")
     start = copy.deepcopy(network)
     show = sys.stderr.isatty() and not silent
     callbacks = () if show or silent or process_number() else (command._print_epoch,)
-    trainer = make_trainer(network, objective, settings, folder, callbacks, show, held_out=len(held) > 0)
-    _fit(trainer, data, y, kept, held)
+    trainer = make_trainer(network, objective, settings, folder, callbacks, show, held_out=len(samples.held) > 0)
+    samples.fit(trainer)
     if trainer.run.epoch == 0:
         raise RuntimeError("no epoch was finished, so there is no model to keep; see the warning for what to change")
     if process_number():
@@ -84,30 +103,14 @@ def _run(
     folder.write_history(trainer.history)
     console.print(f"{trainer.run.epoch} epochs: {plain(trainer.stop_reason)}")
     console.print(f"network: {plain(folder.network)}, and {plain(folder.network.with_suffix('.json').name)} beside it")
-    _report(name, data, y, kept, held, trainer, start, settings, folder, console)
+    _report(samples, trainer, start, settings, folder, console)
     if trainer.run.failed:
         raise typer.Exit(1)
 
 
-def _fit(trainer: Trainer, data: Any, y: np.ndarray | None, kept: np.ndarray, held: np.ndarray) -> None:
-    held_out = (data.subset(held), y[held]) if y is not None and len(held) else None
-    try:
-        with usage_errors(ValueError):
-            trainer.fit(data.subset(kept), None if y is None else y[kept], validation=held_out, resume=True)
-    except KeyboardInterrupt as stop:
-        done = str(stop).partition(";")[0] or "stopped"
-        raise KeyboardInterrupt(f"{done}; nothing is lost: run the same command again to go on") from None
-    except SystemExit:
-        if not process_number():
-            print_to_stderr("terminated; nothing is lost: run the same command again to go on")
-        raise
-
-
-def make_network(settings: dict[str, Any], images: bool) -> nn.Module:
+def make_network(settings: dict[str, Any], images: bool) -> Any:
     """The network that --backbone names, with weights from a local file."""
-    import torch
-
-    from isometry.deep.backbones import backbone
+    from isometry.deep.backbones import as_network, backbone
     from isometry.deep.checkpoint import isolated_rng
     from isometry.deep.models import ConvNet
 
@@ -118,9 +121,7 @@ def make_network(settings: dict[str, Any], images: bool) -> nn.Module:
         if settings["weights"] is not None:
             raise UsageError(f"--weights are for a network of {', '.join(LIBRARIES)}, not for --backbone {name}")
         if is_code(name):
-            network = load_factory(name)(shape if images else None, size)
-            if not isinstance(network, torch.nn.Module):
-                raise UsageError(f"--backbone {name} must give a torch module, it gave {network!r:.80}")
+            network = as_network(load_factory(name)(shape if images else None, size), f"--backbone {name}")
             if not images and not hasattr(network, "tokenize"):
                 raise UsageError(f"--backbone {name} gave a network without a method tokenize, which texts need: from "
                                  "a list of texts to a dictionary of tensors")  # fmt: skip
@@ -186,24 +187,25 @@ def split_rows(n: int, y: Any, splits: Any, settings: dict[str, Any]) -> tuple[n
         return hold_out(y, settings["validation"], settings["protocol"], settings["seed"])
 
 
-def make_objective(settings: dict[str, Any], network: nn.Module, y: np.ndarray | None, data: Any) -> Any:
+def make_objective(settings: dict[str, Any], network: Any, samples: Samples) -> Any:
     """The loss by its name: of labels, or of columns whose rows belong together."""
     import numpy
 
     from isometry.deep.augment import Affine, Augment, Augmented, Flip
+    from isometry.deep.checkpoint import isolated_rng
     from isometry.deep.gradient_cache import GradientCache
     from isometry.deep.loss import Loss, LossModule
     from isometry.deep.named import make_named
     from isometry.deep.objectives.columns import Columns
     from isometry.deep.pair_form import PairForm
 
-    known: dict[str, Any] = {"embedding_size": embedding_size(network, data)}
+    known: dict[str, Any] = {"embedding_size": embedding_size(network, samples.data)}
     params = {} if settings["miner"] is None else {"miner": settings["miner"]}
-    with usage_errors(ValueError, TypeError):
-        if y is None:
+    with isolated_rng(settings["seed"]), usage_errors(ValueError, TypeError):  # a loss may draw its first proxies
+        if samples.y is None:
             objective: Any = Columns(make_named("loss", settings["loss"], (PairForm, Loss), known, params))
         else:
-            counts = numpy.unique(y, return_counts=True)[1]
+            counts = numpy.unique(samples.y[samples.kept], return_counts=True)[1]
             known |= {"num_classes": len(counts), "class_counts": counts.tolist()}
             objective = make_named("loss", settings["loss"], (LossModule,), known, params)
     if settings["chunk"] is not None:
@@ -211,7 +213,7 @@ def make_objective(settings: dict[str, Any], network: nn.Module, y: np.ndarray |
     return Augmented(objective, Augment(Affine(), Flip())) if settings["augment"] else objective
 
 
-def embedding_size(network: nn.Module, data: Any) -> int:
+def embedding_size(network: Any, data: Any) -> int:
     """p, by passing two samples, with an error that says what the network gave instead."""
     from isometry.deep.inference import Encoder
 
@@ -223,7 +225,7 @@ def embedding_size(network: nn.Module, data: Any) -> int:
 
 
 def make_trainer(
-    network: nn.Module,
+    network: Any,
     objective: Any,
     settings: dict[str, Any],
     folder: RunFolder,
@@ -263,13 +265,9 @@ class Embedded:
 
 
 def _report(
-    name: str,
-    data: Any,
-    y: np.ndarray | None,
-    kept: np.ndarray,
-    held: np.ndarray,
+    samples: Samples,
     trainer: Trainer,
-    start: nn.Module,
+    start: Any,
     settings: dict[str, Any],
     folder: RunFolder,
     console: Any,
@@ -281,7 +279,7 @@ def _report(
     from isometry.report.training_page import TrainingReport, write_training_report
     from isometry.select.network import compare_network
 
-    found = None
+    found, data, y, kept, held = None, samples.data, samples.y, samples.kept, samples.held
     if y is not None and len(held):
         if isinstance(start, Network):
             start = start.features()
@@ -294,7 +292,9 @@ def _report(
             f"features are those of the network before training; intervals are over the {found.unit}", style="dim"
         )
         console.print(f"\n[bold]{plain(found.verdict)}[/]")
-    report = TrainingReport(name, settings, trainer.history, str(trainer.stop_reason), not trainer.run.failed, found)
+    report = TrainingReport(
+        samples.name, settings, trainer.history, str(trainer.stop_reason), not trainer.run.failed, found
+    )
     console.print(f"report: {plain(write_training_report(report, folder.report))}")
 
 

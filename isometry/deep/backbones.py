@@ -73,6 +73,13 @@ class Network(nn.Module):
                        tokenize=self.tokenize)  # fmt: skip
 
 
+def as_network(found: Any, name: str) -> nn.Module:
+    """What a function of the user's made, if it is a network."""
+    if not isinstance(found, nn.Module):
+        raise ValueError(f"{name} must give a torch module, it gave {found!r:.80}")
+    return found
+
+
 def pool(tokens: Tensor, mask: Tensor | None, how: str) -> Tensor:
     """One vector (B, q) for tokens (B, T, q); where the mask (B, T) is 0 there is padding."""
     mask = torch.ones(tokens.shape[:2], device=tokens.device) if mask is None else mask

@@ -59,12 +59,18 @@ class Engine:
         if not groups:
             raise ValueError("nothing to train: neither model nor objective has parameters that need gradients")
         self.lrs = [group["lr"] for group in groups]
+        self.parameters = [p for group in groups for p in group["params"]]
         shared = accelerator.num_processes > 1
         self.freezing = Freezing(model, optimization.freeze, optimization.unfreeze_at, shared)
         self.freezing.begin(0)  # before Accelerate looks which parameters have a gradient
         self.slower = 1.0  # factor of the learning rate after plateaus
         self.grad_norm: float | None = None  # of the last update
-        self.step, self.optimizer = accelerator.prepare(self.module, optimization.make_optimizer(groups))
+        self.step, self.optimizer = accelerator.prepare(self.module), optimization.make_optimizer(groups)
+        if (
+            accelerator.scaler is not None
+        ):  # otherwise Accelerate's optimiser only looks, at every step, what is installed
+            self.optimizer = accelerator.prepare(self.optimizer)
+        self.on_cpu = accelerator.device.type == "cpu"
         self.average = None if optimization.ema is None else WeightAverage(self.module, optimization.ema)
         if self.rank:
             seed_rng(seed_of_process(random_state, self.rank))
@@ -95,8 +101,9 @@ class Engine:
         total, active = 0.0, []
         for k, batch in enumerate(group, start=1):
             with nullcontext() if k == len(group) else self.accelerator.no_sync(self.step):
-                loss = self.step(send_to_device(batch, self.accelerator.device)) / len(group)
-                self.accelerator.backward(loss)
+                loss = self.step(batch if self.on_cpu else send_to_device(batch, self.accelerator.device))
+                loss = loss if len(group) == 1 else loss / len(group)
+                loss.backward() if self.accelerator.scaler is None else self.accelerator.backward(loss)
             total += float(loss.detach())
             share = getattr(self.objective, "active", None)
             if share is not None:
@@ -106,10 +113,10 @@ class Engine:
     def update(self, loss: float) -> bool:
         """A step along the gradient; none, and False, if it or the loss is not finite in some process."""
         self.freezing.drop_gradients()
-        norm = self.accelerator.clip_grad_norm_(self.step.parameters(), self.optimization.clip_norm or math.inf)
+        norm = self._clip()
         # in fp16 the gradient scaler skips what is not finite by itself
-        finite = math.isfinite(loss) and (self.accelerator.scaler is not None or math.isfinite(float(norm)))
-        self.grad_norm = float(norm) if finite else None
+        finite = math.isfinite(loss) and (self.accelerator.scaler is not None or math.isfinite(norm))
+        self.grad_norm = norm if finite else None
         good = not self.any(not finite)
         if good:
             self.optimizer.step()
@@ -117,6 +124,15 @@ class Engine:
                 self.average.update()
         self.optimizer.zero_grad()
         return good
+
+    def _clip(self) -> float:
+        """The norm of the gradient, after it has been cut to the largest that is allowed."""
+        if self.accelerator.scaler is not None:
+            self.accelerator.unscale_gradients()
+        if self.optimization.clip_norm is not None:
+            return float(nn.utils.clip_grad_norm_(self.parameters, self.optimization.clip_norm))
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        return float(nn.utils.get_total_norm(gradients)) if gradients else 0.0
 
     def averaged(self) -> AbstractContextManager[None]:
         """A block in which the network has the averaged weights, if there is an average."""

@@ -161,8 +161,9 @@ class Trainer:
                             self._check_first_batch(loss, active, engine)
                         good = engine.update(loss)
                         run.record(len(group), loss, active, good, engine.grad_norm)
-                        bar.set_postfix_str(run.status(), refresh=False)
-                        bar.update()
+                        if not bar.disable:
+                            bar.set_postfix_str(run.status(), refresh=False)
+                            bar.update()
                         check_time()
                         if run.bad_steps >= self.stopping.max_bad_steps:
                             run.fail(NOT_FINITE.format(run.bad_steps, run.step, run.epoch + 1))
