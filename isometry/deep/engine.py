@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from isometry.deep.averages import WeightAverage
 from isometry.deep.batches import plan_of
-from isometry.deep.checkpoint import load_weights, rng_state, seed_of_process, seed_rng, set_rng_state
+from isometry.deep.checkpoint import CheckpointError, load_weights, rng_state, seed_of_process, seed_rng, set_rng_state
 from isometry.deep.objective import Step, TrainingObjective, parameter_groups
 from isometry.deep.parts import Freezing, model_groups
 from isometry.deep.settings import Optimization
@@ -174,6 +174,8 @@ class Engine:
         load_weights(self.module, state["weights"], path)
         self.optimizer.load_state_dict(state["optimizer"])
         if self.average is not None:
+            if state.get("average") is None:
+                raise CheckpointError(f"{path} is of a run without ema: continue it without, or begin anew with it")
             self.average.load_state_dict(state["average"])
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])

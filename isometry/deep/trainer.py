@@ -144,6 +144,7 @@ class Trainer:
             stack.enter_context(isolated_rng(self.random_state))
             stop = stack.enter_context(StopSignals())
             engine, probe = self._prepare(samples, labels, validation, protocol)
+            stack.callback(engine.freezing.end)
             files = self._checkpoints(engine)
             stack.enter_context(files.locked(engine.accelerator.is_main_process))
             best = self._begin(engine, files, resume)
@@ -181,12 +182,11 @@ class Trainer:
                                 best = engine.weights()
                             self._judge()
                         self._save(files, engine, best)
-        chosen = self.stopping.restore == "best" and best is not None
+        chosen = best is not None and self.stopping.restore == "best"
         if best is not None and chosen:
             engine.module.load_state_dict(best)
         elif engine.average is not None and self.stopping.restore != "last":
             engine.average.swap()
-        engine.freezing.end()
         if run.failed:
             kept = f"the weights of epoch {run.best_epoch}" if chosen else "the last weights"
             warnings.warn(f"training stopped: {run.stop_reason}. It keeps {kept}", ConvergenceWarning, stacklevel=2)

@@ -13,6 +13,7 @@ from torch import nn
 
 from isometry.deep import (
     MLP,
+    CheckpointError,
     CSVLog,
     NCALoss,
     Plateau,
@@ -328,6 +329,20 @@ def test_tensorboard_gets_scalars_and_histograms(tmp_path):
     assert [e.step for e in events.Histograms("train/s_pos")] == [2]
     values = events.Histograms("train/s_neg")[0].histogram_value
     assert values.num > 0 and values.min >= -1.001 and values.max <= 1.001
+
+
+def test_an_average_cannot_be_taken_up_in_the_middle(tmp_path):
+    fit(make(tmp_path, max_epochs=1))
+    with pytest.raises(CheckpointError, match="without ema"):
+        fit(make(tmp_path, ema=0.9))
+
+
+def test_a_run_that_is_stopped_leaves_nothing_frozen():
+    net = Parted()
+    trainer = Trainer(net, NCALoss(), freeze="backbone", callbacks=[crash_after(1)], **SMALL)
+    with pytest.raises(Crash):
+        trainer.fit(*data())
+    assert all(p.requires_grad for p in net.parameters())
 
 
 # -- checkpoints by step -----------------------------------------------------------------------------------------------
