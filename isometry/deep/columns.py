@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
 from isometry.deep.batches import class_codes
+from isometry.deep.objectives.columns import TARGETS
 
-TARGETS = ("label", "labels", "score", "scores", "target")  # names of a column that is no input
 NAMED = 5  # bad rows that an error names
 Tokenize = Callable[[list[str]], Mapping[str, Tensor]]
 

@@ -66,9 +66,7 @@ class Engine:
         self.slower = 1.0  # factor of the learning rate after plateaus
         self.grad_norm: float | None = None  # of the last update
         self.step, self.optimizer = accelerator.prepare(self.module), optimization.make_optimizer(groups)
-        if (
-            accelerator.scaler is not None
-        ):  # otherwise Accelerate's optimiser only looks, at every step, what is installed
+        if accelerator.scaler is not None:  # Accelerate's optimiser asks at every step what is installed, which costs
             self.optimizer = accelerator.prepare(self.optimizer)
         self.on_cpu = accelerator.device.type == "cpu"
         self.average = None if optimization.ema is None else WeightAverage(self.module, optimization.ema)

@@ -28,6 +28,7 @@ from isometry.deep.objective import LossObjective, Step
 from isometry.deep.parts import Freezing, depths, model_groups
 from isometry.deep.run import Run
 from isometry.deep.schedules import SCHEDULES
+from tests.deep.processes import results_of_two
 from tests.deep.test_checkpoint import Crash, assert_same_run, crash_after, data, fit, make
 
 torch.set_num_threads(1)
@@ -261,6 +262,29 @@ def test_parts_thaw_one_after_another_and_for_several_processes_lose_their_gradi
     assert not net.head.weight.requires_grad and net.backbone[0].weight.requires_grad
     alone.end()
     assert net.head.weight.requires_grad
+
+
+def frozen_and_averaged():
+    torch.manual_seed(0)
+    net = MLP(5, 3, (8,))
+    settings = {"freeze": "layers.0", "unfreeze_at": 1, "ema": 0.9, "restore": "ema", "lr": 0.05, "max_epochs": 3}
+    settings |= {
+        "optimizer": "sgd"
+    }  # Adam would magnify the rounding of gradients that are 0, such as that of the last bias
+    Trainer(net, NCALoss(), **settings, **SMALL).fit(*data())
+    return net.state_dict()
+
+
+def distributed_main(folder):
+    found = frozen_and_averaged()
+    torch.save(found, f"{folder}/rank{torch.distributed.get_rank()}.pt")
+
+
+def test_two_processes_freeze_and_average_as_one_does(tmp_path):
+    alone = frozen_and_averaged()
+    for found in results_of_two("tests.deep.test_training_options", tmp_path):
+        for name, value in alone.items():
+            assert_allclose(found[name], value, atol=1e-5, err_msg=name)
 
 
 # -- stopping ----------------------------------------------------------------------------------------------------------
