@@ -96,7 +96,8 @@ def test_heavy_libraries_stay_where_they_belong(path):
         if package == "matplotlib":
             assert me == "report", f"{package} belongs under report/"
             assert not top, f"{package} is imported inside functions"
-        if package in {"pandas", "pyarrow", "cvxpy", "pymanopt", "dask", "faiss", "onnx"}:
+        optional = {"PIL", "timm", "torchvision", "transformers", "tensorboard", "datasets"}
+        if package in {"pandas", "pyarrow", "cvxpy", "pymanopt", "dask", "faiss", "onnx", *optional}:
             assert not top, f"{package} is imported inside functions"
 
 

@@ -11,10 +11,17 @@ from typing import Any
 
 from isometry.cli.outputs import UsageError
 
+LIBRARIES = ("timm", "torchvision", "transformers")
+
+
+def is_library(backbone: Any) -> bool:
+    """Whether this is a text that names a network of a library, such as ``timm:resnet18``."""
+    return isinstance(backbone, str) and ":" in backbone and backbone.partition(":")[0] in LIBRARIES
+
 
 def is_code(backbone: Any) -> bool:
-    """Whether this is a text that names code, and not one of the networks that come with the package."""
-    return isinstance(backbone, str) and ":" in backbone
+    """Whether this is a text that names code, and not one of the networks that come with the package or a library."""
+    return isinstance(backbone, str) and ":" in backbone and not is_library(backbone)
 
 
 def load_factory(text: str) -> Callable[..., Any]:

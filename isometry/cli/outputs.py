@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from isometry.eval import Interval
 
 EXTRAS = {"torch": "deep", "accelerate": "deep", "onnx": "export", "faiss": "index", "dask": "dask"}
+EXTRAS |= {"PIL": "vision", "timm": "vision", "torchvision": "vision", "transformers": "text", "tensorboard": "logs"}
 CONTROL_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}  # of Unicode: control, surrogate, separators of lines and paragraphs
 BIDIRECTIONAL_MARKS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 PIPE_WIDTH = 10_000  # columns: output to a file or another program is never wrapped
@@ -84,6 +85,20 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise UsageError(explain(error)) from error
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """A block that may be stopped, and says then how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        done = str(stop).partition(";")[0] or "stopped"
+        raise KeyboardInterrupt(f"{done}; nothing is lost: run the same command again to go on") from None
+    except SystemExit:
+        if not process_number():
+            print_to_stderr("terminated; nothing is lost: run the same command again to go on")
+        raise
 
 
 def explain(error: BaseException) -> str:

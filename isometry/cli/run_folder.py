@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
 import json
 import shutil
@@ -23,12 +22,15 @@ MIN_STEPS = 300  # updates of a run at least, in epochs that are longer for it w
 
 
 class RunFolder:
-    """``settings.json``, ``checkpoints/``, ``model.safetensors``, ``history.csv``, ``scores.json``, ``report.html``."""
+    """``settings.json``, ``checkpoints/``, ``model.safetensors`` or ``network.safetensors``, ``history.csv``,
+    ``scores.json``, ``report.html``.
+    """
 
     def __init__(self, path: Path):
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.model = path / "model.safetensors"
+        self.network = path / "network.safetensors"  # of images and texts, with a JSON text beside it
         self.history = path / "history.csv"
         self.scores = path / "scores.json"
         self.report = path / "report.html"
@@ -36,7 +38,8 @@ class RunFolder:
     @property
     def files(self) -> tuple[Path, ...]:
         """What a run writes, and a fresh one removes, beside its checkpoints."""
-        return self.path / SETTINGS, self.model, self.history, self.scores, self.report
+        networks = self.network, self.network.with_suffix(".json")
+        return self.path / SETTINGS, self.model, *networks, self.history, self.scores, self.report
 
     @property
     def begun(self) -> bool:
@@ -111,11 +114,9 @@ class RunFolder:
 
     def write_history(self, history: dict[str, list[float]]) -> None:
         """One line an epoch; empty where something was not measured."""
-        with atomic_write(self.history) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["epoch", *history])
-            for epoch, row in enumerate(zip(*history.values()), start=1):
-                writer.writerow([epoch, *("" if np.isnan(v) else repr(float(v)) for v in row)])
+        from isometry.deep.logs import write_history
+
+        write_history(self.history, history)
 
     def write_scores(self, scores: list[dict[str, Any]]) -> None:
         """What the report shows of the held-out samples, for programs."""

@@ -17,17 +17,18 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.code import is_code, load_factory
-from isometry.cli.inputs import as_frame, check_distinct, draw_sample, make_card, read_table_or_embedded
+from isometry.cli.code import is_code, is_library, load_factory
+from isometry.cli.config import parse_settings, read_config
+from isometry.cli.inputs import as_frame, check_distinct, draw_sample, make_card, parse_value, read_table_or_embedded
 from isometry.cli.outputs import (
     UsageError,
     interval_text,
     make_table,
     plain,
     print_json,
-    print_to_stderr,
     printer,
     process_number,
+    resumable,
     usage_errors,
 )
 
@@ -47,7 +48,13 @@ BACKBONES = ("auto", "linear", "mlp", "conv")
 
 @app.command()
 def train(
-    file: options.File,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="csv, tsv, parquet, npy or npz file; a folder with a sub-folder of images for each class",
+            show_default=False,
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for checkpoints, model, history and report")],
     target: options.Target = None,
     loss: Annotated[
@@ -60,10 +67,22 @@ def train(
     backbone: Annotated[
         str,
         typer.Option(
-            help="auto (conv for images, else mlp), linear, mlp, conv, or module:factory, code of your own that makes "
-            "a torch module from the shape of a sample and the dimension of the embedding"
+            help="auto (conv for images, else mlp), linear, mlp, conv; timm:NAME, torchvision:NAME or "
+            "transformers:FOLDER; or module:factory, code of your own that makes a torch module from the shape of a "
+            "sample and the dimension of the embedding"
         ),
     ] = "auto",
+    weights: Annotated[
+        str | None,
+        typer.Option(help="safetensors file for a backbone of timm or torchvision, or random; nothing is downloaded"),
+    ] = None,
+    backbone_options: Annotated[
+        list[str] | None, typer.Option("--backbone-option", help="name=value for the backbone, e.g. img_size=64")
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="column of texts, with labels in --target; or several, whose rows belong together: a,b"),
+    ] = None,
     embedding: Annotated[int, typer.Option(min=1, help="dimension of the embeddings")] = 64,
     epochs: Annotated[int, typer.Option(min=1, help="passes over the samples, longer where these are few")] = 10,
     batch: Annotated[str, typer.Option(help="classes x samples of each in a batch")] = "8x8",
@@ -82,7 +101,15 @@ def train(
     image_shape: Annotated[
         str | None, typer.Option(help="rows are images of this shape, e.g. 28x28 or 3x32x32; an npz file may say so")
     ] = None,
-    precision: Annotated[str, typer.Option(help="no, bf16 or fp16: of the network's arithmetic")] = "no",
+    precision: Annotated[str, typer.Option(help="no, bf16, fp16 or auto: of the network's arithmetic")] = "no",
+    trainer_settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="name=value for the trainer, e.g. ema=0.999, schedule=plateau, freeze=backbone"),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(callback=read_config, is_eager=True, help="TOML file with any of these; the command line wins"),
+    ] = None,
     sample: Annotated[int | None, typer.Option(help="use this many rows, drawn evenly from the classes")] = None,
     seed: options.Seed = 0,
     drop: options.Drop = None,
@@ -103,21 +130,20 @@ def train(
     from isometry.cli.run_folder import RunFolder
 
     check_distinct({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
-    table = read_table_or_embedded(file, target, drop, key, delimiter, decimal, float32=True, labels_for="training")
-    if sample is not None:
-        table = draw_sample(table, sample, seed)
-    if backbone not in BACKBONES and not is_code(backbone):
-        raise UsageError(f"--backbone {backbone} is unknown: expected {', '.join(BACKBONES)} or module:factory")
+    samples = file.is_dir() or text is not None
+    if backbone not in BACKBONES and not is_code(backbone) and not is_library(backbone):
+        raise UsageError(
+            f"--backbone {backbone} is unknown: expected {', '.join(BACKBONES)}, module:factory, or a network of timm, "
+            "torchvision or transformers such as timm:resnet18"
+        )
     if not 0 < lr < math.inf:
         raise UsageError(f"--lr {lr:g} is the learning rate: choose a positive number, e.g. 0.001")
-    check_loss(loss, miner, embedding)
     if not 0 <= validation < 1:
         raise UsageError(f"--validation {validation:g} is the share held out: choose it between 0 and 1, e.g. 0.2")
     if patience is not None and not validation:
         raise UsageError("--patience waits for a better MAP@R on held-out samples: give --validation, e.g. 0.2")
-    shape = find_image_shape(file, image_shape, table)
     P, K = parse_sizes("--batch", batch, (2,))
-    settings = {
+    settings: dict[str, Any] = {
         "loss": loss,
         "miner": miner,
         "backbone": backbone,
@@ -129,16 +155,55 @@ def train(
         "validation": validation,
         "protocol": protocol,
         "patience": patience,
-        "augment": shape is not None if augment is None else augment,
-        "image_shape": shape,
         "precision": precision,
         "seed": seed,
     }
+    if trainer_settings:
+        settings["trainer"] = parse_settings(trainer_settings)
+    if samples:
+        from isometry.cli.train_samples import train_samples
+
+        shape = None if image_shape is None else parse_sizes("--image-shape", image_shape, (2, 3))
+        settings |= {
+            "weights": weights,
+            "backbone_options": dict(parse_option("--backbone-option", o) for o in backbone_options or []),
+            "augment": text is None if augment is None else augment,
+            "image_shape": None if shape is None else (1, *shape)[-3:],
+        }
+        train_samples(file, target, text, out, settings, fresh=not resume, silent=quiet or as_json)
+        _print_outcome(out, settings, as_json)
+        return
+    if is_library(backbone) or weights is not None:
+        raise UsageError(
+            f"--backbone {backbone} takes images or texts: give a folder with a sub-folder of images for each class, "
+            "or a table and --text COLUMN"
+        )
+    table = read_table_or_embedded(file, target, drop, key, delimiter, decimal, float32=True, labels_for="training")
+    if sample is not None:
+        table = draw_sample(table, sample, seed)
+    check_loss(loss, miner, embedding)
+    shape = find_image_shape(file, image_shape, table)
+    settings |= {"augment": shape is not None if augment is None else augment, "image_shape": shape}
     _train(table, settings, out, fresh=not resume, silent=quiet or as_json)
+    _print_outcome(out, settings, as_json)
+
+
+def _print_outcome(out: Path, settings: dict[str, Any], as_json: bool) -> None:
+    from isometry.cli.run_folder import RunFolder
+
     if as_json:
         folder = RunFolder(out)
+        model = folder.model if folder.model.exists() else folder.network
         scores = json.loads(folder.scores.read_text(encoding="utf-8")) if folder.scores.exists() else None
-        print_json({"settings": settings, "model": folder.model, "report": folder.report, "scores": scores})
+        print_json({"settings": settings, "model": model, "report": folder.report, "scores": scores})
+
+
+def parse_option(option: str, text: str) -> tuple[str, Any]:
+    """``name=value`` with a Python literal or text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"{option} {text}: expected name=value")
+    return name.strip(), parse_value(value.strip())
 
 
 def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool, silent: bool = False) -> None:
@@ -236,7 +301,8 @@ def make_learner(settings: dict[str, Any]) -> DeepMetric:
     from isometry.deep import DeepMetric
 
     miner = {} if settings["miner"] is None else {"miner": settings["miner"]}
-    backbone = settings["backbone"]
+    backbone, more = settings["backbone"], dict(settings.get("trainer", {}))
+    own = {name: more.pop(name) for name in ("weight_decay",) if name in more}  # a parameter of the estimator too
     return DeepMetric(
         load_factory(backbone) if is_code(backbone) else None if backbone == "auto" else backbone,
         settings["loss"],
@@ -255,7 +321,9 @@ def make_learner(settings: dict[str, Any]) -> DeepMetric:
         trainer_params={
             "precision": settings["precision"],
             "monitor": "last" if settings["patience"] is None else "map@r",
+            **more,
         },
+        **own,
         random_state=settings["seed"],
         verbose=sys.stderr.isatty(),
     )
@@ -274,16 +342,8 @@ def _fit(
     callbacks = () if learner.verbose or silent or process_number() else (_print_epoch,)
     if silent:
         learner.set_params(verbose=False)
-    try:
-        with usage_errors(ValueError):
-            learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
-    except KeyboardInterrupt as stop:
-        done = str(stop).partition(";")[0] or "stopped"
-        raise KeyboardInterrupt(f"{done}; nothing is lost: run the same command again to go on") from None
-    except SystemExit:
-        if not process_number():
-            print_to_stderr("terminated; nothing is lost: run the same command again to go on")
-        raise
+    with resumable(), usage_errors(ValueError):
+        learner.fit(X.iloc[kept], y[kept], held_out=held_out, folder=folder.checkpoints, callbacks=callbacks)
 
 
 def _print_epoch(trainer: Trainer) -> None:

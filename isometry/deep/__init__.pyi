@@ -7,6 +7,9 @@ from isometry.deep.augment import Flip as Flip
 from isometry.deep.augment import Mix as Mix
 from isometry.deep.augment import Noise as Noise
 from isometry.deep.augment import Shift as Shift
+from isometry.deep.backbones import Network as Network
+from isometry.deep.backbones import backbone as backbone
+from isometry.deep.batches import BucketedBatches as BucketedBatches
 from isometry.deep.batches import ShuffledBatches as ShuffledBatches
 from isometry.deep.batches import TableDataset as TableDataset
 from isometry.deep.checkpoint import CheckpointError as CheckpointError
@@ -15,6 +18,7 @@ from isometry.deep.checkpoint import save_checkpoint as save_checkpoint
 from isometry.deep.class_gaussians import BUNCA as BUNCA
 from isometry.deep.class_gaussians import BUT as BUT
 from isometry.deep.class_gaussians import ClassGaussians as ClassGaussians
+from isometry.deep.columns import ColumnTable as ColumnTable
 from isometry.deep.distributed import Gathered as Gathered
 from isometry.deep.distributed import gather as gather
 from isometry.deep.estimator import DeepMetric as DeepMetric
@@ -24,6 +28,11 @@ from isometry.deep.functional import cosine_dissimilarity as cosine_dissimilarit
 from isometry.deep.gradient_cache import GradientCache as GradientCache
 from isometry.deep.hard_negatives import HardNegatives as HardNegatives
 from isometry.deep.hard_negatives import mine_hard_negatives as mine_hard_negatives
+from isometry.deep.images import ImageFolder as ImageFolder
+from isometry.deep.images import ImageTransform as ImageTransform
+from isometry.deep.inference import Encoder as Encoder
+from isometry.deep.logs import CSVLog as CSVLog
+from isometry.deep.logs import TensorBoard as TensorBoard
 from isometry.deep.loss import Loss as Loss
 from isometry.deep.loss import TripletForm as TripletForm
 from isometry.deep.loss import WeightedSum as WeightedSum
@@ -210,9 +219,11 @@ from isometry.deep.row_samplers import NoDuplicates as NoDuplicates
 from isometry.deep.samplers import Episode as Episode
 from isometry.deep.samplers import EpisodeSampler as EpisodeSampler
 from isometry.deep.samplers import PKBatchSampler as PKBatchSampler
+from isometry.deep.schedules import Plateau as Plateau
 from isometry.deep.settings import Batches as Batches
 from isometry.deep.settings import Hardware as Hardware
 from isometry.deep.settings import Optimization as Optimization
+from isometry.deep.settings import Saving as Saving
 from isometry.deep.settings import Stopping as Stopping
 from isometry.deep.trainer import Trainer as Trainer
 from isometry.deep.tuples import PairDataset as PairDataset

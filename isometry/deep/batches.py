@@ -70,9 +70,41 @@ class ShuffledBatches(EpochSampler):
 
     def items(self, start: int) -> Iterator[list[int]]:
         rank, world = self.rank_and_size
-        order = np.random.default_rng([self.random_state, self.epoch]).permutation(self.n)
+        order = self.order(np.random.default_rng([self.random_state, self.epoch]))
         for b in range(start, len(self)):
             yield np.array_split(order[b * self.batch_size : (b + 1) * self.batch_size], world)[rank].tolist()
+
+    def order(self, rng: np.random.Generator) -> np.ndarray:
+        """The rows of an epoch, one batch after another."""
+        return rng.permutation(self.n)
+
+
+class BucketedBatches(ShuffledBatches):
+    """All samples in random order, such that those of a batch are of similar length: texts need little padding then.
+
+    Shuffled samples are taken ``bucket`` batches at a time and sorted by length; the batches are shuffled again.
+
+    Parameters
+    ----------
+    lengths : sequence (n,)
+        Of the samples.
+    batch_size : int
+        Samples of a batch, of all processes together.
+    bucket : int
+        Batches that are sorted together.
+    """
+
+    def __init__(self, lengths: Any, batch_size: int, bucket: int = 50, *, random_state: int = 0):
+        self.lengths, self.bucket = np.asarray(lengths), positive("bucket", bucket)
+        super().__init__(len(self.lengths), batch_size, random_state=random_state)
+
+    def order(self, rng: np.random.Generator) -> np.ndarray:
+        """The rows of an epoch, one batch after another."""
+        rows, size = super().order(rng)[: len(self) * self.batch_size], self.batch_size
+        parts = np.split(rows, range(self.bucket * size, len(rows), self.bucket * size))
+        parts = [part[np.argsort(self.lengths[part], kind="stable")] for part in parts]
+        batches = np.concatenate(parts).reshape(-1, size)
+        return batches[rng.permutation(len(batches))].ravel()
 
 
 def class_balanced(
@@ -112,6 +144,8 @@ def training_data(
     random_state: int,
 ) -> tuple[DataLoader[Any], Probe | None]:
     """A loader of class-balanced batches, or of shuffled ones without labels, and what to look at after an epoch."""
+    if labels is None:
+        labels = getattr(samples, "labels", None)  # of images in folders, and of tables of columns
     if isinstance(validation, (int, float)) and (labels is None or isinstance(samples, DataLoader)):
         raise ValueError("a share can be held out of labelled samples only; give validation=(samples, labels)")
     probe = None
@@ -126,10 +160,19 @@ def training_data(
         kept, held = hold_out(labels, validation, protocol, random_state)
         probe = Probe(as_data(take(samples, held), None), labels[held])
         samples, labels = take(samples, kept), labels[kept]
+    elif validation is None and labels is not None and getattr(samples, "splits", None) is not None:
+        labels, held = as_array(labels), samples.splits == "val"
+        if held.any():
+            probe = Probe(as_data(take(samples, np.flatnonzero(held)), None), labels[held])
+            samples, labels = take(samples, np.flatnonzero(~held)), labels[~held]
     data: Any = as_data(samples, labels)
     if labels is None:
-        size = batches.classes_per_batch * batches.samples_per_class
-        return make_loader(data, ShuffledBatches(len(data), size, random_state=random_state), batches.workers), probe
+        size, lengths = batches.classes_per_batch * batches.samples_per_class, getattr(data, "lengths", None)
+        if lengths is None or not batches.bucket:
+            plan = ShuffledBatches(len(data), size, random_state=random_state)
+        else:
+            plan = BucketedBatches(lengths, size, batches.bucket, random_state=random_state)
+        return make_loader(data, plan, batches.workers), probe
     P, K, n_batches = batches.classes_per_batch, batches.samples_per_class, batches.batches_per_epoch
     loader = make_loader(data, class_balanced(labels, P, K, n_batches, random_state), batches.workers)
     if probe is None:
@@ -158,7 +201,7 @@ def as_dataset(
 def as_tensor(samples: Any) -> Tensor:
     """Samples as a tensor of real numbers, or an error that says what they are."""
     try:
-        x = samples if isinstance(samples, Tensor) else torch.as_tensor(np.asarray(samples))
+        x = samples if isinstance(samples, Tensor) else torch.as_tensor(np.ascontiguousarray(samples))
     except (TypeError, ValueError) as error:
         raise ValueError(f"samples must be an array of numbers (n, …), all of one shape: {error}") from error
     if x.is_complex():
@@ -176,7 +219,8 @@ def make_loader(data: Dataset[Any], sampler: EpochSampler, workers: int = 0) -> 
     generator = torch.Generator()
     if isinstance(data, TableDataset):
         return DataLoader(data, batch_size=None, sampler=sampler, num_workers=workers, generator=generator)
-    return DataLoader(data, batch_sampler=sampler, num_workers=workers, generator=generator)
+    collate = getattr(data, "collate", None)
+    return DataLoader(data, batch_sampler=sampler, num_workers=workers, generator=generator, collate_fn=collate)
 
 
 def plan_of(loader: DataLoader[Any]) -> tuple[EpochSampler | None, int]:
@@ -220,6 +264,10 @@ def hold_out(labels: LabelList, share: float, protocol: str, random_state: int) 
 
 def take(samples: Any, rows: np.ndarray) -> Any:
     """Some rows of an array, or of a data set."""
+    if hasattr(samples, "subset"):
+        return samples.subset(rows)
+    if isinstance(samples, list) and samples and isinstance(samples[0], str):
+        return [samples[k] for k in rows]
     if isinstance(samples, Dataset):
         return Subset(samples, rows.tolist())
     return samples[rows] if isinstance(samples, Tensor) else np.asarray(samples)[rows]

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import threading
 import warnings
@@ -98,10 +99,11 @@ class Checkpoints:
     ----------
     folder : path, or None to keep none
     settings : what must not change between a checkpoint and its continuation
+    keep : newest states that are kept by their step too
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None, settings: dict[str, Any]):
-        self.folder, self.settings = None if folder is None else Path(folder), settings
+    def __init__(self, folder: str | os.PathLike[str] | None, settings: dict[str, Any], keep: int = 0):
+        self.folder, self.settings, self.keep = None if folder is None else Path(folder), settings, keep
         self.last_is_good = True  # else it is not worth keeping when the next is written
 
     def path(self, name: str) -> Path:
@@ -177,6 +179,19 @@ class Checkpoints:
         state = {**state, "settings": self.settings, "has_best": best is not None}
         save_checkpoint(self.path("last"), state, keep_as=self.path("previous") if self.last_is_good else None)
         self.last_is_good = True
+        if self.keep:
+            self._keep_step(self.path(f"step-{state['run']['step']}"))
+
+    def _keep_step(self, path: Path) -> None:
+        """A second name for the last state, and none any more for those that are too old."""
+        path.unlink(missing_ok=True)
+        try:
+            os.link(self.path("last"), path)  # takes no space as long as the last state is the same file
+        except OSError:  # a file system without links
+            shutil.copyfile(self.path("last"), path)
+        kept = sorted(path.parent.glob("step-*.safetensors"), key=lambda p: int(p.stem.removeprefix("step-")))
+        for old in kept[: -self.keep]:
+            old.unlink()
 
 
 def _pack(value: Any, tensors: dict[str, Tensor], where: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -15,9 +15,11 @@ from accelerate.utils import send_to_device
 from torch import nn
 from torch.utils.data import DataLoader
 
+from isometry.deep.averages import WeightAverage
 from isometry.deep.batches import plan_of
-from isometry.deep.checkpoint import load_weights, rng_state, seed_of_process, seed_rng, set_rng_state
-from isometry.deep.objective import Step, TrainingObjective
+from isometry.deep.checkpoint import CheckpointError, load_weights, rng_state, seed_of_process, seed_rng, set_rng_state
+from isometry.deep.objective import Step, TrainingObjective, parameter_groups
+from isometry.deep.parts import Freezing, model_groups
 from isometry.deep.settings import Optimization
 
 
@@ -26,6 +28,8 @@ def make_accelerator(precision: str, device: str | None) -> Accelerator:
     AcceleratorState._reset_state()  # a singleton; the process group is kept elsewhere
     # told so, Accelerate forms a group of CPU processes; otherwise each would train alone
     cpu = device == "cpu" or not torch.accelerator.is_available()
+    if precision == "auto":
+        precision = "bf16" if not cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported(False) else "no"
     return Accelerator(cpu=cpu, mixed_precision=precision)
 
 
@@ -49,15 +53,30 @@ class Engine:
         self.optimization, self.random_state = optimization, random_state
         self.plan, self.items_per_batch = plan_of(loader)
         self.module = Step(model, objective)
-        groups = self.module.param_groups(optimization.lr, optimization.weight_decay)
+        factors, decay = optimization.lr_groups, optimization.layer_decay
+        groups = model_groups(model, optimization.lr, optimization.weight_decay, factors, decay)
+        groups += parameter_groups(objective, optimization.lr)
+        if not groups:
+            raise ValueError("nothing to train: neither model nor objective has parameters that need gradients")
         self.lrs = [group["lr"] for group in groups]
-        self.step, self.optimizer = accelerator.prepare(self.module, optimization.make_optimizer(groups))
+        self.parameters = [p for group in groups for p in group["params"]]
+        shared = accelerator.num_processes > 1
+        self.freezing = Freezing(model, optimization.freeze, optimization.unfreeze_at, shared)
+        self.freezing.begin(0)  # before Accelerate looks which parameters have a gradient
+        self.slower = 1.0  # factor of the learning rate after plateaus
+        self.grad_norm: float | None = None  # of the last update
+        self.step, self.optimizer = accelerator.prepare(self.module), optimization.make_optimizer(groups)
+        if accelerator.scaler is not None:  # Accelerate's optimiser asks at every step what is installed, which costs
+            self.optimizer = accelerator.prepare(self.optimizer)
+        self.on_cpu = accelerator.device.type == "cpu"
+        self.average = None if optimization.ema is None else WeightAverage(self.module, optimization.ema)
         if self.rank:
             seed_rng(seed_of_process(random_state, self.rank))
 
     def groups(self, epoch: int, start: int) -> Iterator[list[Any]]:
         """The batches of an epoch from batch ``start`` on, as many at a time as make one update."""
         self.step.train()
+        self.freezing.begin(epoch)
         if self.plan is not None:
             self.plan.set_epoch(epoch)
         if self.loader.generator is not None:
@@ -71,7 +90,7 @@ class Engine:
 
     def set_lr(self, share: float) -> None:
         """The learning rates after a share of all updates."""
-        factor = self.optimization.lr_factor(share)
+        factor = self.optimization.lr_factor(share) * self.slower
         for group, lr in zip(self.optimizer.param_groups, self.lrs):
             group["lr"] = lr * factor
 
@@ -80,8 +99,9 @@ class Engine:
         total, active = 0.0, []
         for k, batch in enumerate(group, start=1):
             with nullcontext() if k == len(group) else self.accelerator.no_sync(self.step):
-                loss = self.step(send_to_device(batch, self.accelerator.device)) / len(group)
-                self.accelerator.backward(loss)
+                loss = self.step(batch if self.on_cpu else send_to_device(batch, self.accelerator.device))
+                loss = loss if len(group) == 1 else loss / len(group)
+                loss.backward() if self.accelerator.scaler is None else self.accelerator.backward(loss)
             total += float(loss.detach())
             share = getattr(self.objective, "active", None)
             if share is not None:
@@ -90,14 +110,31 @@ class Engine:
 
     def update(self, loss: float) -> bool:
         """A step along the gradient; none, and False, if it or the loss is not finite in some process."""
-        norm = self.accelerator.clip_grad_norm_(self.step.parameters(), self.optimization.clip_norm or math.inf)
+        self.freezing.drop_gradients()
+        norm = self._clip()
         # in fp16 the gradient scaler skips what is not finite by itself
-        finite = math.isfinite(loss) and (self.accelerator.scaler is not None or math.isfinite(float(norm)))
+        finite = math.isfinite(loss) and (self.accelerator.scaler is not None or math.isfinite(norm))
+        self.grad_norm = norm if finite else None
         good = not self.any(not finite)
         if good:
             self.optimizer.step()
+            if self.average is not None:
+                self.average.update()
         self.optimizer.zero_grad()
         return good
+
+    def _clip(self) -> float:
+        """The norm of the gradient, after it has been cut to the largest that is allowed."""
+        if self.accelerator.scaler is not None:
+            self.accelerator.unscale_gradients()
+        if self.optimization.clip_norm is not None:
+            return float(nn.utils.clip_grad_norm_(self.parameters, self.optimization.clip_norm))
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        return float(nn.utils.get_total_norm(gradients)) if gradients else 0.0
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """A block in which the network has the averaged weights, if there is an average."""
+        return nullcontext() if self.average is None else self.average.in_place()
 
     @property
     def rank(self) -> int:
@@ -125,6 +162,7 @@ class Engine:
         return {
             "weights": self.weights(),
             "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
             "scaler": None if scaler is None else scaler.state_dict(),
             "sampler": None if self.plan is None else self.plan.state_dict(batches_done * self.items_per_batch),
         }
@@ -133,6 +171,10 @@ class Engine:
         """Put back what `state` gave; of another model, refuse before anything is changed."""
         load_weights(self.module, state["weights"], path)
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            if state.get("average") is None:
+                raise CheckpointError(f"{path} is of a run without ema: continue it without, or begin anew with it")
+            self.average.load_state_dict(state["average"])
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         if self.plan is not None:

@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -68,7 +68,8 @@ def samples_and_labels(batch: Any) -> tuple[Any, Tensor]:
             "data set whose items are (sample, label)"
         )
     x, y = batch
-    return x, as_labels(y, x.device if isinstance(x, Tensor) else torch.device("cpu"))
+    first = next(iter(x.values()), None) if isinstance(x, Mapping) else x  # a tokeniser gives several tensors by name
+    return x, as_labels(y, first.device if isinstance(first, Tensor) else torch.device("cpu"))
 
 
 class Step(nn.Module):
@@ -88,14 +89,6 @@ class Step(nn.Module):
         except OverflowError as error:  # the trainer counts such steps; NaN reaches all parameters, in all processes
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
             return torch.stack([p.sum() for p in self.parameters()]).sum() * torch.nan
-
-    def param_groups(self, lr: float, weight_decay: float) -> list[dict[str, Any]]:
-        """The model's parameters, then those of the objective, which have no weight decay."""
-        groups = [g | {"weight_decay": weight_decay} for g in own_parameters(self.model, lr)]
-        groups += parameter_groups(self.objective, lr)
-        if not groups:
-            raise ValueError("nothing to train: neither model nor objective has parameters that need gradients")
-        return groups
 
 
 def watch(objective: Any, z: Tensor) -> None:

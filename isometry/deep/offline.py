@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset
@@ -34,12 +35,20 @@ def embed(model: nn.Module, samples: Any, batch_size: int = 256) -> Tensor:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        batches = DataLoader(Subset(samples, rows.tolist()), batch_size)
-        z = torch.cat([model((x[0] if isinstance(x, (list, tuple)) else x).to(device)) for x in batches])
+        batches = DataLoader(Subset(samples, rows.tolist()), batch_size, collate_fn=getattr(samples, "collate", None))
+        z = torch.cat([model(send_to_device(inputs_of(batch), device)) for batch in batches])
     finally:
         for module, training in modes:
             module.training = training
     return gather(z)[0]
+
+
+def inputs_of(batch: Any) -> Any:
+    """What of a batch goes into the network: the samples, without labels; of a table with one column this column."""
+    if isinstance(batch, (list, tuple)):
+        return batch[0]
+    columns = list(batch.values()) if isinstance(batch, Mapping) else []
+    return columns[0] if len(columns) == 1 and isinstance(columns[0], Mapping) else batch
 
 
 @torch.no_grad()

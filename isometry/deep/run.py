@@ -10,9 +10,10 @@ NOT_FINITE = (
     "clip_norm, or look for bad samples"
 )
 COLUMNS = (  # of the history; NaN where not measured
-    *("loss", "active", "skipped", "lr", "rank", "recall@1", "map@r"),
+    *("loss", "active", "skipped", "lr", "grad_norm", "rank", "recall@1", "map@r"),
     *("norm", "d_ap", "d_an", "contrast"),  # of the last batch of the epoch
 )
+LESS_IS_BETTER = ("loss", "active", "skipped", "grad_norm", "d_ap")
 CLOSE_EPOCHS = 3  # in which embeddings may be too close together: many runs begin so, and recover
 CLOSE_SHARE = 0.2  # of the norm: negative pairs nearer than that are close together
 SHRUNK_SHARE = 0.1  # of the norm in the first epoch
@@ -35,12 +36,14 @@ class Run:
     sums: dict[str, list[float]] = field(default_factory=dict)  # [sum, count] of the epoch
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
 
-    def record(self, batches: int, loss: float, active: float | None, good: bool) -> None:
+    def record(
+        self, batches: int, loss: float, active: float | None, good: bool, grad_norm: float | None = None
+    ) -> None:
         """Take a step into the counts; a step that is not good changed nothing."""
         self.step, self.batch = self.step + 1, self.batch + batches
         self.bad_steps = 0 if good else self.bad_steps + 1
         self.skipped += not good
-        for name, value in (("loss", loss), ("active", active)):
+        for name, value in (("loss", loss), ("active", active), ("grad_norm", grad_norm)):
             if good and value is not None:
                 total, n = self.sums.get(name, (0.0, 0))
                 self.sums[name] = [total + value, n + 1]
@@ -81,11 +84,16 @@ class Run:
         unseen = all(c < min_contrast for c in contrast)
         return unseen and (close or shrunk) and d_an[-1] <= d_an[0]  # where one is NaN: no
 
-    def improved(self, monitor: str) -> bool:
-        """Whether the last epoch is the best so far, by a column of the history or by being last; it is kept."""
-        value = float(self.epoch) if monitor == "last" else self.history[monitor][-1]
-        score = -value if monitor == "loss" else value
-        if self.failed or not score > self.best:  # NaN is no improvement
+    def scores(self, monitor: str) -> list[float]:
+        """A column of the history such that more is better; the number of the epoch if what counts is being last."""
+        if monitor == "last":
+            return [float(epoch) for epoch in range(1, self.epoch + 1)]
+        return [-value if monitor in LESS_IS_BETTER else value for value in self.history[monitor]]
+
+    def improved(self, monitor: str, min_delta: float = 0.0) -> bool:
+        """Whether the last epoch is the best so far, by more than ``min_delta``; it is kept."""
+        score = self.scores(monitor)[-1]
+        if self.failed or not score > self.best + min_delta:  # NaN is no improvement
             return False
         self.best, self.best_epoch = score, self.epoch
         return True

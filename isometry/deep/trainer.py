@@ -20,13 +20,15 @@ from tqdm.auto import tqdm
 from isometry.core.progress import check_time
 from isometry.deep.batches import Probe, as_dataset, training_data
 from isometry.deep.checkpoint import Checkpoints, StopSignals, isolated_rng, rng_state, set_rng_state
+from isometry.deep.columns import ColumnTable, are_texts, is_column_table
 from isometry.deep.engine import Engine, make_accelerator
 from isometry.deep.functional import unit
+from isometry.deep.inference import export
 from isometry.deep.objective import LossObjective, TrainingObjective, as_objective, effective_rank, on_sphere
 from isometry.deep.offline import embed
 from isometry.deep.run import NOT_FINITE, Run
 from isometry.deep.samplers import PKBatchSampler, ceil_div
-from isometry.deep.settings import GROUP_OF, Batches, Hardware, Optimization, Stopping, check_known
+from isometry.deep.settings import GROUP_OF, Batches, Hardware, Optimization, Saving, Stopping, check_known
 from isometry.deep.wrapper import innermost
 from isometry.eval import retrieval
 
@@ -56,6 +58,7 @@ class Trainer:
     batches : what a batch and an epoch are made of, see `Batches`
     stopping : when training ends, and which weights it keeps, see `Stopping`
     hardware : where and in which arithmetic the model is computed, see `Hardware`
+    saving : which checkpoints are written to ``folder``, see `Saving`
     normalize : put embeddings on the unit sphere; None: if the loss does
     folder : for checkpoints: ``last.safetensors`` after each epoch, ``previous.safetensors`` the one before, in case
         the last is damaged, and ``best.safetensors`` with the best weights. One run at a time can use it
@@ -75,6 +78,7 @@ class Trainer:
         batches: Batches | None = None,
         stopping: Stopping | None = None,
         hardware: Hardware | None = None,
+        saving: Saving | None = None,
         normalize: bool | None = None,
         folder: str | os.PathLike[str] | None = None,
         callbacks: Sequence[Callable[[Trainer], str | None]] = (),
@@ -85,11 +89,13 @@ class Trainer:
         self.model, self.objective = model, as_objective(objective)
         self.optimization, self.batches = optimization or Optimization(), batches or Batches()
         self.stopping, self.hardware = stopping or Stopping(), hardware or Hardware()
+        self.saving = saving or Saving()
         self.normalize, self.folder, self.callbacks = normalize, folder, callbacks
         self.random_state, self.verbose = random_state, verbose
         for name, value in flat.items():
             check_known(name, vars(self))
             setattr(self, name, value)
+        self.embedding_size: int | None = None  # known once something was embedded
         self.run = Run()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -125,9 +131,10 @@ class Trainer:
 
         Parameters
         ----------
-        samples : array or tensor (n, …), a data set, or a ``DataLoader``, whose batches go to the objective
+        samples : array or tensor (n, …), a data set, or a ``DataLoader``, whose batches go to the objective; texts, or
+            a table of named columns of texts, if the model has a method ``tokenize``
         labels : (n,), of any type; needed for a data set too, to make batches by class. The loss gets the labels that
-            are the second part of its items, if they have one, and these otherwise
+            are the second part of its items, if they have one, and these otherwise. An `ImageFolder` has its own
         validation : share to hold out, or (samples, labels) to validate on
         protocol : "open" holds out whole classes, "closed" a share of each class
         resume : continue from the checkpoint in ``folder``, if there is one; with the same settings, and on a CPU, the
@@ -137,6 +144,7 @@ class Trainer:
             stack.enter_context(isolated_rng(self.random_state))
             stop = stack.enter_context(StopSignals())
             engine, probe = self._prepare(samples, labels, validation, protocol)
+            stack.callback(engine.freezing.end)
             files = self._checkpoints(engine)
             stack.enter_context(files.locked(engine.accelerator.is_main_process))
             best = self._begin(engine, files, resume)
@@ -146,33 +154,41 @@ class Trainer:
                 total=total, initial=run.step, disable=not (self.verbose and engine.accelerator.is_main_process)
             ) as bar:
                 while run.stop_reason is None:
+                    engine.slower = self._slower()
                     for group in engine.groups(run.epoch, run.batch):
                         engine.set_lr(run.step / total)
                         loss, active = engine.backward(group)
                         if run.step == 0:
                             self._check_first_batch(loss, active, engine)
-                        run.record(len(group), loss, active, engine.update(loss))
-                        bar.set_postfix_str(run.status(), refresh=False)
-                        bar.update()
+                        good = engine.update(loss)
+                        run.record(len(group), loss, active, good, engine.grad_norm)
+                        if not bar.disable:
+                            bar.set_postfix_str(run.status(), refresh=False)
+                            bar.update()
                         check_time()
                         if run.bad_steps >= self.stopping.max_bad_steps:
                             run.fail(NOT_FINITE.format(run.bad_steps, run.step, run.epoch + 1))
                             break
                         if engine.any(stop.pressed is not None):
                             if engine.plan is not None:  # else only the end of an epoch can be resumed, and is saved
-                                run.geometry = self._geometry()
                                 self._save(files, engine, best)
                             raise stop.exception(f"stopped after step {run.step}; to continue, fit with resume=True")
+                        if self._is_due(engine):
+                            self._save(files, engine, best)
                     else:
-                        run.close_epoch(self._measure(engine, probe))
-                        if run.improved(self.stopping.monitor):
-                            best = engine.weights()
-                        self._judge()
+                        with engine.averaged():
+                            run.close_epoch(self._measure(engine, probe))
+                            if run.improved(self.stopping.monitor, self.stopping.min_delta):
+                                best = engine.weights()
+                            self._judge()
                         self._save(files, engine, best)
-        if best is not None:
+        chosen = best is not None and self.stopping.restore == "best"
+        if best is not None and chosen:
             engine.module.load_state_dict(best)
+        elif engine.average is not None and self.stopping.restore != "last":
+            engine.average.swap()
         if run.failed:
-            kept = "the last weights" if best is None else f"the weights of epoch {run.best_epoch}"
+            kept = f"the weights of epoch {run.best_epoch}" if chosen else "the last weights"
             warnings.warn(f"training stopped: {run.stop_reason}. It keeps {kept}", ConvergenceWarning, stacklevel=2)
         if stop.pressed is not None:
             raise stop.exception("training had just ended")
@@ -181,11 +197,25 @@ class Trainer:
     def embed(self, samples: Any) -> Tensor:
         """Embeddings (n, p) of an array or a data set."""
         z = embed(self.model, self._as_data(samples))
+        self.embedding_size = z.shape[1]
         normalize = on_sphere(self.objective) if self.normalize is None else self.normalize
         return unit(z) if normalize else z
 
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the bare network, without optimiser and loss, as safetensors, and what one must know to use it as JSON.
+
+        ``Encoder.load(path, network)`` reads it.
+        """
+        normalize = on_sphere(self.objective) if self.normalize is None else self.normalize
+        export(path, self.model, normalize=normalize, prompts=self.batches.prompts, embedding_size=self.embedding_size)
+
     def _as_data(self, samples: Any, labels: Any = None) -> Dataset[Any]:
         """Samples as the model takes them."""
+        if isinstance(samples, ColumnTable):
+            return samples
+        if is_column_table(samples) or are_texts(samples):
+            table = {"text": samples} if are_texts(samples) else samples
+            return ColumnTable(table, getattr(self.model, "tokenize", None), labels, self.batches.prompts)
         looks_up = any(isinstance(m, (nn.Embedding, nn.EmbeddingBag)) for m in self.model.modules())
         return as_dataset(samples, labels, network_dtype(self.model), keep_integers=looks_up)
 
@@ -198,14 +228,23 @@ class Trainer:
         loader, probe = training_data(samples, labels, validation, protocol, self.batches, self._as_data, seed)
         if probe is not None and probe.labels is None and not isinstance(innermost(self.objective), LossObjective):
             probe = None  # what the model gives need not be an embedding
+        if self.stopping.restore == "ema" and self.optimization.ema is None:
+            raise ValueError("restore='ema' asks for averaged weights: set ema, such as 0.999")
         monitor, measured = self.stopping.monitor, probe is not None and probe.labels is not None
-        if self.stopping.patience is not None and monitor != "loss" and not measured:
-            raise ValueError(f"patience waits for {monitor}: give validation to measure it, or set monitor='loss'")
-        return Engine(accelerator, self.model, self.objective, loader, self.optimization, seed), probe
+        for name, waits in (("patience", self.stopping.patience), ("schedule='plateau'", self.optimization.plateau)):
+            if waits is not None and monitor in ("map@r", "recall@1") and not measured:
+                raise ValueError(f"{name} waits for {monitor}: give validation to measure it, or set monitor='loss'")
+        engine = Engine(accelerator, self.model, self.objective, loader, self.optimization, seed)
+        if self.saving.save_every is not None and engine.plan is None:
+            raise ValueError(
+                "save_every writes checkpoints in the middle of an epoch, where a loader of your own cannot be entered "
+                "again: give it one of isometry's samplers, or the samples themselves"
+            )
+        return engine, probe
 
     def _checkpoints(self, engine: Engine) -> Checkpoints:
         settings = {"random_state": self.random_state, "batches_per_epoch": len(engine.loader)}
-        return Checkpoints(self.folder, settings)
+        return Checkpoints(self.folder, settings, self.saving.keep)
 
     def _begin(self, engine: Engine, files: Checkpoints, resume: bool) -> dict[str, Tensor] | None:
         """Start anew, or where the checkpoint says; gives the best weights so far."""
@@ -235,6 +274,8 @@ class Trainer:
         run = self.run
         if files.folder is None:
             return
+        if run.batch:  # in the middle of an epoch; a resumed run may have no batch left to look at
+            run.geometry = self._geometry()
         processes = gather_object([{"rng": rng_state(), "sums": run.sums}])  # in the order of their ranks
         if engine.accelerator.is_main_process:
             state = {"run": asdict(run), "engine": engine.state(run.batch), "processes": processes}
@@ -243,7 +284,7 @@ class Trainer:
 
     def _measure(self, engine: Engine, probe: Probe | None) -> dict[str, float]:
         """A row of the history: means of the epoch, and what the embeddings of held-out samples are like."""
-        row = {name: engine.mean(self.run.mean(name)) for name in ("loss", "active")}
+        row = {name: engine.mean(self.run.mean(name)) for name in ("loss", "active", "grad_norm")}
         row |= {"lr": engine.optimizer.param_groups[0]["lr"], "skipped": self.run.skipped}
         row |= self._geometry() or self.run.geometry
         if probe is not None:
@@ -255,6 +296,16 @@ class Trainer:
             if probe.labels is not None:
                 row |= retrieval(z.numpy(force=True), probe.labels, ks=(1,)).mean()
         return row
+
+    def _slower(self) -> float:
+        """Factor of the learning rate after the plateaus so far, if the schedule looks for them."""
+        plateau = self.optimization.plateau
+        return 1.0 if plateau is None else plateau.after(self.run.scores(self.stopping.monitor))
+
+    def _is_due(self, engine: Engine) -> bool:
+        """Whether a checkpoint is to be written after this step; the end of an epoch writes its own."""
+        every = self.saving.save_every
+        return every is not None and self.run.step % every == 0 and self.run.batch < len(engine.loader)
 
     def _check_first_batch(self, loss: float, active: float | None, engine: Engine) -> None:
         """Refuse class-balanced batches that hold nothing for the loss to compare: nothing would be learned."""
@@ -282,6 +333,7 @@ class Trainer:
         """Whether to go on."""
         run, limits = self.run, self.stopping
         loss, active, rank = (self.history[name][-1] for name in ("loss", "active", "rank"))
+        reasons = [reason for reason in [callback(self) for callback in self.callbacks] if reason]
         if run.failed:
             return
         if rank < limits.min_rank:
@@ -301,8 +353,7 @@ class Trainer:
         elif limits.patience is not None and run.epoch - run.best_epoch >= limits.patience:
             run.stop_reason = f"{limits.monitor} has not improved for {limits.patience} epochs"
         else:
-            reasons = filter(None, (callback(self) for callback in self.callbacks))
-            run.stop_reason = next(reasons, ALL_EPOCHS_DONE if run.epoch >= limits.max_epochs else None)
+            run.stop_reason = next(iter(reasons), ALL_EPOCHS_DONE if run.epoch >= limits.max_epochs else None)
 
 
 def network_dtype(network: nn.Module) -> torch.dtype:

@@ -40,7 +40,7 @@ from isometry.io.text import COMPRESSED, read_text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "TableError", "read_table", "write_table"]
+__all__ = ["Table", "TableError", "read_columns", "read_table", "write_table"]
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -139,6 +139,29 @@ def read_cells(
     if suffix in PARQUET:
         return _read_parquet(path)
     return read_text(path, SEPARATORS[suffix], target, delimiter, decimal)
+
+
+def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of a csv, tsv or parquet file as the texts that stand there; an empty cell is an empty text."""
+    path = Path(path)
+    _, suffix = table_format(path)
+    _check_file(path)
+    if suffix in PARQUET:
+        frame = _read_parquet(path)
+    elif suffix in SEPARATORS:
+        pandas = import_optional("pandas")
+        try:
+            frame = pandas.read_csv(path, sep=SEPARATORS[suffix], dtype=str, keep_default_na=False)
+        except (pandas.errors.ParserError, pandas.errors.EmptyDataError, UnicodeDecodeError) as error:
+            raise TableError(f"{path} cannot be read: {error}") from error
+    else:
+        raise TableError(f"{path}: texts are read from csv, tsv and parquet files")
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        near = difflib.get_close_matches(missing[0], map(str, frame.columns), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TableError(f"{path} has no column {missing[0]!r}{hint} It has {listing(list(map(str, frame.columns)))}")
+    return {name: ["" if v is None or v != v else str(v) for v in frame[name]] for name in names}
 
 
 def write_table(

@@ -40,6 +40,7 @@ from isometry.deep import (
     PKBatchSampler,
     ProxyNCA,
     RandomTriplets,
+    Saving,
     ShuffledBatches,
     Stopping,
     TableDataset,
@@ -597,7 +598,7 @@ def test_embedding_is_on_the_sphere_if_the_loss_is():
     [
         ({"precision": "fp8"}, {}, "precision='fp8'"),
         ({"optimizer": "lion"}, {}, "'adamw' or 'sgd'"),
-        ({"schedule": "step"}, {}, "'cosine'"),
+        ({"schedule": "stairs"}, {}, "'cosine'"),
         ({"monitor": "accuracy"}, {}, "'map@r'"),
         ({"patience": 3}, {}, "patience waits for map@r: give validation"),
         ({}, {"validation": 1.5}, "between 0 and 1"),
@@ -636,8 +637,8 @@ def test_settings_in_groups_and_flat_are_the_same_run():
 
 
 def test_every_setting_is_in_one_group_and_can_be_read_and_set_by_its_name():
-    names = [field.name for kind in (Optimization, Batches, Stopping, Hardware) for field in fields(kind)]
-    assert len(names) == len(set(names)) == 21
+    names = [field.name for kind in (Optimization, Batches, Stopping, Hardware, Saving) for field in fields(kind)]
+    assert len(names) == len(set(names)) == 32
     trainer = Trainer(network(), NCALoss())
     assert all(getattr(trainer, f.name) == f.default for kind in (Optimization, Batches) for f in fields(kind))
     trainer.max_epochs = 2
