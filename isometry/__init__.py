@@ -23,6 +23,7 @@ _PACKAGES = (  # not in ``__all__``: an import of everything should not hide Pyt
     "probabilistic",
     "registry",
     "report",
+    "search",
     "select",
     "spectral",
 )
@@ -40,6 +41,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
         "RandomComparisons",
         "RandomPairs",
     ),
+    "search": ("Index", "Matcher", "Quantizer", "communities", "duplicates"),
     "select": ("AutoMetric", "PairVerifier", "compare"),
     "shrunk": ("Shrunk",),
     "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Targets", "Triplets"),

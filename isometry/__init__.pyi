@@ -9,6 +9,7 @@ from isometry import kernel as kernel
 from isometry import probabilistic as probabilistic
 from isometry import registry as registry
 from isometry import report as report
+from isometry import search as search
 from isometry import select as select
 from isometry import spectral as spectral
 from isometry.fixed import FixedMetric as FixedMetric
@@ -71,6 +72,11 @@ from isometry.sampling import OrdinalTriplets as OrdinalTriplets
 from isometry.sampling import RandomChunklets as RandomChunklets
 from isometry.sampling import RandomComparisons as RandomComparisons
 from isometry.sampling import RandomPairs as RandomPairs
+from isometry.search import Index as Index
+from isometry.search import Matcher as Matcher
+from isometry.search import Quantizer as Quantizer
+from isometry.search import communities as communities
+from isometry.search import duplicates as duplicates
 from isometry.select import AutoMetric as AutoMetric
 from isometry.select import PairVerifier as PairVerifier
 from isometry.select import compare as compare

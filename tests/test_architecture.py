@@ -39,6 +39,7 @@ LAYERS = [
     {"kernel"},  # kernel versions of linear methods
     {"select"},
     {"io"},
+    {"search"},
     {"report"},
     {"cli"},
 ]

@@ -23,6 +23,9 @@ ESTIMATORS = {
     "isometry.Shrunk": "isometry.shrunk",
     "isometry.AutoMetric": "isometry.select.auto",
     "isometry.Normalized": "isometry.normalized",
+    "isometry.Index": "isometry.search.index",
+    "isometry.Matcher": "isometry.search.matcher",
+    "isometry.Quantizer": "isometry.search.quantizer",
     "isometry.AllPairs": "isometry.sampling",
     "isometry.NeighborPairs": "isometry.sampling",
     "isometry.NeighborTriplets": "isometry.sampling",
@@ -49,6 +52,7 @@ PLAIN = {
 NAMED_TUPLES = {
     "isometry.EdgeList": "isometry.supervision",
     "isometry.Group": "isometry.core.moments",
+    "isometry.Interval": "isometry.eval.intervals",
     "isometry.Prior": "isometry.probabilistic.bayesian",
     "isometry.Seen": "isometry.probabilistic.bayesian",
 }

@@ -154,6 +154,13 @@ def _versions() -> dict[str, str]:
     }
 
 
+def digest(estimator: Any) -> str:
+    """A text that two estimators share if and only if `save` would write the same parameters and arrays of them."""
+    writer = _Writer()
+    tree = json.dumps(writer.encode(estimator, type(estimator).__name__), allow_nan=False)
+    return _digest(tree, writer.tensors)
+
+
 def _digest(tree: str, tensors: dict[str, np.ndarray]) -> str:
     digest = hashlib.sha256(tree.encode(errors="surrogatepass"))
     for name in sorted(tensors):
