@@ -29,7 +29,7 @@ _PACKAGES = (  # not in ``__all__``: an import of everything should not hide Pyt
 )
 _OTHERS = {  # by module: what is exported beside the methods of the table
     "fixed": ("FixedMetric",),
-    "io": ("load", "save"),
+    "io": ("export", "load", "save"),
     "kernelized": ("Kernelized",),
     "normalized": ("Normalized",),
     "sampling": (

@@ -24,6 +24,7 @@ from isometry.geometric.low_rank import LowRankGMML as LowRankGMML
 from isometry.geometric.partial_label import PartialLabelGMML as PartialLabelGMML
 from isometry.geometric.rgml import RGML as RGML
 from isometry.geometric.spd import SPDGMML as SPDGMML
+from isometry.io import export as export
 from isometry.io import load as load
 from isometry.io import save as save
 from isometry.kernel.anmm import KernelANMM as KernelANMM
