@@ -28,6 +28,7 @@ _PACKAGES = (  # not in ``__all__``: an import of everything should not hide Pyt
     "spectral",
 )
 _OTHERS = {  # by module: what is exported beside the methods of the table
+    "explanation": ("explain",),
     "fixed": ("FixedMetric",),
     "io": ("export", "load", "save"),
     "kernelized": ("Kernelized",),

@@ -12,6 +12,7 @@ from isometry import report as report
 from isometry import search as search
 from isometry import select as select
 from isometry import spectral as spectral
+from isometry.explanation import explain as explain
 from isometry.fixed import FixedMetric as FixedMetric
 from isometry.geometric.aml import AML as AML
 from isometry.geometric.cdml import CDML as CDML

@@ -37,6 +37,7 @@ LAYERS = [
     {"fixed", "kernelized", "normalized", "shrunk"},
     {"spectral", "geometric", "probabilistic", "deep"},
     {"kernel"},  # kernel versions of linear methods
+    {"explanation"},
     {"select"},
     {"io"},
     {"search"},

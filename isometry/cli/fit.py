@@ -10,7 +10,6 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.code import is_code, load_factory
 from isometry.cli.inputs import (
     as_frame,
     check_distinct,
@@ -21,10 +20,10 @@ from isometry.cli.inputs import (
     make_card,
     parse_prepare,
     prepared_scaler,
-    read_file,
     read_table_or_embedded,
 )
-from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer, usage_errors
+from isometry.cli.models import load_model, read_for
+from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer
 
 
 @app.command()
@@ -113,30 +112,14 @@ def transform(
     quiet: options.Quiet = False,
 ) -> None:
     """Map rows into the space where the learned distance is Euclidean."""
-    from isometry.io import load, write_table
-    from isometry.io.prepare import STEPS, category_columns, needs_cells
+    from isometry.io import write_table
 
     check_distinct({"--out": out}, {"the table": file, "the model": model})
-    with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
-        metric = load(model)
-    if backbone is not None:
-        if not is_code(getattr(metric, "model", None)):
-            raise UsageError(f"{model} holds all of its metric: leave out --backbone")
-        metric.set_params(model=load_factory(backbone))
-    known = getattr(metric, "feature_names_in_", None)
-    features = None if known is None else list(known)
-    takes: dict[str, Any] = {"prepare": STEPS, "categories": category_columns(metric)} if needs_cells(metric) else {}
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features, **takes)
+    metric = load_model(model, backbone)
+    table = read_for(metric, model, file, target, drop, key, delimiter, decimal, float32=float32)
     if not is_stdout(out):
         check_writable(out, table=True)
-    if table.X.shape[1] != metric.n_features_in_:
-        raise UsageError(
-            f"{model} was fitted on {metric.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"
-        )
-    if is_code(getattr(metric, "model", None)):
-        raise UsageError(
-            f"the network of {model} was made by code, which a file does not hold: give --backbone {metric.model}"
-        )
+    known = getattr(metric, "feature_names_in_", None)
     Z = metric.transform(as_frame(table) if known is not None else table.X)
     write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")
     done = f"{len(Z)} rows, {Z.shape[1]} dimensions"

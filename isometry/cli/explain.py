@@ -1,0 +1,92 @@
+"""`isometry explain`: what a saved metric looks at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isometry.cli import options
+from isometry.cli.app import app
+from isometry.cli.inputs import as_frame, check_distinct, check_writable
+from isometry.cli.models import load_model, read_for
+from isometry.cli.outputs import UsageError, make_table, plain, print_json, printer, usage_errors
+
+
+@app.command()
+def explain(
+    model: Annotated[Path, typer.Argument(help="file written by fit or compare --save", show_default=False)],
+    file: options.File,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-y", help="column of labels: the intervals then allow for the rows learned from"),
+    ] = None,
+    pair: Annotated[
+        tuple[int, int] | None, typer.Option(help="numbers of two rows, from 0, whose distance is taken apart")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="features that are shown")] = 15,
+    draws: Annotated[int, typer.Option(min=2, help="half samples that the metric is learned from again")] = 20,
+    report: Annotated[Path | None, typer.Option(help="html file, or folder, for a page with pictures")] = None,
+    seed: options.Seed = 0,
+    backbone: options.Backbone = None,
+    drop: options.Drop = None,
+    key: options.Key = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say how much each feature counts in a saved metric, and which rows it has moved."""
+    import isometry
+    from isometry.report.explanation_page import write_explanation
+
+    check_distinct({"--report": report}, {"the table": file, "the model": model})
+    if report is not None and report.suffix:
+        check_writable(report)
+    metric = load_model(model, backbone)
+    table = read_for(metric, model, file, target, drop, key, delimiter, decimal)
+    for row in pair or ():
+        if not 0 <= row < len(table.X):
+            raise UsageError(f"--pair {row}: {file} has rows 0 to {len(table.X) - 1}")
+    with usage_errors(ValueError):
+        found = isometry.explain(
+            metric, as_frame(table), table.y, n_draws=draws, random_state=seed, verbose=not (quiet or as_json)
+        )
+    shares = None if pair is None else found.distance(*pair)
+    written = None if report is None else write_explanation(found, report, name=table.name, y=table.y, pair=pair)
+    nearer, farther = found.changed(5)
+    if as_json:
+        facts: dict[str, Any] = {
+            "linear": found.linear,
+            "incomplete": found.incomplete,
+            "level": found.level,
+            "varied": found.varied,
+            "features": [dict(zip(("name", "share", "low", "high"), line, strict=True)) for line in found.ranking()],
+            "nearer": nearer,
+            "farther": farther,
+        }
+        if shares is not None:
+            facts["pair"] = {"rows": pair, "squared_distance": float(shares.sum()), "shares": shares}
+        print_json(facts | ({"report": written} if written else {}))
+        return
+    console = printer(quiet)
+    heads = ("feature", "share", f"{100 * found.level:g} % interval")
+    lines = make_table(*heads, right=heads[1:], whole=())
+    for name, share, low, high in found.ranking()[:top]:
+        lines.add_row(plain(name), f"{share:.3f}", f"{low:.3f} to {high:.3f}")
+    console.print(lines)
+    console.print(plain(found), style="dim")
+    if shares is not None and pair is not None:
+        console.print(f"rows {pair[0]} and {pair[1]}: squared distance {shares.sum():.4g}, of which")
+        names = sorted(zip(found.names, shares.tolist(), strict=True), key=lambda named: -abs(named[1]))
+        of_pair = make_table("feature", "share", right=("share",), whole=())
+        for name, share in names[:top]:
+            of_pair.add_row(plain(name), f"{share:+.4g}")
+        console.print(of_pair)
+    for words, pairs in (("came nearer most", nearer), ("moved apart most", farther)):
+        if pairs:
+            listed = ", ".join(f"{c.i} and {c.j} (× {c.factor:.2f})" for c in pairs)
+            console.print(f"rows that {words}: {listed}")
+    if written:
+        console.print(f"report: {plain(written)}")

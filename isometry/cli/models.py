@@ -1,0 +1,56 @@
+"""Saved metrics, and the tables that they take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isometry.cli.code import is_code, load_factory
+from isometry.cli.inputs import read_file
+from isometry.cli.outputs import UsageError, usage_errors
+
+if TYPE_CHECKING:
+    from isometry.io import Table
+
+
+def load_model(file: Path, backbone: str | None = None) -> Any:
+    """The fitted metric of a file; ``backbone`` names the code of its network, if that was the user's own."""
+    from isometry.io import load
+
+    with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
+        model = load(file)
+    if backbone is not None:
+        if not is_code(getattr(model, "model", None)):
+            raise UsageError(f"{file} holds all of its metric: leave out --backbone")
+        model.set_params(model=load_factory(backbone))
+    if is_code(getattr(model, "model", None)):
+        raise UsageError(
+            f"the network of {file} was made by code, which a file does not hold: give --backbone {model.model}"
+        )
+    return model
+
+
+def read_for(
+    model: Any,
+    model_file: Path,
+    file: Path,
+    target: str | None,
+    drop: str | None,
+    key: str | None,
+    delimiter: str | None,
+    decimal: str | None,
+    *,
+    float32: bool = False,
+) -> Table:
+    """A table with the columns that a metric was fitted on."""
+    from isometry.io.prepare import STEPS, category_columns, needs_cells
+
+    known = getattr(model, "feature_names_in_", None)
+    features = None if known is None else list(known)
+    takes: dict[str, Any] = {"prepare": STEPS, "categories": category_columns(model)} if needs_cells(model) else {}
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features, **takes)
+    if table.X.shape[1] != model.n_features_in_:
+        raise UsageError(
+            f"{model_file} was fitted on {model.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"
+        )
+    return table
