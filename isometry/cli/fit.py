@@ -34,6 +34,7 @@ def fit(
     target: options.Target = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="parameter as name=value; may be repeated")] = None,
     no_scale: Annotated[bool, typer.Option("--no-scale", help="leave the features as they are")] = False,
+    unit: options.Unit = False,
     seed: options.Seed = 0,
     drop: options.Drop = None,
     key: options.Key = None,
@@ -50,12 +51,17 @@ def fit(
     from sklearn.pipeline import make_pipeline
 
     from isometry.io import save
+    from isometry.normalized import Normalized
     from isometry.select import AutoMetric
     from isometry.select.inputs import make_scaler
 
     check_distinct({"--out": out}, {"the table": file})
     name, learner = make_learner(method)
     learner = configure(learner, set_ or [], seed)
+    if unit:
+        if isinstance(learner, AutoMetric):
+            raise UsageError("--unit goes with one metric, not with auto: compare --unit --save chooses among several")
+        learner = Normalized(learner)
     table = read_table_or_embedded(
         file, target, drop, key, delimiter, decimal, float32=float32, prepare=parse_prepare(prepare, impute, one_hot)
     )

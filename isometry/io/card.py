@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,18 @@ def fingerprint(X: Any, y: Any = None) -> str:
     if hasattr(X, "to_csv") and any(kind.kind not in "fiub" for kind in X.dtypes):
         X = np.frombuffer(X.to_csv(index=False).encode(), dtype=np.uint8)
     digest = hashlib.sha256(np.ascontiguousarray(X).tobytes())
-    for part in vars(y).values() if hasattr(y, "__dict__") and not hasattr(y, "shape") else [y]:
-        if isinstance(part, (np.ndarray, list)) or hasattr(part, "to_numpy"):
-            digest.update("\n".join(map(str, np.asarray(part, dtype=object))).encode())
+    for part in _arrays(y):
+        digest.update("\n".join(map(str, np.asarray(part, dtype=object))).encode())
     return digest.hexdigest()[:16]
+
+
+def _arrays(y: Any) -> Iterator[Any]:
+    """Labels, or the arrays that a supervision object is made of."""
+    if isinstance(y, (np.ndarray, list)) or hasattr(y, "to_numpy"):
+        yield y
+    elif isinstance(y, tuple) or hasattr(y, "__dict__"):
+        for part in y if isinstance(y, tuple) else vars(y).values():
+            yield from _arrays(part)
 
 
 def _parameters(model: Any) -> dict[str, Any]:

@@ -94,7 +94,8 @@ class Index(BaseEstimator):
                 raise ValueError(f"quantizer={self.quantizer!r} goes with engine='exact', not with {self.engine!r}")
             import_faiss(self.engine)
         space = Space(self.metric)
-        Z = space.embed(X)
+        with progress(self.verbose, "map", word="rows"):
+            Z = space.embed(X)
         self.ids_ = check_ids(np.arange(len(Z)) if ids is None else ids, len(Z))
         self.n_features_in_, self.origin_ = space.n_features, space.origin
         if self.quantizer is not None:

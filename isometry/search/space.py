@@ -9,10 +9,12 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from isometry.core.progress import report
 from isometry.eval.neighbors import as_embeddings
 from isometry.io.columns import listing
 
 NAMES = ("euclidean", "cosine")
+ROWS = 16_384  # that are mapped at a time
 UNIT_ROUNDING = 4 * np.finfo(np.float32).eps  # two copies of a direction may lie so far apart after normalising
 
 
@@ -77,12 +79,20 @@ class Space:
         if isinstance(self.metric, str):
             return finite_rows(X, name)
         try:
-            Z = self.metric.transform(X)
+            Z = self._transformed(X)
         except ValueError:
             if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f":
                 finite_rows(X, name)  # names the rows, if gaps are the reason
             raise
         return finite_rows(Z, f"{name} after the map")
+
+    def _transformed(self, X: Any) -> np.ndarray:
+        """The map of the metric, in blocks where there are many rows."""
+        parts = []
+        for start in range(0, max(len(X), 1), ROWS):
+            parts.append(np.asarray(self.metric.transform(X[start : start + ROWS])))
+            report(min(start + ROWS, len(X)))
+        return np.concatenate(parts)
 
     def radius(self, threshold: float) -> float:
         """The Euclidean distance after `embed` that a threshold stands for."""
