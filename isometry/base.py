@@ -219,7 +219,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         `save` writes parameters and sizes into every file; ``isometry.save(metric, path, metric.card(X, y))`` all.
         """
-        from isometry.io.card import card
+        from isometry.io.model_card import card
 
         self._check_fitted()
         return card(self, X, y)

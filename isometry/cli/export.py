@@ -20,8 +20,8 @@ def export(
     out: Annotated[
         Path,
         typer.Argument(
-            help="its ending names the form: .npy, .safetensors, .onnx, .py, .duckdb.sql, .pgvector.sql; without one it "
-            "is a folder for sentence-transformers",
+            help="its ending names the form: .npy, .safetensors, .onnx, .py, .duckdb.sql, .pgvector.sql; without one "
+            "it is a folder for sentence-transformers",
             show_default=False,
         ),
     ],

@@ -264,6 +264,20 @@ def _candidates(lower: np.ndarray, spread: np.ndarray, slack: np.ndarray, k: int
     return i[c], layer * h + column[c]
 
 
+def nearest_columns(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k smallest entries of each row of D (b, n): their columns (b, k) and values, in order, ties by column."""
+    b, n = D.shape
+    fold = max(1, min(MAX_FOLD, n // (COLUMNS_PER_NEIGHBOR * k)))
+    whole = n - n % fold  # the columns that can be folded; the few others are all candidates
+    i, j = _candidates(D[:, :whole].reshape(b, fold, -1), np.zeros(1, D.dtype), np.zeros(b, D.dtype), k)
+    if whole < n:
+        i = np.concatenate([i, np.repeat(np.arange(b), n - whole)])
+        j = np.concatenate([j, np.tile(np.arange(whole, n), b)])
+        order = np.argsort(i, kind="stable")
+        i, j = i[order], j[order]
+    return _first_k(i, j, D[i, j].astype(np.float32), b, k)
+
+
 def _first_k(i: np.ndarray, j: np.ndarray, d: np.ndarray, b: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k first by distance d, then index j, of the candidates (i, j) of b queries; i ascends, k or more of each."""
     start = np.searchsorted(i, np.arange(b + 1))  # (b + 1,)

@@ -24,8 +24,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from isometry.io.atomic import atomic_write
-from isometry.io.card import described, versions
 from isometry.io.classes import PACKAGE, find_class, name_of, sklearn_names, today_attribute, today_parameters
+from isometry.io.model_card import described, versions
 from isometry.io.tensors import ContainerError, read_tensors, write_tensors
 
 __all__ = ["StoreError", "load", "read_card", "save"]

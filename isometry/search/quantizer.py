@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from isometry.core.distance import batches, row_blocks, sqdist
 from isometry.core.graph import k_smallest
+from isometry.eval.neighbors import nearest_columns
 from isometry.parameters import KW_ONLY, Seed, check_parameters, one_of, parameters
 from isometry.search.space import finite_rows
 
@@ -132,9 +133,9 @@ class Quantizer(BaseEstimator):
         most = min(len(codes), rescore * k)
         for rows in row_blocks(len(Q), 16 * len(codes) + 8 * most * Q.shape[1], buffers=1, limit_mib=256):
             if bits is None:
-                index[rows], d[rows] = k_smallest(self._sqdist(Q[rows], codes), k)
+                index[rows], d[rows] = nearest_columns(self._sqdist(Q[rows], codes), k)
                 continue
-            candidates = np.sort(k_smallest(_differing_bits(bits[rows], codes), most)[0], axis=1)  # (b, c)
+            candidates = np.sort(nearest_columns(_differing_bits(bits[rows], codes), most)[0], axis=1)  # (b, c)
             delta = self._numbers(fine[candidates.ravel()]).reshape(*candidates.shape, -1) - Q[rows][:, None]
             order, d[rows] = k_smallest(np.einsum("bcd,bcd->bc", delta, delta), k)
             index[rows] = np.take_along_axis(candidates, order, axis=1)

@@ -9,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 
 import isometry
 from isometry import Quantizer
+from isometry.eval.neighbors import nearest_columns
 from isometry.search.quantizer import _differing_bits
 
 KINDS = ("float16", "int8", "binary")
@@ -112,3 +113,14 @@ def test_bad_input(Z):
         Quantizer("float16").fit(1e6 * Z).encode(1e6 * Z)
     with pytest.raises(ValueError, match="kind='int4' is unknown"):
         Quantizer("int4").fit(Z)
+
+
+@pytest.mark.parametrize("n", [1, 7, 100, 1003])
+@pytest.mark.parametrize("kind", [np.float32, np.uint16])
+def test_the_nearest_columns_are_those_of_a_sort(n, kind):
+    D = np.random.default_rng(0).integers(0, 30, size=(6, n)).astype(kind)  # many ties
+    for k in {1, min(n, 3), n}:
+        columns, values = nearest_columns(D, k)
+        expected = np.argsort(D, axis=1, kind="stable")[:, :k]
+        assert_array_equal(columns, expected)
+        assert_array_equal(values, np.take_along_axis(D, expected, axis=1))

@@ -28,6 +28,4 @@ def write_dense(steps: list[Step], folder: Path, about: dict[str, str]) -> None:
     tensors = {"linear.weight": np.ascontiguousarray(weight), "linear.bias": bias}
     write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
     if ends_in_unit:
-        warn_user(
-            "the metric ends in unit length: put sentence_transformers.models.Normalize() after this Dense module"
-        )
+        warn_user("the metric ends in unit length: put the module Normalize() of sentence-transformers after Dense")

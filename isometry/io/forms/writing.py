@@ -121,7 +121,7 @@ def _fits(model: Any, steps: list[Step], form: str) -> bool:
 def _about(model: Any, path: str | os.PathLike[str]) -> dict[str, str]:
     """What a file says of itself."""
     from isometry import __version__
-    from isometry.io.card import outline
+    from isometry.io.model_card import outline
 
     about = {"isometry": __version__, "metric": outline(model), "file": Path(path).name}
     about["n_features"] = str(model.n_features_in_)
