@@ -23,13 +23,14 @@ _PACKAGES = (  # not in ``__all__``: an import of everything should not hide Pyt
     "probabilistic",
     "registry",
     "report",
+    "search",
     "select",
     "spectral",
 )
 _OTHERS = {  # by module: what is exported beside the methods of the table
     "explanation": ("explain",),
     "fixed": ("FixedMetric",),
-    "io": ("load", "save"),
+    "io": ("export", "load", "save"),
     "kernelized": ("Kernelized",),
     "normalized": ("Normalized",),
     "sampling": (
@@ -41,6 +42,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
         "RandomComparisons",
         "RandomPairs",
     ),
+    "search": ("Index", "Matcher", "Quantizer", "communities", "duplicates"),
     "select": ("AutoMetric", "PairVerifier", "compare"),
     "shrunk": ("Shrunk",),
     "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Targets", "Triplets"),

@@ -9,6 +9,7 @@ from isometry import kernel as kernel
 from isometry import probabilistic as probabilistic
 from isometry import registry as registry
 from isometry import report as report
+from isometry import search as search
 from isometry import select as select
 from isometry import spectral as spectral
 from isometry.explanation import explain as explain
@@ -24,6 +25,7 @@ from isometry.geometric.low_rank import LowRankGMML as LowRankGMML
 from isometry.geometric.partial_label import PartialLabelGMML as PartialLabelGMML
 from isometry.geometric.rgml import RGML as RGML
 from isometry.geometric.spd import SPDGMML as SPDGMML
+from isometry.io import export as export
 from isometry.io import load as load
 from isometry.io import save as save
 from isometry.kernel.anmm import KernelANMM as KernelANMM
@@ -73,6 +75,11 @@ from isometry.sampling import OrdinalTriplets as OrdinalTriplets
 from isometry.sampling import RandomChunklets as RandomChunklets
 from isometry.sampling import RandomComparisons as RandomComparisons
 from isometry.sampling import RandomPairs as RandomPairs
+from isometry.search import Index as Index
+from isometry.search import Matcher as Matcher
+from isometry.search import Quantizer as Quantizer
+from isometry.search import communities as communities
+from isometry.search import duplicates as duplicates
 from isometry.select import AutoMetric as AutoMetric
 from isometry.select import PairVerifier as PairVerifier
 from isometry.select import compare as compare

@@ -242,6 +242,27 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         save(self, path)
 
+    def export(self, path: Any, form: str | None = None) -> Any:
+        """Write the metric in a form that runs without isometry, named by the ending of ``path``.
+
+        ``.npy`` and ``.safetensors`` hold the matrix of a linear map; ``.onnx`` and ``.py`` (NumPy alone) maps with
+        kernels, layers and unit length, too; ``.duckdb.sql`` and ``.pgvector.sql`` map inside a database; a name
+        without an ending is a folder with a Dense module of sentence-transformers. See `isometry.io.forms`.
+        """
+        from isometry.io.forms import export
+
+        return export(self, path, form)
+
+    def card(self, X: Any = None, y: Any = None) -> dict[str, Any]:
+        """What is known of the metric: parameters, sizes, versions; of rows X a fingerprint, with y its quality there.
+
+        `save` writes parameters and sizes into every file; ``isometry.save(metric, path, metric.card(X, y))`` all.
+        """
+        from isometry.io.model_card import card
+
+        self._check_fitted()
+        return card(self, X, y)
+
     def _record(self, solution: Solution | None) -> None:
         """Leave ``n_iter_``, ``history_`` and ``stop_reason_``, and warn if the solver gave up."""
         if solution is None:

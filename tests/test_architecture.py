@@ -41,6 +41,7 @@ LAYERS = [
     {"explanation"},
     {"select"},
     {"io"},
+    {"search"},
     {"report"},
     {"cli"},
 ]

@@ -38,6 +38,7 @@ def fit(
     target_is: options.TargetIs = "auto",
     set_: Annotated[list[str] | None, typer.Option("--set", help="parameter as name=value; may be repeated")] = None,
     no_scale: Annotated[bool, typer.Option("--no-scale", help="leave the features as they are")] = False,
+    unit: options.Unit = False,
     seed: options.Seed = 0,
     drop: options.Drop = None,
     key: options.Key = None,
@@ -54,6 +55,7 @@ def fit(
     from sklearn.pipeline import make_pipeline
 
     from isometry.io import save
+    from isometry.normalized import Normalized
     from isometry.select import AutoMetric
     from isometry.select.inputs import make_scaler
 
@@ -62,6 +64,10 @@ def fit(
     learner = configure(learner, set_ or [], seed)
     if target_is == "auto" and sees_numbers(learner):
         target_is = "numbers"
+    if unit:
+        if isinstance(learner, AutoMetric):
+            raise UsageError("--unit goes with one metric, not with auto: compare --unit --save chooses among several")
+        learner = Normalized(learner)
     table = read_table_or_embedded(
         file,
         target,

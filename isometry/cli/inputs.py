@@ -170,14 +170,9 @@ def make_card(table: Table, method: str, **more: Any) -> dict[str, Any]:
 
 def table_fingerprint(table: Table) -> str:
     """Of cells and labels: the same data, the same text."""
-    import numpy as np
+    from isometry.io import fingerprint
 
-    from isometry.cli.run_folder import fingerprint
-
-    y = np.zeros(0) if table.y is None else np.asarray(table.y)
-    if not hasattr(table.X, "iloc"):
-        return fingerprint(table.X, y)
-    return fingerprint(np.frombuffer(table.X.to_csv(index=False).encode(), dtype=np.uint8), y)
+    return fingerprint(table.X, table.y)
 
 
 def draw_sample(table: Table, n: int, seed: int) -> Table:

@@ -37,6 +37,9 @@ Decimal = Annotated[str | None, typer.Option(help="sign before the fraction of n
 Backbone = Annotated[
     str | None, typer.Option(help="module:factory that made the network, if the model was trained with one")
 ]
+Unit = Annotated[
+    bool, typer.Option("--unit", help="unit length after every map: directions are compared, as by a cosine")
+]
 Json = Annotated[bool, typer.Option("--json", help="print the outcome as JSON, and nothing else, to standard output")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but warnings and errors")]
 Seed = Annotated[int, typer.Option(min=0, help="seed of everything random")]

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
     from isometry.eval import Interval
 
-EXTRAS = {"torch": "deep", "accelerate": "deep", "onnx": "export", "faiss": "index", "dask": "dask"}
+EXTRAS = {
+    "torch": "deep",
+    "accelerate": "deep",
+    "onnx": "export",
+    "onnxscript": "export",
+    "faiss": "index",
+    "dask": "dask",
+}
 EXTRAS |= {"PIL": "vision", "timm": "vision", "torchvision": "vision", "transformers": "text", "tensorboard": "logs"}
 CONTROL_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}  # of Unicode: control, surrogate, separators of lines and paragraphs
 BIDIRECTIONAL_MARKS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from isometry.cli.outputs import UsageError, usage_errors
 from isometry.core.files import InUseError, sole_use
@@ -126,10 +123,3 @@ class RunFolder:
     def _write(path: Path, text: str) -> None:
         with atomic_write(path) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
-
-
-def fingerprint(X: np.ndarray, y: np.ndarray) -> str:
-    """Of the samples and labels: the same data, the same text."""
-    digest = hashlib.sha256(np.ascontiguousarray(X).tobytes())
-    digest.update("\n".join(map(str, y)).encode())
-    return digest.hexdigest()[:16]

@@ -209,8 +209,9 @@ def parse_option(option: str, text: str) -> tuple[str, Any]:
 def _train(table: Table, settings: dict[str, Any], out: Path, fresh: bool, silent: bool = False) -> None:
     import numpy
 
-    from isometry.cli.run_folder import RunFolder, fingerprint
+    from isometry.cli.run_folder import RunFolder
     from isometry.deep.batches import hold_out
+    from isometry.io import fingerprint
 
     y = numpy.asarray(table.y)
     if (table.X[:1] == table.X).all():

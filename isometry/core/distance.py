@@ -45,11 +45,12 @@ def sqdist_factors(Z: np.ndarray, dtype: Any = None) -> tuple[np.ndarray, np.nda
     return left.astype(dtype or Z.dtype, copy=False), right.astype(dtype or Z.dtype, copy=False)
 
 
-def pair_sqdist(X: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """|x_i − x_j|² for listed pairs, in blocks."""
+def pair_sqdist(X: np.ndarray, i: np.ndarray, j: np.ndarray, Y: np.ndarray | None = None) -> np.ndarray:
+    """|x_i − y_j|² for listed pairs, in blocks; Y is X by default."""
+    Y = X if Y is None else Y
     d = np.empty(len(i), dtype=X.dtype)
     for block in row_blocks(len(i), X.shape[1] * X.itemsize, buffers=3, limit_mib=2):  # fits in the cache
-        delta = X[i[block]] - X[j[block]]  # (b, d)
+        delta = X[i[block]] - Y[j[block]]  # (b, d)
         d[block] = np.einsum("ij,ij->i", delta, delta)
     return d
 

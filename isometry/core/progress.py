@@ -16,8 +16,8 @@ from typing import Any
 class Bar:
     """A tqdm bar that appears with the first iteration; methods without any never show one."""
 
-    def __init__(self, title: str, total: int | None):
-        self.title, self.total = title, total
+    def __init__(self, title: str, total: int | None, word: str):
+        self.title, self.total, self.word = title, total, word
         self.shown: Any = None
 
     def step(self, value: float) -> None:
@@ -25,7 +25,7 @@ class Bar:
             from tqdm.auto import tqdm
 
             self.shown = tqdm(total=self.total, desc=self.title, file=sys.stderr, leave=True)
-        self.shown.set_postfix_str(f"objective {value:.6g}", refresh=False)
+        self.shown.set_postfix_str(f"{self.word} {value:.6g}", refresh=False)
         self.shown.update()
 
     def close(self) -> None:
@@ -42,9 +42,9 @@ _bar: ContextVar[Bar | None] = ContextVar("isometry_progress", default=None)  # 
 
 
 @contextmanager
-def progress(verbose: bool | int, title: str = "", total: int | None = None) -> Iterator[None]:
-    """Show the iterations reported inside in a bar; if not ``verbose``, show none of them."""
-    bar = Bar(title, total) if verbose else None
+def progress(verbose: bool | int, title: str = "", total: int | None = None, word: str = "objective") -> Iterator[None]:
+    """Show the iterations reported inside in a bar; if not ``verbose``, show none. ``word`` says what values are."""
+    bar = Bar(title, total, word) if verbose else None
     before = _bar.set(bar)
     try:
         yield

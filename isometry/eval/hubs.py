@@ -95,10 +95,10 @@ class HubnessCorrection:
         """A search by corrected distance. Of a gallery that is not fitted, the queries are the other side."""
         of_queries = self._sizes(search)
         if hasattr(self, "sizes_"):
-            if len(self.sizes_) != len(search.points) - search.offset:
+            if len(self.sizes_) != len(search.gallery):
                 raise ValueError(
                     f"the correction was fitted to {len(self.sizes_)} items, and the gallery has "
-                    f"{len(search.points) - search.offset}: fit it to the gallery that is searched"
+                    f"{len(search.gallery)}: fit it to the gallery that is searched"
                 )
             return CorrectedSearch(search, self.method, of_queries, self.sizes_)
         of_items = of_queries if search.within else self._sizes(search.reverse())
@@ -182,13 +182,13 @@ def _all_distances(
     search: NeighborSearch, queries: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Queries, in blocks, and their distances to all items (b, n), NaN for a query itself."""
-    points = search.points.astype(np.float64)
-    points = points - points.mean(axis=0)
-    items = points[search.offset :]
+    items, sought = (Z.astype(np.float64) for Z in (search.gallery.points, search.queries))
+    centre = items.mean(axis=0)
+    items, sought = items - centre, sought - centre
     queries = np.arange(search.n_queries) if queries is None else queries
     for block in row_blocks(len(queries), 8 * len(items)):
         rows = queries[block]
-        D = np.sqrt(sqdist(points[rows], items))
+        D = np.sqrt(sqdist(sought[rows], items))
         if search.within:
             D[np.arange(len(rows)), rows] = np.nan
         yield rows, D

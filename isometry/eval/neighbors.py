@@ -16,6 +16,7 @@ COLUMNS_PER_NEIGHBOR = 4  # with 4k folded columns about 1.1 k candidates pass t
 CANDIDATE_BYTES = 64  # index, distance and order of a candidate
 # a block takes 1/16 of working_memory, and all of it in the worst case: equal points, none of which is filtered out
 RESERVE = 16
+DOUBT_BYTES = 34  # of a pair that must be measured: two marks, two row numbers, a distance and its rounding
 CROWDED = 16  # candidates for each neighbour, from which on it is asked whether points are copies of one another
 
 
@@ -41,47 +42,64 @@ def nearest(
             f"{' besides itself' if search.within else ''}: choose k between 1 and {search.n_available}."
         )
     m = search.n_queries
-    dtype = plain.points.dtype if search is plain else np.float64
+    dtype = plain.queries.dtype if search is plain else np.float64
     indices, sqdist = np.empty((m, k), dtype=np.intp), np.empty((m, k), dtype=dtype)
     for rows, index, d in search.blocks(k):
         indices[rows], sqdist[rows] = index, d
     return indices, sqdist
 
 
+class Gallery:
+    """Points to search among; what is worked out of them for one search serves the next."""
+
+    def __init__(self, points: np.ndarray):
+        self.points = points  # (n, p), all of them finite: see `as_embeddings`
+        self._bounds: _Bounds | None = None
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def bounds(self, fold: int) -> _Bounds:
+        """Bounds on distances to the points, folded; those of the last fold asked for are kept."""
+        if self._bounds is None or len(self._bounds.spread) != -(-len(self) // fold):
+            self._bounds = _Bounds.of(self.points, fold)
+        return self._bounds
+
+
 @dataclass(frozen=True)
 class NeighborSearch:
-    """Queries and gallery, as two runs of rows of ``points``; one run when the queries are the gallery."""
+    """Queries and the gallery they search; when the queries are the gallery, each has itself to leave out."""
 
-    points: np.ndarray  # (m + n, p), or (n, p) when the queries are the gallery
-    n_queries: int
-    offset: int  # gallery item j is points[offset + j]
+    queries: np.ndarray  # (m, p)
+    gallery: Gallery  # (n, p)
+    within: bool  # the queries are the gallery
 
     @classmethod
     def over(cls, Z: np.ndarray, gallery: np.ndarray | None = None) -> NeighborSearch:
         """Validate the embeddings; without a gallery the rows of Z are searched among themselves."""
         Z = as_embeddings(Z, "Z")
         if gallery is None:
-            return cls(Z, len(Z), 0)
+            return cls(Z, Gallery(Z), True)
         gallery = as_embeddings(gallery, "gallery")
         if gallery.shape[1] != Z.shape[1]:
             raise ValueError(
                 f"Z has {Z.shape[1]} columns and the gallery {gallery.shape[1]}: transform both with the same metric."
             )
-        return cls(np.concatenate([Z, gallery]), len(Z), len(Z))
+        dtype = np.result_type(Z, gallery)
+        return cls(Z.astype(dtype, copy=False), Gallery(gallery.astype(dtype, copy=False)), False)
 
     def reverse(self) -> NeighborSearch:
         """The same with gallery and queries exchanged."""
-        return self if self.within else NeighborSearch.over(self.points[self.offset :], self.points[: self.n_queries])
+        return self if self.within else NeighborSearch(self.gallery.points, Gallery(self.queries), False)
 
     @property
-    def within(self) -> bool:
-        """The queries are the gallery, so each has itself to leave out."""
-        return self.offset == 0
+    def n_queries(self) -> int:
+        return len(self.queries)
 
     @property
     def n_available(self) -> int:
         """How many gallery items one query can have as neighbours."""
-        return len(self.points) - self.offset - self.within
+        return len(self.gallery) - self.within
 
     def blocks(self, k: int, queries: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield ``(rows, indices (b, k), sqdist (b, k))`` over blocks of the queries (all of them, or the listed ones).
@@ -90,25 +108,55 @@ class NeighborSearch:
         are measured, so the answer depends neither on rounding in the matrix product nor on blocks and threads.
         """
         queries = np.arange(self.n_queries) if queries is None else queries
-        n = len(self.points) - self.offset
-        bounds = _Bounds.of(self.points[self.offset :], fold=max(1, min(MAX_FOLD, n // (COLUMNS_PER_NEIGHBOR * k))))
-        buffer = np.empty((0, bounds.rows.shape[0]), dtype=self.points.dtype)
-        row_bytes = n * self.points.itemsize + 2 * k * CANDIDATE_BYTES
+        n, items = len(self.gallery), self.gallery.points
+        bounds = self.gallery.bounds(fold=max(1, min(MAX_FOLD, n // (COLUMNS_PER_NEIGHBOR * k))))
+        buffer = np.empty((0, bounds.rows.shape[0]), dtype=items.dtype)
+        row_bytes = n * items.itemsize + 2 * k * CANDIDATE_BYTES
         copies: _Copies | None = None
         for block in row_blocks(len(queries), row_bytes, buffers=RESERVE, limit_mib=np.inf):
             rows = queries[block]
             buffer = buffer if len(rows) <= len(buffer) else np.empty_like(buffer, shape=(len(rows), buffer.shape[1]))
-            lower, slack = bounds.lower(self.points[rows], out=buffer[: len(rows)])
+            lower, slack = bounds.lower(self.queries[rows], out=buffer[: len(rows)])
             if self.within:
                 lower[np.arange(len(rows)), rows] = _far(lower.dtype)
             i, j = _candidates(lower.reshape(len(rows), -1, len(bounds.spread)), bounds.spread, slack, k)
             if copies is None and len(i) > CROWDED * k * len(rows):
-                copies = _Copies.of(self.points[self.offset :])
+                copies = _Copies.of(items)
                 if copies.largest > max(1, CROWDED * k):  # a search among different points has few candidates
                     yield from self._blocks_of_copies(copies, k, queries[block.start :])
                     return
-            d = pair_sqdist(self.points, rows[i], self.offset + j)
+            d = pair_sqdist(self.queries, rows[i], j, items)
             yield rows, *_first_k(i, j, d, len(rows), k)
+
+    def near_blocks(self, radius: float, queries: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield ``(rows, near (b, n))`` over blocks of the queries: which items are within the radius of each query.
+
+        As in `blocks`, pairs that one matrix product cannot decide are measured. The array is a new one each time.
+        """
+        queries = np.arange(self.n_queries) if queries is None else queries
+        n, items = len(self.gallery), self.gallery.points
+        bounds, square = self.gallery.bounds(fold=1), np.float64(radius) ** 2
+        for block in row_blocks(len(queries), n * (items.itemsize + DOUBT_BYTES), buffers=1, limit_mib=np.inf):
+            rows = queries[block]
+            lower, slack = bounds.lower(self.queries[rows], out=np.empty((len(rows), n), dtype=items.dtype))
+            size = slack.astype(np.float64) / (2 * bounds.alpha)  # (b,) |z|²
+            most = square * (1 + bounds.alpha) - size + slack
+            least = square * (1 - bounds.alpha) - size - 2 * slack
+            possible = lower <= most.astype(items.dtype)[:, None]
+            lower += bounds.spread
+            near = lower <= least.astype(items.dtype)[:, None]
+            if self.within:
+                possible[np.arange(len(rows)), rows] = near[np.arange(len(rows)), rows] = False
+            possible &= ~near
+            i, j = np.nonzero(possible)
+            near[i, j] = pair_sqdist(self.queries, rows[i], j, items) <= square
+            yield rows, near
+
+    def pairs_within(self, radius: float) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield ``(i, j, sqdist)`` of all queries i and items j within the radius, by i and then j, block by block."""
+        for rows, near in self.near_blocks(radius):
+            i, j = np.nonzero(near)
+            yield rows[i], j, pair_sqdist(self.queries, rows[i], j, self.gallery.points)
 
     def _blocks_of_copies(
         self, copies: _Copies, k: int, queries: np.ndarray
@@ -118,8 +166,7 @@ class NeighborSearch:
         In the order of distance and then of index, the first item of each of the k nearest points comes before every
         item of a point farther away, so that their items are enough; a query that is left out itself needs one more.
         """
-        points = np.concatenate([self.points[: self.n_queries], self.points[self.offset + copies.first]])
-        search = NeighborSearch(points, self.n_queries, self.n_queries)
+        search = NeighborSearch(self.queries, Gallery(self.gallery.points[copies.first]), False)
         for rows, group, d in search.blocks(min(k + self.within, len(copies.first)), queries):
             size = np.minimum(copies.size[group], k + self.within)  # (b, g)
             nearer = np.cumsum(size, axis=1) - size
@@ -215,6 +262,20 @@ def _candidates(lower: np.ndarray, spread: np.ndarray, slack: np.ndarray, k: int
         return i, column
     c, layer = np.divmod(np.flatnonzero(lower[i, :, column] <= bound[i, None]), w)  # of (c, w)
     return i[c], layer * h + column[c]
+
+
+def nearest_columns(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k smallest entries of each row of D (b, n): their columns (b, k) and values, in order, ties by column."""
+    b, n = D.shape
+    fold = max(1, min(MAX_FOLD, n // (COLUMNS_PER_NEIGHBOR * k)))
+    whole = n - n % fold  # the columns that can be folded; the few others are all candidates
+    i, j = _candidates(D[:, :whole].reshape(b, fold, -1), np.zeros(1, D.dtype), np.zeros(b, D.dtype), k)
+    if whole < n:
+        i = np.concatenate([i, np.repeat(np.arange(b), n - whole)])
+        j = np.concatenate([j, np.tile(np.arange(whole, n), b)])
+        order = np.argsort(i, kind="stable")
+        i, j = i[order], j[order]
+    return _first_k(i, j, D[i, j].astype(np.float32), b, k)
 
 
 def _first_k(i: np.ndarray, j: np.ndarray, d: np.ndarray, b: int, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -26,6 +26,9 @@ ESTIMATORS = {
     "isometry.PairVerifier": "isometry.select.calibrate",
     "isometry.SigmoidLink": "isometry.select.link",
     "isometry.StepLink": "isometry.select.link",
+    "isometry.Index": "isometry.search.index",
+    "isometry.Matcher": "isometry.search.matcher",
+    "isometry.Quantizer": "isometry.search.quantizer",
     "isometry.AllPairs": "isometry.sampling",
     "isometry.NeighborPairs": "isometry.sampling",
     "isometry.NeighborTriplets": "isometry.sampling",
@@ -53,6 +56,7 @@ NAMED_TUPLES = {
     "isometry.EdgeList": "isometry.supervision",
     "isometry.Group": "isometry.core.moments",
     "isometry.HeldOutPairs": "isometry.select.operating",
+    "isometry.Interval": "isometry.eval.intervals",
     "isometry.Prior": "isometry.probabilistic.bayesian",
     "isometry.Seen": "isometry.probabilistic.bayesian",
 }

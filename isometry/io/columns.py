@@ -152,7 +152,7 @@ def how_to_drop(columns: Sequence[str]) -> str:
     return f"--drop {shlex.quote(quoted)}{rest} (in Python drop={some}{rest})"
 
 
-def listing(names: Sequence[Any]) -> str:
+def listing(names: Sequence[Any] | np.ndarray) -> str:
     """The first names, and how many more there are."""
     shown = ", ".join(map(str, names[:MAX_NAMES]))
     return shown + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")

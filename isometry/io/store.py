@@ -8,7 +8,6 @@ file can hold wrong numbers but runs no code.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import json
 import math
@@ -27,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from isometry.io.atomic import atomic_write
 from isometry.io.classes import PACKAGE, find_class, name_of, sklearn_names, today_attribute, today_parameters
+from isometry.io.model_card import described, versions
 from isometry.io.tensors import ContainerError, read_tensors, write_tensors
 
 __all__ = ["StoreError", "load", "read_card", "save"]
@@ -60,7 +60,8 @@ def save(estimator: Any, path: str | os.PathLike[str], card: Mapping[str, Any] |
     ----------
     estimator : an estimator of this package, or a scikit-learn pipeline of them with the usual scalers and projections
     path : the file to write; by custom it ends in ``.safetensors``. An older file is replaced only by a complete one
-    card : what else should be known of it, as JSON can hold it: data, score, date. `read_card` shows it
+    card : what else should be known of it beside its parameters, as JSON can hold it: data, score, date. What
+        `MetricLearner.card` gives, for example. `read_card` shows it
     """
     check_is_fitted(estimator)
     writer = _Writer()
@@ -68,12 +69,11 @@ def save(estimator: Any, path: str | os.PathLike[str], card: Mapping[str, Any] |
     metadata = {
         "format": PACKAGE,
         "format_version": str(FORMAT),
-        "versions": json.dumps(_versions()),
+        "versions": json.dumps(versions()),
         "estimator": tree,
         "sha256": _digest(tree, writer.tensors),
+        "card": json.dumps({**described(estimator), **(card or {})}, allow_nan=False),
     }
-    if card:
-        metadata["card"] = json.dumps(dict(card), allow_nan=False)
     with atomic_write(path) as temporary:
         write_tensors(temporary, writer.tensors, metadata)
 
@@ -84,14 +84,14 @@ def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
         metadata = read_tensors(path)[0]
         tree = json.loads(metadata["estimator"])
         card = json.loads(metadata.get("card", "{}"))
-        versions = json.loads(metadata["versions"])
-        if not isinstance(card, dict) or not isinstance(versions, dict):
+        made_with = json.loads(metadata["versions"])
+        if not isinstance(card, dict) or not isinstance(made_with, dict):
             raise ValueError("its card is no table")
     except FileNotFoundError as error:
         raise _NoFile(f"there is no file {path}") from error
     except (OSError, ValueError, KeyError, RecursionError) as error:
         raise StoreError(f"{path} is no file of {PACKAGE}, or a damaged one: {error}") from error
-    return {"estimator": _outline(tree), "format": metadata.get("format_version"), "versions": versions, **card}
+    return {"estimator": _outline(tree), "format": metadata.get("format_version"), "versions": made_with, **card}
 
 
 def _outline(tree: Tree) -> str:
@@ -141,18 +141,15 @@ def load(path: str | os.PathLike[str]) -> Any:
     except Exception as error:  # a forged tree can fail in any way
         raise StoreError(
             f"{path} does not describe an estimator this version knows ({type(error).__name__}: {error}); it was "
-            f"written with {made_by}, this is {json.dumps(_versions())}"
+            f"written with {made_by}, this is {json.dumps(versions())}"
         ) from error
 
 
-def _versions() -> dict[str, str]:
-    import sklearn
-
-    return {
-        PACKAGE: importlib.import_module(PACKAGE).__version__,
-        "scikit-learn": sklearn.__version__,
-        "numpy": np.__version__,
-    }
+def digest(estimator: Any) -> str:
+    """A text that two estimators share if and only if `save` would write the same parameters and arrays of them."""
+    writer = _Writer()
+    tree = json.dumps(writer.encode(estimator, type(estimator).__name__), allow_nan=False)
+    return _digest(tree, writer.tensors)
 
 
 def _digest(tree: str, tensors: dict[str, np.ndarray]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from isometry.base import MetricLearner
+from isometry.normalized import Normalized
 from isometry.registry import FAMILIES, Method, all_methods, get
 from isometry.spectral import Covariance, Euclidean
 from isometry.supervision import Labels, Supervision
@@ -57,6 +58,18 @@ def resolve(
     for (name, _), estimator in distinct.items():
         chosen[_free_name(name, chosen)] = _seeded(estimator, seed)
     return [Candidate(name, e, can_use(e, side) or _requires_y(e)) for name, e in chosen.items()]
+
+
+def with_unit_length(candidates: list[Candidate], grids: dict[str, Grid]) -> tuple[list[Candidate], dict[str, Grid]]:
+    """Euclidean distance as it is, and unit length after the map of every candidate, itself included."""
+    out, renamed = [c for c in candidates if c.name == BASELINES[0]], {}
+    for c in candidates:
+        can = isinstance(c.estimator, MetricLearner)  # unit length is put after a metric, not after any pipeline
+        name = f"{c.name}, unit length" if can else c.name
+        out.append(Candidate(name, Normalized(c.estimator) if can else c.estimator, c.uses_y))
+        if c.name in grids:
+            renamed[name] = {f"learner__{k}" if can else k: v for k, v in grids[c.name].items()}
+    return out, renamed
 
 
 def is_default(learners: Learners) -> bool:

@@ -14,7 +14,15 @@ from sklearn.utils import check_random_state
 
 from isometry.eval import Interval, mean_interval, paired_interval
 from isometry.select.budget import Budget
-from isometry.select.candidates import BASELINES, Candidate, Learners, left_out_note, resolve, tuning_grids
+from isometry.select.candidates import (
+    BASELINES,
+    Candidate,
+    Learners,
+    left_out_note,
+    resolve,
+    tuning_grids,
+    with_unit_length,
+)
 from isometry.select.crossfit import automatic_choice, learned_from_all
 from isometry.select.fits import UNSCORED, Fits, Study, fit_best, run_fits
 from isometry.select.folds import Plan, Protocol, make_plan
@@ -51,6 +59,7 @@ def compare(
     n_repeats: int = 1,
     scaler: Any = "auto",
     tune: Mapping[str, Mapping[str, Any]] | str | None = None,
+    unit: bool = False,
     level: float = 0.95,
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = 0,
@@ -90,6 +99,8 @@ def compare(
         rows of unit length or, in the open protocol, many features of one scale, so that Euclidean ranks as the cosine
         of the raw vectors does; else "standard"
     tune : None, "default", or a parameter grid for some of the names; searched inside each training fold
+    unit : put unit length after every map (`Normalized`), so that directions are compared; Euclidean distance takes
+        part both ways
     level : of the intervals. Marks "better" and "worse" hold jointly at this level (Holm's correction)
     n_jobs : processes, as in scikit-learn; results do not depend on it. Each fit has one BLAS thread
     random_state : seed of the folds, and of learners whose own ``random_state`` is None
@@ -122,6 +133,8 @@ def compare(
     seed = int(rng.randint(2**31 - 1))
     candidates = resolve(learners, side, seed, protocol, samples.shape[1])
     grids = tuning_grids(tune, candidates, samples.shape[1])
+    if unit:
+        candidates, grids = with_unit_length(candidates, grids)
     study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
 
     progress = Progress(verbose, time.monotonic if budget is None else budget.clock)

@@ -152,7 +152,7 @@ def test_copies_are_found_by_their_points(dtype, k, monkeypatch):
 def test_collapsed_embeddings_measure_few_pairs(n_points, monkeypatch):
     """Copies of few points tie in all distances: they must not be measured pair by pair."""
     measured = []
-    monkeypatch.setattr(neighbors, "pair_sqdist", lambda X, i, j: measured.append(len(i)) or pair_sqdist(X, i, j))
+    monkeypatch.setattr(neighbors, "pair_sqdist", lambda X, i, j, Y: measured.append(len(i)) or pair_sqdist(X, i, j, Y))
     n, k = 4000, 3
     Z = np.random.default_rng(0).standard_normal((n_points, 8))[np.arange(n) % n_points]
     with config_context(working_memory=16):  # several blocks

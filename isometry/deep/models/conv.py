@@ -43,7 +43,7 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (B, c, h, w), (B, h, w) or flat (B, c·h·w) to embeddings (B, p)."""
-        return self.layers(x.reshape(len(x), *self.shape))
+        return self.layers(x.reshape(x.shape[0], *self.shape))
 
 
 def _convolution(before: int, after: int) -> tuple[nn.Module, ...]:

@@ -66,7 +66,7 @@ class FeaturePyramid(nn.Module):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Images (B, c, h, w), (B, h, w) or flat to maps (B, channels, h_l, w_l), from fine to coarse."""
-        below = self._bottom_up(x.reshape(len(x), *self.shape))
+        below = self._bottom_up(x.reshape(x.shape[0], *self.shape))
         maps: list[Tensor] = []
         for c, lateral in zip(reversed(below), reversed(self.lateral)):
             p = lateral(c)

@@ -1,0 +1,52 @@
+"""`isometry export`: a saved metric in a form that runs elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isometry.cli import options
+from isometry.cli.app import app
+from isometry.cli.inputs import check_distinct
+from isometry.cli.models import load_model
+from isometry.cli.outputs import plain, print_json, printer, usage_errors
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="file written by fit or compare --save", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Argument(
+            help="its ending names the form: .npy, .safetensors, .onnx, .py, .duckdb.sql, .pgvector.sql; without one "
+            "it is a folder for sentence-transformers",
+            show_default=False,
+        ),
+    ],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            help="npy, safetensors, onnx, numpy, duckdb, pgvector or sentence-transformers, whatever the name"
+        ),
+    ] = None,
+    backbone: options.Backbone = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write a saved metric as ONNX, SQL, a NumPy file or a matrix, to run without isometry."""
+    from isometry.io import ExportError
+    from isometry.io import export as write
+    from isometry.io.forms import form_of
+
+    check_distinct({"OUT": out}, {"the model": model})
+    with usage_errors(ExportError):
+        form = form_of(out, form)
+    metric = load_model(model, backbone)
+    with usage_errors(ExportError, OSError):
+        write(metric, out, form)
+    if as_json:
+        print_json({"file": out, "form": form, "features": metric.n_features_in_})
+        return
+    printer(quiet).print(f"{plain(model)} as {form}: {plain(out)}")

@@ -1,0 +1,177 @@
+"""`isometry index build` and `isometry index query`: search by a metric."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isometry.cli import options
+from isometry.cli.app import app
+from isometry.cli.inputs import as_frame, check_distinct, check_writable, is_stdout, make_card, read_file
+from isometry.cli.models import load_model, read_for
+from isometry.cli.outputs import UsageError, make_table, plain, print_json, printer, usage_errors
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from isometry.io import Table
+
+SHOWN = 10  # queries that are printed
+
+group = typer.Typer(no_args_is_help=True, help="Search by a metric: build an index of rows, and query it.")
+app.add_typer(group, name="index")
+
+Ids = Annotated[str | None, typer.Option("--ids", help="column of ids; by default rows are numbered from 0")]
+
+
+@group.command()
+def build(
+    file: options.File,
+    out: Annotated[Path, typer.Option("--out", "-o", help="file for the index, e.g. items.index.safetensors")],
+    model: Annotated[Path | None, typer.Option(help="saved metric that maps the rows; it is kept in the index")] = None,
+    metric: Annotated[str, typer.Option(help="without --model, for embeddings: euclidean or cosine")] = "euclidean",
+    ids: Ids = None,
+    engine: Annotated[str, typer.Option(help="exact, or of FAISS: faiss-flat, faiss-ivf, faiss-hnsw")] = "exact",
+    quantize: Annotated[str | None, typer.Option(help="keep short codes: float16, int8 or binary")] = None,
+    drop: options.Drop = None,
+    key: options.Key = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Build an index of the rows of a table, under their ids."""
+    from isometry.search import Index
+
+    check_distinct({"--out": out}, {"the table": file, "the model": model})
+    check_writable(out)
+    by: Any = metric if model is None else load_model(model)
+    table = _read(by, model, file, ids, drop, key, delimiter, decimal)
+    index = Index(by, engine=engine, quantizer=quantize, verbose=not (quiet or as_json))  # type: ignore[arg-type]
+    with usage_errors(ValueError, TypeError):
+        index.fit(_rows(table, by), ids=table.y if ids else None)
+    index.verbose = False
+    name = metric if model is None else type(by).__name__
+    index.save(out, make_card(table, f"index by {name}"))
+    facts = {"rows": len(index), "features": index.n_features_in_, "dimensions": index.embeddings_.shape[1]}
+    if as_json:
+        print_json({"file": out, "metric": name, "engine": engine, "quantizer": quantize, **facts})
+        return
+    printer(quiet).print(f"{len(index)} rows by {plain(name)}, {plain(engine)}: {plain(out)}")
+
+
+@group.command()
+def query(
+    index_file: Annotated[Path, typer.Argument(help="file written by index build", show_default=False)],
+    file: options.File,
+    neighbors: Annotated[int, typer.Option("--neighbors", "-k", help="neighbours of each row")] = 10,
+    threshold: Annotated[
+        float | None, typer.Option(help="in place of -k: all within this distance, or of at least this cosine")
+    ] = None,
+    ids: Ids = None,
+    model: Annotated[Path | None, typer.Option(help="saved metric that the index must be of; else an error")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="csv, tsv or parquet file for all neighbours; - prints csv")
+    ] = None,
+    drop: options.Drop = None,
+    key: options.Key = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Find the rows of an index that are nearest to the rows of a table."""
+    import numpy as np
+
+    from isometry.search import Index
+
+    check_distinct({"--out": out}, {"the table": file, "the index": index_file})
+    if out is not None and not is_stdout(out):
+        _check_ending(out)
+        check_writable(out)
+    with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
+        index = Index.load(index_file, metric=None if model is None else load_model(model))
+    table = _read(index.metric, index_file, file, ids, drop, key, delimiter, decimal)
+    index.verbose = not (quiet or as_json)
+    X, names = _rows(table, index.metric), np.arange(len(table.X)) if ids is None else np.asarray(table.y)
+    with usage_errors(ValueError):
+        if threshold is None:
+            found = index.search(X, neighbors)
+            rows = np.repeat(np.arange(len(names)), neighbors)
+            near, scores = found.ids.ravel(), found.scores.ravel()
+        else:
+            rows, near, scores = index.within(X, threshold)
+    frame = _frame(names, rows, near, scores)
+    if out is not None:
+        _write(frame, out)
+    if as_json and not (out is not None and is_stdout(out)):
+        print_json({"index": index_file, "queries": len(names), "found": len(frame), "file": out,
+                    "neighbors": [] if out is not None else frame.to_dict("records")})  # fmt: skip
+    elif out is None:
+        _show(frame, len(names), index.metric == "cosine" if isinstance(index.metric, str) else False, quiet)
+    elif not is_stdout(out):
+        printer(quiet).print(f"{len(frame)} neighbours of {len(names)} rows: {plain(out)}")
+
+
+def _read(
+    metric: Any,
+    metric_file: Path | None,
+    file: Path,
+    ids: str | None,
+    drop: str | None,
+    key: str | None,
+    delimiter: str | None,
+    decimal: str | None,
+) -> Table:
+    if isinstance(metric, str) or metric_file is None:
+        return read_file(file, ids, drop, key, delimiter, decimal, float32=True)
+    return read_for(metric, metric_file, file, ids, drop, key, delimiter, decimal)
+
+
+def _rows(table: Table, metric: Any) -> Any:
+    """The rows as the metric knows them: by name, if it was fitted so."""
+    return as_frame(table) if hasattr(metric, "feature_names_in_") else table.X
+
+
+def _frame(names: Any, rows: Any, near: Any, scores: Any) -> pd.DataFrame:
+    """One line for each neighbour: the query, its rank, id and score."""
+    import numpy as np
+    import pandas
+
+    first = np.searchsorted(rows, rows)  # rows ascend
+    return pandas.DataFrame(
+        {"query": names[rows], "rank": np.arange(len(rows)) - first + 1, "id": near, "score": scores}
+    )
+
+
+def _show(frame: pd.DataFrame, n_queries: int, cosine: bool, quiet: bool) -> None:
+    console = printer(quiet)
+    table = make_table("query", "nearest first", "cosine" if cosine else "distance", right=(), whole=("query",))
+    shown = frame.groupby("query", sort=False)
+    for name, part in list(shown)[:SHOWN]:
+        cells = ", ".join(map(str, part["id"])), ", ".join(f"{s:.4g}" for s in part["score"])
+        table.add_row(plain(name), *map(plain, cells))
+    console.print(table)
+    if n_queries > SHOWN:
+        console.print(f"{n_queries} rows were asked about; --out FILE writes all, --json prints them", style="dim")
+
+
+def _check_ending(out: Path) -> None:
+    if out.suffix.lower() not in (".csv", ".tsv", ".parquet", ".pq"):
+        raise UsageError(f"--out {out}: expected a csv, tsv or parquet file")
+
+
+def _write(frame: pd.DataFrame, out: Path) -> None:
+    from isometry.io.atomic import atomic_write
+
+    if is_stdout(out):
+        frame.to_csv(sys.stdout, index=False)
+        return
+    with atomic_write(out) as temporary:
+        if out.suffix.lower() in (".parquet", ".pq"):
+            frame.to_parquet(temporary, index=False)
+        else:
+            frame.to_csv(temporary, index=False, sep="\t" if out.suffix.lower() == ".tsv" else ",")
