@@ -285,9 +285,9 @@ def _refuse_one_point(learner: MetricLearner, X: np.ndarray) -> None:
         if (Z.max(axis=0) > Z.min(axis=0)).any():
             return
     raise ValueError(
-        f"{type(learner).__name__} has learned a metric by which all {len(X)} samples are at distance 0 of one another. "
-        "Either what y says contradicts all differences of the samples (do only a few of them differ from the others?), "
-        "or a penalty outweighs it: see the parameters"
+        f"{type(learner).__name__} has learned a metric by which all {len(X)} samples are at distance 0 of one "
+        "another. Either what y says contradicts all differences of the samples (do only a few of them differ from the "
+        "others?), or a penalty outweighs it: see the parameters"
     )
 
 
