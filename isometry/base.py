@@ -83,18 +83,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._learn(X, side, **more)
         if learns:
-            self._check_map(X)
+            _refuse_one_point(self, X)
         self._record(solution)
         return self
-
-    def _check_map(self, X: np.ndarray) -> None:
-        """Refuse a metric that cannot tell any two of its samples apart."""
-        if all(_is_one_point(self._transform(rows)) for rows in (some_rows(X), X)):
-            raise ValueError(
-                f"{type(self).__name__} has learned a metric by which all {len(X)} samples are at distance 0 of one "
-                "another. Either what y says contradicts all differences of the samples (do only a few of them differ "
-                "from the others?), or a penalty outweighs it: see the parameters"
-            )
 
     def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         """``_fit``, or for methods that can, the choice of how strong the metric should be, and then ``_fit``."""
@@ -336,8 +327,17 @@ class MetaLearner(MetricLearner):
         return tags
 
 
-def _is_one_point(Z: np.ndarray) -> bool:
-    return not bool((Z.max(axis=0) > Z.min(axis=0)).any())
+def _refuse_one_point(learner: MetricLearner, X: np.ndarray) -> None:
+    """An error if a learned metric cannot tell any two of its samples apart."""
+    for rows in (some_rows(X), X):
+        Z = learner._transform(rows)
+        if (Z.max(axis=0) > Z.min(axis=0)).any():
+            return
+    raise ValueError(
+        f"{type(learner).__name__} has learned a metric by which all {len(X)} samples are at distance 0 of one "
+        "another. Either what y says contradicts all differences of the samples (do only a few of them differ from the "
+        "others?), or a penalty outweighs it: see the parameters"
+    )
 
 
 def _taken_apart(side: Triplets | Quadruplets, made: Supervision, name: str) -> str:

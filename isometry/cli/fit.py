@@ -55,6 +55,7 @@ def fit(
     from sklearn.pipeline import make_pipeline
 
     from isometry.io import save
+    from isometry.io.prepare import describe
     from isometry.normalized import Normalized
     from isometry.select import AutoMetric
     from isometry.select.inputs import make_scaler
@@ -105,6 +106,8 @@ def fit(
     console.print(
         f"{plain(learner)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
     )
+    if told := describe(X):
+        console.print(f"note: {plain(told)}", style="dim")
     for words in (getattr(learner, said, "") for said in ("verdict_", "reg_reason_")):
         console.print(plain(words), style="dim") if words else None
     if hasattr(learner, "stop_reason_"):

@@ -47,10 +47,10 @@ def read_for(
 
     known = getattr(model, "feature_names_in_", None)
     features = None if known is None else list(known)
-    takes: dict[str, Any] = {"prepare": STEPS, "categories": category_columns(model)} if needs_cells(model) else {}
-    table = read_file(
-        file, target, drop, key, delimiter, decimal, float32=float32, features=features, target_is="auto", **takes
-    )
+    # dates are numbers already when a metric sees them, so that only the table can tell that they were dates
+    takes: dict[str, Any] = {"prepare": STEPS if needs_cells(model) else ("dates",)}
+    takes |= {"categories": category_columns(model), "target_is": "auto"}
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features, **takes)
     if table.X.shape[1] != model.n_features_in_:
         raise UsageError(
             f"{model_file} was fitted on {model.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"

@@ -47,6 +47,14 @@ def tidy(frame: pd.DataFrame, steps: Collection[str], categories: Collection[str
             columns[name] = cells
     if dropped:
         _tell(dropped)
+    infinite = [name for name in columns if "impute" in steps and _has_infinite(frame[name])]
+    if infinite:
+        warnings.warn(
+            f"cells of {listing(infinite)} are infinite: they count as missing, and are filled as gaps are. Leave the "
+            "rows out if they mean something else; --prepare none refuses them",
+            UserWarning,
+            stacklevel=4,
+        )
     return import_optional("pandas").DataFrame(columns, index=frame.index)
 
 
@@ -118,10 +126,16 @@ def _as_categories(cells: pd.Series) -> Any:
 
 def _without_infinite(cells: pd.Series, steps: Collection[str]) -> Any:
     """Numbers; where gaps are filled, what is infinite is a gap, too."""
-    if "impute" not in steps:
+    if "impute" not in steps or not _has_infinite(cells):
         return cells
     values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
-    return cells if np.isfinite(values).all() else np.where(np.isinf(values), np.nan, values)
+    return np.where(np.isinf(values), np.nan, values)
+
+
+def _has_infinite(cells: pd.Series) -> bool:
+    if not import_optional("pandas").api.types.is_float_dtype(cells):
+        return False
+    return bool(np.isinf(cells.to_numpy(dtype=np.float64, na_value=np.nan)).any())
 
 
 def _tell(dropped: dict[str, str]) -> None:

@@ -550,6 +550,24 @@ def test_a_table_as_it_comes_is_compared_saved_and_used(folder, tmp_path):
     assert "expected auto or none" in run("compare", tmp_path / "t.csv", *options, "--prepare", "magic", code=2)
 
 
+def test_a_metric_of_dates_maps_dates(folder, tmp_path):
+    """Dates are numbers when they are read; a metric of numbers alone does not know which of them were dates."""
+    frame = pd.read_csv(folder / "t.csv")
+    frame["day"] = pd.date_range("2020-01-01", periods=len(frame)).strftime("%Y-%m-%d")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m")
+    text = run("transform", tmp_path / "m", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "z.csv")
+    assert "60 rows, 5 dimensions" in text
+
+
+def test_fit_says_what_it_does_to_the_columns(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv")
+    frame.loc[3, frame.columns[0]] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    text = run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "m")
+    assert f"note: gaps in {frame.columns[0]} are filled with the median" in text
+
+
 def test_fit_takes_the_embedded_sets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "RCA(): 150 rows, 4 features" in run("fit", "RCA", "iris", "-o", tmp_path / "m")

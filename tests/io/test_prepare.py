@@ -98,8 +98,9 @@ def test_only_what_is_asked_for_is_let_pass(steps, allowed):
 
 
 def test_infinite_cells_are_gaps_where_gaps_are_filled():
-    X = read(pd.DataFrame({"a": [1.0, np.inf, 2.0, 3.0], "kind": [0, 1, 0, 1]}))[0].X
-    assert_array_equal(X["a"], [1.0, np.nan, 2.0, 3.0])
+    table, said = read(pd.DataFrame({"a": [1.0, np.inf, 2.0, 3.0], "kind": [0, 1, 0, 1]}))
+    assert_array_equal(table.X["a"], [1.0, np.nan, 2.0, 3.0])
+    assert len(said) == 1 and "cells of a are infinite: they count as missing" in said[0]
 
 
 def test_preparation_by_hand():
