@@ -282,7 +282,11 @@ def nca_contests() -> Iterator[Contest]:
     yield Contest(
         "NCA beside FastNCA",
         FITTED,
-        (fast, ours("FastNCA", strength=1.0, max_iter=100, label="isometry FastNCA, max_iter=100"), ours("NCA", strength=1.0)),
+        (
+            fast,
+            ours("FastNCA", strength=1.0, max_iter=100, label="isometry FastNCA, max_iter=100"),
+            ours("NCA", strength=1.0),
+        ),
         (),
         ("held out", "accuracy"),
         note="10,000 rows were fitted; the first accuracy is that of the other 2,500, by their neighbours among those.",
