@@ -87,6 +87,9 @@ class PairVerifier(BaseEstimator):
     array([ 1, -1])
     """
 
+    threshold_: float
+    reject_threshold_: float
+
     def __init__(
         self,
         learner: Any = None,
