@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -85,6 +86,9 @@ class PairVerifier(BaseEstimator):
     >>> verifier.set_threshold(point.threshold).predict(X, [[0, 10], [0, 1]])
     array([ 1, -1])
     """
+
+    threshold_: float
+    reject_threshold_: float
 
     def __init__(
         self,
@@ -203,9 +207,9 @@ class PairVerifier(BaseEstimator):
         """Accept pairs up to this distance; reject those beyond ``reject``, which is the same unless given."""
         check_is_fitted(self, "metric_")
         reject = threshold if reject is None else reject
-        if not threshold <= reject:
+        if not (isinstance(threshold, Real) and isinstance(reject, Real) and threshold <= reject):
             raise ValueError(
-                f"threshold={threshold} must be a number, and at most reject={reject}: pairs up to the first are "
+                f"threshold={threshold!r} must be a number, and at most reject={reject}: pairs up to the first are "
                 "accepted, and beyond the second rejected"
             )
         self.threshold_, self.reject_threshold_ = float(threshold), float(reject)
@@ -243,9 +247,9 @@ class PairVerifier(BaseEstimator):
         check_is_fitted(self)
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy={strategy!r} is unknown: choose one of {', '.join(map(repr, STRATEGIES))}")
-        if strategy.startswith("max") and (min_rate is None or not 0 <= min_rate <= 1):
+        if strategy.startswith("max") and not (isinstance(min_rate, Real) and 0 <= min_rate <= 1):
             raise ValueError(f"strategy={strategy!r} needs min_rate, a share between 0 and 1; got {min_rate}")
-        if strategy == "f_beta" and not (np.isfinite(beta) and beta >= 0):
+        if strategy == "f_beta" and not (isinstance(beta, Real) and 0 <= beta < np.inf):
             raise ValueError(f"beta={beta} must be a number of at least 0")
         curve = self.roc_ if X is None else self._curve(X, y)
         if strategy in ("accuracy", "f_beta"):

@@ -40,6 +40,8 @@ class MahalanobisMixin(TransformerMixin, BaseEstimator):
         self.metric_ = self._learner()
         self.metric_.fit(X, None if y is None else self._side(np.asarray(X), y))
         self.n_features_in_ = self.metric_.n_features_in_
+        if hasattr(self.metric_, "n_iter_"):
+            self.n_iter_ = self.metric_.n_iter_
         return self
 
     @property
