@@ -94,7 +94,9 @@ class NonIsotropy(LabelLoss):
         w mean_i (½ ‖τ(ẑ_i | π̂_{y_i})‖² − log |det ∂τ/∂z|) + ω L(z, y)
 
     τ is an invertible map under the condition of the proxy: the first term is the negative log-likelihood of the
-    members, up to a constant, so that they spread about the proxy instead of falling onto it.
+    members, up to a constant, so that they spread about the proxy instead of falling onto it. It was made for deep
+    networks and long runs; with a linear map on sentences of clinc150 and these defaults it does harm: MAP@R in unseen
+    classes .518 after 300 steps, where the raw space has .637 and ``ProxyAnchor`` alone .637.
 
     Parameters
     ----------
