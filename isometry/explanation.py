@@ -231,11 +231,11 @@ def explain(
         raise ValueError(f"n_draws={n_draws} must be at least 2: intervals come from the spread between draws")
     model = getattr(metric, "pipeline_", metric)  # of one that has chosen another for itself
     rng = check_random_state(random_state)
-    front, rest, table = _numbers_only(model, X)
-    names = _feature_names(names, front, X, table.shape[1])
+    front, rest, table = numbers_only(model, X)
+    names = feature_names(names, front, X, table.shape[1])
     if len(table) < 3:
         raise ValueError(f"X has {len(table)} samples: distances are explained among at least 3")
-    embed = _embedding(rest)
+    embed = plain_map(rest)
     linear = is_linear(embed, table)
     pairs = draw_pairs(len(table), rng)
     importance, incomplete = mean_shares(embed, table, pairs, linear)
@@ -250,7 +250,7 @@ def explain(
         draws = _metric_draws(rest, table, y, linear, pairs, n_draws, rng, verbose)
     half = stats.norm.ppf((1 + level) / 2) * np.sqrt(np.mean((draws - importance) ** 2, axis=0))  # (d,)
     ends, varied = (importance - half, importance + half), "rows" if y is None else "metric"
-    before = _embedding(rest[:-1]) if isinstance(rest, Pipeline) and len(rest) > 1 else np.asarray
+    before = plain_map(rest[:-1]) if isinstance(rest, Pipeline) and len(rest) > 1 else np.asarray
     return Explanation(names, importance, *ends, level, varied, linear, incomplete, table, embed, before)
 
 
@@ -348,13 +348,13 @@ def _metric_draws(
             except ValueError as error:  # a half may lack a class or a kind of pairs
                 failure = error
                 continue
-            found.append(mean_shares(_embedding(learned), X, pairs, linear)[0])
+            found.append(mean_shares(plain_map(learned), X, pairs, linear)[0])
     if len(found) < max(2, n_draws // 2):
         raise ValueError(f"half of the samples is too little to learn from again ({failure}): leave out y")
     return np.array(found)
 
 
-def _numbers_only(model: Any, X: Any) -> tuple[Any, Any, np.ndarray]:
+def numbers_only(model: Any, X: Any) -> tuple[Any, Any, np.ndarray]:
     """The step that makes numbers of a table (None if it holds numbers), the rest of the model, and these numbers."""
     kinds = [getattr(kind, "kind", "O") for kind in X.dtypes] if hasattr(X, "dtypes") and hasattr(X, "columns") else []
     numeric = all(kind in "fiub" for kind in kinds)
@@ -371,7 +371,7 @@ def _numbers_only(model: Any, X: Any) -> tuple[Any, Any, np.ndarray]:
     return front, model[1:], table
 
 
-def _feature_names(names: Sequence[str] | None, front: Any, X: Any, d: int) -> list[str]:
+def feature_names(names: Sequence[str] | None, front: Any, X: Any, d: int) -> list[str]:
     if names is None and front is not None and hasattr(front, "get_feature_names_out"):
         names = [str(name) for name in front.get_feature_names_out()]
     elif names is None and hasattr(X, "columns"):
@@ -386,7 +386,7 @@ def _learner(model: Any) -> Any:
     return model[-1] if isinstance(model, Pipeline) else model
 
 
-def _embedding(model: Any) -> Map:
+def plain_map(model: Any) -> Map:
     """The map of a fitted model, in double precision."""
 
     def embed(X: np.ndarray) -> np.ndarray:

@@ -165,7 +165,7 @@ def test_an_offset_of_the_features_costs_no_digits(name, way, offset, data):
 
     Scatters are known to n · eps of their size, so a metric to some n · eps · cond(C_w), or 1e-12 for these blobs; 1e-9
     leaves room for the gaps between eigenvalues. With n < d, C_w is singular, and all that bounds its condition are
-    ridges, of which 1e-8 is the least: 1e-5 takes the place of 1e-9.
+    ridges, of which 1e-8 is the least: n · d · eps / 1e-8 = 3e-5 takes the place of 1e-9.
     """
     if way == "n < d" and name == "DMBK":
         pytest.skip("a search in coordinates of the row space, which are known up to a rotation")
@@ -183,7 +183,7 @@ def test_an_offset_of_the_features_costs_no_digits(name, way, offset, data):
             return clone(LEARNERS[name]).fit(da.from_array(X, chunks=(25, 4)), y)
         return in_chunks(LEARNERS[name], X, y, [20, 70]) if way == "chunks" else clone(LEARNERS[name]).fit(X, y)
 
-    assert_same_metric(fit(X), fit(far), 1e-5 if way == "n < d" else tolerance(name))
+    assert_same_metric(fit(X), fit(far), 3e-5 if way == "n < d" else tolerance(name))
 
 
 def test_chunks_can_be_saved_and_continued(data, tmp_path):

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+from collections import UserList
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,8 @@ class _Writer:
             return self._array(value, where)
         if isinstance(value, np.generic):
             return {"$scalar": self._array(np.asarray(value), where)}
+        if isinstance(value, UserList) and type(value).__module__.startswith("sklearn."):
+            value = value.data  # columns of a ColumnTransformer before scikit-learn 1.8; reading them one by one warns
         if type(value) in (list, tuple):
             items = [self.encode(v, f"{where}[{k}]") for k, v in enumerate(value)]
             return items if type(value) is list else {"$tuple": items}

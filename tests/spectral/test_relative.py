@@ -70,7 +70,7 @@ def conic(X, triplets, loss, penalty, reg, diagonal):
         "logdet": lambda: (cp.trace(V) - cp.log_det(V)) / d - 1,
     }[penalty]()
     problem = cp.Problem(cp.Minimize(cp.sum(ell) / len(near) + reg * omega))
-    problem.solve(solver="CLARABEL")
+    problem.solve(solver="CLARABEL", use_quad_obj=False)  # old versions hand over a wrong quadratic term
     return problem.value
 
 
