@@ -389,7 +389,7 @@ def test_ways_out_are_ways_of_this_command(folder, tmp_path):
         (["t.csv", "-y", "kind", "--batch", "0x8"], "expected 2 numbers"),
         (["t.csv", "-y", "kind", "--validation", "1.5"], "between 0 and 1"),
         (["t.csv", "-y", "kind", "--protocol", "ajar"], "expected 'open' or 'closed'"),
-        (["t.csv", "-y", "kind", "--precision", "int4"], "expected 'no', 'bf16' or 'fp16'"),
+        (["t.csv", "-y", "kind", "--precision", "int4"], "expected 'no', 'bf16', 'fp16' or 'auto'"),
         (["three.csv", "-y", "kind"], "use protocol='closed'"),
         (["t.csv", "-y", "kind", "--validation", "0", "--patience", "2"], "give --validation"),
         (["t.csv", "-y", "kind", "--epochs", "0"], "--epochs"),
