@@ -28,8 +28,8 @@ class DMLMJ(ScatterMetric):
 
     Parameters
     ----------
-    n_components : p, the directions of the largest λ + 1/λ; None: those with λ > 1, along which strangers spread more
-        than the own class. All of them would give S⁻¹, whatever D
+    n_components : p, the directions of the largest λ + 1/λ; None: those with λ > 1, along which other classes spread
+        more than the own class. All of them would give S⁻¹, whatever D
     n_neighbors : k
     reg : relative ridge on S, as a number; "auto": the data choose it, and how
         much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
@@ -63,7 +63,7 @@ class DMLMJ(ScatterMetric):
         lam, V = top_eigenvectors(D, S, reg=float(self.reg))
         if p is None:
             if lam[0] <= 1:
-                warn_user("strangers spread no more than the own class in any direction: the best of them is kept")
+                warn_user("other classes spread no more than the own class in any direction: the best of them is kept")
             order = np.arange(max(1, int(np.sum(lam > 1))))
         else:
             order = np.argsort(-(lam + 1 / np.maximum(lam, 1e-300)), kind="stable")[:p]

@@ -71,7 +71,7 @@ ROWS: tuple[Method, ...] = (
     Method("B09", "isometry.geometric.dmlmj:DMLMJ", "beyond the survey", traits=("rotation",),
         published={"reg": 0.001},
         deviates="Ours: by default the directions with λ > 1 are kept, since those with λ < 1, which the divergence "
-        "likes as well, spread the own class more than strangers; the relative ridge.",
+        "likes as well, spread the own class more than samples of other classes; the relative ridge.",
         xfails={"test_labels_and_all_their_pairs_agree": "labels give pairs of near samples, not all pairs"}),
     Method("B16", "isometry.geometric.rgml:RGML", "beyond the survey", traits=("rotation", "iterative"),
         deviates="Ours: natural gradient steps of each class and a common one of all, instead of a search on the "

@@ -184,9 +184,9 @@ ROWS: tuple[Method, ...] = (
         "sample with fewer neighbours of a kind divides by those it has."),
     Method("B08", "isometry.spectral.mfa:MFA", "beyond the survey", traits=("rotation",),
         published={"reg": 0.001},
-        deviates="S_b joins every sample to its nearest strangers, as programs do; the article joins a class to others "
-        "by its shortest pairs (margin='class'). Ours: scatters are means over edges, and by default the directions "
-        "with λ > 1 are kept."),
+        deviates="S_b joins every sample to the nearest of other classes, as programs do; the article joins a class to "
+        "others by its shortest pairs (margin='class'). Ours: scatters are means over edges, and by default the "
+        "directions with λ > 1 are kept."),
     Method("B15", "isometry.spectral.rvml:RVML", "beyond the survey", traits=("rotation",),
         published={"reg": 0.01},
         deviates="A ridge relative to the variance of the data. With points='landmarks' the article transports samples "

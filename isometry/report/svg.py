@@ -130,7 +130,7 @@ def _axes(places: _Places, x: str, y: str, log_x: bool, percent: bool) -> list[s
     parts = []
     for v in _ticks(*places.y):
         at = _n(float(places.up(v)))
-        text = f"{100 * v:g} %" if percent else f"{v:g}"
+        text = f"{100 * v:g}%" if percent else f"{v:g}"
         parts.append(f'<path class="rule" d="M{LEFT} {at}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 5}" y="{at}" dy=".35em" text-anchor="end">{text}</text>')
     low = places.height - BOTTOM

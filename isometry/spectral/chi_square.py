@@ -21,7 +21,7 @@ from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, Share, parameters
 from isometry.supervision import Labels
 
-STRANGERS = 50  # nearest samples of other classes that may be impostors of an anchor
+N_OTHERS = 50  # nearest samples of other classes that may be impostors of an anchor
 COLLAPSED = 1e-4  # of the spread at the start: what is left where the map has become constant
 LANDMARKS = 500  # samples that span the map
 
@@ -187,12 +187,12 @@ class TripletLists:
     @classmethod
     def of(cls, A: np.ndarray, codes: np.ndarray, targets: np.ndarray) -> TripletLists:
         """Every target (n, k) of a row against each of its nearest rows of other classes."""
-        strangers = nearest(A, codes, STRANGERS, same=False)
-        (i, s), (a, r) = np.nonzero(targets >= 0), np.nonzero(strangers >= 0)
-        number = np.full(strangers.shape, -1)
+        others = nearest(A, codes, N_OTHERS, same=False)
+        (i, s), (a, r) = np.nonzero(targets >= 0), np.nonzero(others >= 0)
+        number = np.full(others.shape, -1)
         number[a, r] = len(i) + np.arange(len(a))  # of a pair with a stranger
-        near, column = np.nonzero(strangers[i] >= 0)
-        return cls(np.r_[i, a], np.r_[targets[i, s], strangers[a, r]], len(i), near, number[i[near], column])
+        near, column = np.nonzero(others[i] >= 0)
+        return cls(np.r_[i, a], np.r_[targets[i, s], others[a, r]], len(i), near, number[i[near], column])
 
     def gaps(self, A: np.ndarray) -> np.ndarray:
         d = pair_chi_square(A, self.i, self.j)

@@ -49,7 +49,7 @@ class GBLMNN(MetricLearner):
     ----------
     components_ : L (p, d) of LMNN
     n_trees_ : how many trees are kept
-    history_ : the objective after each round, over the strangers that were listed then
+    history_ : the objective after each round, over the samples of other classes that were listed then
 
     References
     ----------
@@ -150,15 +150,15 @@ class GBLMNN(MetricLearner):
 
 @dataclass(frozen=True)
 class MappedHinges:
-    """LMNN's objective as a function of mapped samples Z (n, p), for fixed targets (n, k) and strangers (n, m)."""
+    """LMNN's objective as a function of mapped samples Z (n, p), for fixed targets (n, k) and others (n, m)."""
 
     targets: np.ndarray
-    strangers: np.ndarray
+    others: np.ndarray
     mu: float
 
     def __call__(self, Z: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and ∂f/∂Z."""
-        edges = NeighborEdges(np.hstack([self.targets, self.strangers]))
+        edges = NeighborEdges(np.hstack([self.targets, self.others]))
         value, pull = edges.evaluate(Z, self._loss())
         return value, 2 * pull
 

@@ -25,16 +25,16 @@ class MFA(ScatterMetric):
     max_V tr((VᵀS_wV)⁻¹ VᵀS_bV)
 
     S_w is the mean scatter of pairs of which one is among the k nearest of its class to the other; S_b of pairs of
-    different classes of which one is among the nearest strangers to the other.
+    different classes of which one is among the nearest of other classes to the other.
 
     Parameters
     ----------
-    n_components : keep the leading directions; None: those with λ > 1, along which strangers spread more. All of them
-        would give S_w⁻¹, whatever S_b
+    n_components : keep the leading directions; None: those with λ > 1, along which other classes spread more. All of
+        them would give S_w⁻¹, whatever S_b
     n_neighbors : nearest samples of the class
     n_misses : nearest samples of other classes
-    margin : S_b over the nearest strangers of every sample ("sample"), or over the ``n_misses`` shortest pairs that
-        join a class to others ("class"), as the article has it
+    margin : S_b over the nearest of other classes of every sample ("sample"), or over the ``n_misses`` shortest pairs
+        that join a class to others ("class"), as the article has it
     reg : relative ridge on S_w, as a number; "auto": the data choose it, and how
         much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
 
@@ -73,7 +73,9 @@ class MFA(ScatterMetric):
         lam, V = top_eigenvectors(S_b, S_w, reg=float(self.reg))
         n_separating = int(np.sum(lam > 1))
         if p is None and n_separating == 0:
-            warn_user("strangers spread no more than neighbours of a class in any direction: the best of them is kept")
+            warn_user(
+                "samples of other classes spread no more than those of the own class in any direction: the best is kept"
+            )
         keep = min(p or max(n_separating, 1), len(lam))
         self.eigenvalues_ = lam[:keep]
         self._store(frame.lift(fix_signs(V[:, :keep].T)), dtype)

@@ -34,6 +34,8 @@ from tests.io.forgeries import (
     with_tree,
 )
 
+pytest.importorskip("torch")  # networks are among the files
+
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory):

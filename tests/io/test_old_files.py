@@ -41,6 +41,8 @@ def test_old_chunks_go_on():
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_old_file_reads_to_the_same_values(file):
+    if file.stem.startswith(("DeepMetric", "network")):
+        pytest.importorskip("torch")
     expected = json.loads((file.parent / "contents.json").read_text(encoding="utf-8"))
     model = load(file)
     found = contents(model)  # later versions may have more parameters
@@ -71,6 +73,7 @@ CLASSES_0_1 = sorted(
 
 
 def test_every_estimator_of_version_0_1_is_among_the_old_files():
+    pytest.importorskip("torch")  # DeepMetric is one of them
     kept = {name.partition(":")[2] for name in CLASSES_0_1}
     assert len(kept) == len(CLASSES_0_1) > 50
     now = {row.target.partition(":")[2] for row in all_methods(kind="estimator") if isinstance(row.load(), type)}
@@ -78,6 +81,7 @@ def test_every_estimator_of_version_0_1_is_among_the_old_files():
 
 
 def test_new_files_say_public_names(tmp_path):
+    pytest.importorskip("torch")  # DeepMetric is one of them
     for file in FILES:
         save(load(file), tmp_path / "m")
         data = (tmp_path / "m").read_bytes()
