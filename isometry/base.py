@@ -83,7 +83,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         with progress(self.verbose, type(self).__name__, self.get_params(deep=False).get("max_iter")):
             solution = self._learn(X, side, **more)
         if learns:
-            _refuse_one_point(self, X)
+            _warn_of_one_point(self, X)
         self._record(solution)
         return self
 
@@ -327,13 +327,13 @@ class MetaLearner(MetricLearner):
         return tags
 
 
-def _refuse_one_point(learner: MetricLearner, X: np.ndarray) -> None:
-    """An error if a learned metric cannot tell any two of its samples apart."""
+def _warn_of_one_point(learner: MetricLearner, X: np.ndarray) -> None:
+    """Say so if a learned metric cannot tell any two of its samples apart: it may be the true optimum, yet is useless."""
     for rows in (some_rows(X), X):
         Z = learner._transform(rows)
         if (Z.max(axis=0) > Z.min(axis=0)).any():
             return
-    raise ValueError(
+    warn_user(
         f"{type(learner).__name__} has learned a metric by which all {len(X)} samples are at distance 0 of one "
         "another. Either what y says contradicts all differences of the samples (do only a few of them differ from the "
         "others?), or a penalty outweighs it: see the parameters"

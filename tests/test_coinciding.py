@@ -57,7 +57,10 @@ def test_a_metric_that_tells_the_places_apart(name, places):
     assert np.isfinite(Z).all() and np.ptp(Z, axis=0).max() > 0
 
 
-@pytest.mark.parametrize("learner", [LFDA(), PLDA(), KISSME(), XQDA(), Whitening(within=True), DMLeig()])
+@pytest.mark.parametrize(
+    "learner",
+    [LFDA(reg=1e-3), PLDA(reg=0.1), KISSME(reg=0.1), XQDA(reg=0.1), Whitening(within=True, reg=0.01), DMLeig()],
+)
 def test_that_nothing_varies_within_classes_is_said(learner):
     with pytest.warns(SingularMatrixWarning, match="nothing varies within classes"):
         learner.fit(CLASSES, Y)

@@ -25,7 +25,7 @@ from isometry.cli.inputs import (
     supervision_of,
 )
 from isometry.cli.models import load_model, read_for
-from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer
+from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer, usage_errors
 from isometry.cli.signals import sigterm_keeps_results
 
 
@@ -95,7 +95,8 @@ def fit(
             model.fit(X, side)
         interrupted = (143 if stopped else 130) * learner.comparison_.interrupted
     else:
-        model.fit(X, side)
+        with usage_errors(TypeError):  # a kind of supervision that the method cannot use
+            model.fit(X, side)
     save(model, out, make_card(table, name))
     if as_json:
         facts = {"rows": len(X), "features": X.shape[1], "dimensions": model.transform(X[:1]).shape[1]}

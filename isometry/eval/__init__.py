@@ -14,7 +14,7 @@ from isometry.eval.knn import (
     r2_values,
 )
 from isometry.eval.neighbors import nearest
-from isometry.eval.ranking import Ranking, document_ranking, ranking
+from isometry.eval.ranking_scores import Ranking, document_ranking, ranking
 from isometry.eval.retrieval_scores import Retrieval, retrieval
 from isometry.eval.scorers import (
     SCORERS,

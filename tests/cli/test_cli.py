@@ -698,7 +698,8 @@ def test_json_is_all_that_is_printed(folder, tmp_path):
     assert found["verdict"] and found["saved"] == str(tmp_path / "m") and found["report"].endswith("index.html")
     rca = next(r for r in found["results"] if r["name"] == "RCA")
     assert rca["score"]["low"] <= rca["score"]["mean"] <= rca["score"]["high"] and rca["n_fits"] == 2
-    fitted = json.loads(run("fit", "NCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "f", "--json"))
+    whole = ["--set", "strength=1"]  # the search goes on to its end
+    fitted = json.loads(run("fit", "NCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "f", *whole, "--json"))
     assert fitted["rows"] == 60 and fitted["n_iter"] > 0 and fitted["converged"] is True
     mapped = json.loads(run("transform", tmp_path / "f", folder / "t.csv", "-o", tmp_path / "z.csv", "--json"))
     assert mapped == {"file": str(tmp_path / "z.csv"), "rows": 60, "dimensions": 4}

@@ -33,7 +33,7 @@ from isometry.registry import all_methods
 from tests.deep.batches import C, Y, batch, circle, gradient
 
 PROXIES = circle(30, 135)  # of the toy batch, one for each class
-FILES = ("margin_softmax", "adaptive_margin")
+FILES = ("margin_softmax", "adaptive_margin", "arcface", "sphereface")
 FAMILY = {m.key: m.example for m in all_methods(kind="loss") if m.target.split(":")[0].split(".")[-1] in FILES}
 
 

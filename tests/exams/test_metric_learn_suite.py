@@ -117,14 +117,12 @@ def explanation(test):
     return max(found, key=len, default=None)
 
 
-@pytest.mark.timeout(3600)
 def test_every_failure_is_explained(outcome):
     passed, failed = outcome
     assert len(passed) > 1000, len(passed)
     assert not [test for test in failed if explanation(test) is None]
 
 
-@pytest.mark.timeout(3600)
 def test_no_explanation_outlives_its_cause(outcome):
     _, failed = outcome
     used = {explanation(test) for test in failed}
