@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from isometry.core.progress import progress
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.parameters import KW_ONLY, Share, parameters
-from isometry.strength import MEASURED, MOST_ROWS, SHARES, Choice, mixture, some_rows, weakest_of_the_best
+from isometry.strength import MOST_ROWS, SHARES, Choice, Mixtures, mixture, some_rows, weakest_of_the_best
 from isometry.trial import MAX_WHOLE, NeighborTrial, Trial, scarcity, thin, trial_of
 
 FOLDS = 3
@@ -105,33 +104,23 @@ class SearchedMetric(LinearMetric):
     def _try(self, trial: Trial, X: np.ndarray, side: Any, more: dict[str, Any], mixed: bool) -> Choice:
         """Ever longer searches, until one does no better than those before."""
         shares = SHARES if mixed else (1.0,)
-        known = [
-            X[split.learn[:: 1 + len(split.learn) // MEASURED]] for split in trial.splits
-        ]  # how large distances are
-        plain = [
-            trial.distances(X.__getitem__, split) / mean_sqdist(rows)
-            for split, rows in zip(trial.splits, known, strict=True)
-        ]
+        mixtures = [Mixtures(trial, X, split) for split in trial.splits]
         values: dict[tuple[float, float], np.ndarray] = {}
         if mixed:
-            values[0.0, 0.0] = _joined(trial.values(D, s) for D, s in zip(plain, trial.splits, strict=True))
+            values[0.0, 0.0] = np.concatenate([m.euclidean() for m in mixtures])
         best = -np.inf
         for max_iter in self._lengths():
             found: dict[float, list[np.ndarray]] = {share: [] for share in shares}
             ended = True  # by itself
-            for split, rows, D0 in zip(trial.splits, known, plain, strict=True):
+            for split, mixture_of in zip(trial.splits, mixtures, strict=True):
                 learner = self._with(max_iter)
-                solution = learner._fit(
-                    X[split.learn],
-                    None if side is None else side[split.learn],
-                    **{name: value[split.learn] for name, value in more.items()},
-                )
+                part = None if side is None else side[split.learn]
+                rest = {name: value[split.learn] for name, value in more.items()}
+                solution = learner._fit(X[split.learn], part, **rest)
                 ended &= solution is None or solution.converged
-                embed = partial(_embed_rows, learner, X)
-                D = trial.distances(embed, split) / (mean_sqdist(learner._transform(rows)) or 1.0)
-                for share in shares:
-                    found[share].append(trial.values(D if share == 1 else D0 + share * (D - D0), split))
-            values |= {(share, float(max_iter)): _joined(found[share]) for share in shares}
+                for share, worth in mixture_of.with_map(learner._transform, shares):
+                    found[share].append(worth)
+            values |= {(share, float(max_iter)): np.concatenate(found[share]) for share in shares}
             score = max(np.mean(values[share, max_iter]) for share in shares)
             if ended or score <= best:
                 break
@@ -157,11 +146,3 @@ def _small_trial(X: np.ndarray, side: Any) -> Any:
     if isinstance(trial, NeighborTrial):
         splits = [split._replace(learn=thin(split.learn, MAX_LEARNED)) for split in splits]
     return replace(trial, splits=splits)
-
-
-def _joined(values: Iterator[np.ndarray] | Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate(list(values))
-
-
-def _embed_rows(learner: Any, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return np.asarray(learner._transform(X[rows]))

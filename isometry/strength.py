@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.parameters import NotNegative
-from isometry.trial import Trial, distance_from_mean, scarcity, trial_of
+from isometry.trial import Split, Trial, distance_from_mean, scarcity, trial_of
 
 FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
@@ -198,19 +197,33 @@ def choose(
     values: dict[tuple[float, float], list[np.ndarray]] = {(0.0, np.inf): []} if euclidean else {}
     values |= {(share, reg): [] for share in shares for reg in regs}  # from the weakest metric to the strongest
     for split, learned in zip(trial.splits, maps, strict=True):
-        known = X[split.learn[:: 1 + len(split.learn) // MEASURED]]  # tells how large distances are
-        D0 = trial.distances(lambda rows: X[rows], split) / mean_sqdist(known)
+        mixtures = Mixtures(trial, X, split)
         if euclidean:
-            values[0.0, np.inf].append(trial.values(D0, split))
+            values[0.0, np.inf].append(mixtures.euclidean())
         for reg, embed in zip(regs, learned, strict=True):
-            D = trial.distances(partial(_embed_rows, embed, X), split) / mean_sqdist(embed(known))
-            for share in shares:
-                values[share, reg].append(trial.values(D if share == 1 else D0 + share * (D - D0), split))
+            for share, found in mixtures.with_map(embed, shares):
+                values[share, reg].append(found)
     return weakest_of_the_best(list(values), np.stack([np.concatenate(v) for v in values.values()]))
 
 
-def _embed_rows(embed: Map, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return embed(X[rows])
+class Mixtures:
+    """What mixtures of Euclidean distance and a learned one are worth on one split of a trial."""
+
+    def __init__(self, trial: Trial, X: np.ndarray, split: Split):
+        self.trial, self.X, self.split = trial, X, split
+        self.known = X[split.learn[:: 1 + len(split.learn) // MEASURED]]  # tells how large distances are
+        self.plain = trial.distances(X.__getitem__, split) / mean_sqdist(self.known)
+
+    def euclidean(self) -> np.ndarray:
+        """(m,) the value of each item held out."""
+        return self.trial.values(self.plain, self.split)
+
+    def with_map(self, embed: Map, shares: Sequence[float]) -> Iterator[tuple[float, np.ndarray]]:
+        """Each share of the learned metric, with the values (m,) of that mixture."""
+        D = self.trial.distances(lambda rows: embed(self.X[rows]), self.split) / (mean_sqdist(embed(self.known)) or 1.0)
+        for share in shares:
+            mixed = D if share == 1 else self.plain + share * (D - self.plain)
+            yield share, self.trial.values(mixed, self.split)
 
 
 def weakest_of_the_best(steps: Sequence[tuple[float, float]], V: np.ndarray) -> Choice:

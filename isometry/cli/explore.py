@@ -92,7 +92,7 @@ def explore(
             prepare=parse_prepare(prepare, False, False),
         )
         fitted, rows, notes = _learn(table, methods, points, seed)
-    text = None if show is None else _texts(file, show, len(table.X), delimiter)
+    text = None if show is None else _texts(file, show, len(table.X))
     shape = find_image_shape(file, image_shape, table)
     with usage_errors(ValueError):
         shown, spaces = _spaces(table, fitted, rows, text, shape, notes)
@@ -196,29 +196,21 @@ def _spaces(
     return Shown(numbers, names, rows, y, texts, images, notes), spaces
 
 
-def _texts(file: Path, column: str, n: int, delimiter: str | None) -> list[str]:
+def _texts(file: Path, column: str, n: int) -> list[str]:
     """A column of a table, or an array of an npz file, as text for each row."""
     import numpy as np
-    import pandas as pd
 
-    from isometry.io.tables import PARQUET, SEPARATORS
-    from isometry.io.text import read_text
+    from isometry.io import TableError
+    from isometry.io.tables import read_columns
 
-    kind = file.suffix.lower()
-    with usage_errors(ValueError, OSError):
-        if kind == ".npz":
+    with usage_errors(TableError, OSError):
+        if file.suffix.lower() == ".npz":
             with np.load(file, allow_pickle=False) as arrays:
-                columns: Any = {name: arrays[name] for name in arrays.files if name == column} or arrays.files
+                if column not in arrays.files:
+                    raise UsageError(f"--show {column}: {file} has no such array; it has {', '.join(arrays.files)}")
+                found = [str(value) for value in arrays[column].ravel()]
         else:
-            frame = (
-                pd.read_parquet(file)
-                if kind in PARQUET
-                else read_text(file, SEPARATORS.get(kind, ","), None, delimiter, None)
-            )
-            columns = {column: frame[column]} if column in frame else list(frame.columns)
-    if not isinstance(columns, dict):
-        raise UsageError(f"--show {column}: {file} has no such column; it has {', '.join(map(str, columns))}")
-    found = [str(value) for value in np.asarray(columns[column])]
+            found = read_columns(file, [column])[column]
     if len(found) != n:
         raise UsageError(f"--show {column} has {len(found)} entries, but there are {n} rows")
     return found
