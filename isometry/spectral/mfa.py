@@ -74,7 +74,7 @@ class MFA(ScatterMetric):
         n_separating = int(np.sum(lam > 1))
         if p is None and n_separating == 0:
             warn_user(
-                "samples of other classes spread no more than those of the own class in any direction: the best is kept"
+                "other classes spread no more than neighbours of the own in any direction: the best of them is kept"
             )
         keep = min(p or max(n_separating, 1), len(lam))
         self.eigenvalues_ = lam[:keep]
