@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,20 +148,36 @@ def _next_section(comparison: Comparison, command: str | None) -> str:
         parts += [page.paragraph("This page was made by"), page.code(command)]
     if name is not None:
         why = f"The metric to use is {name}: {comparison.why_saved}. "
-        saving = f"{command or 'isometry compare …'} --save metric.safetensors"
-        if command and "--save" in command:
-            saving = command
+        saved = _saved_file(command)
+        file = saved or "metric.safetensors"
+        made = [] if saved else [f"{command or 'isometry compare …'} --save {file}"]
+        uses = (
+            f"transform {shlex.quote(file)} new.csv --out embedded.parquet",
+            f"explain {shlex.quote(file)} new.csv",
+            f"export {shlex.quote(file)} metric.onnx",
+        )
         parts += [
             page.paragraph(f"{why}Fitted on all rows, it is saved and used by"),
-            page.code(f"{saving}\nisometry transform metric.safetensors new.csv --out embedded.parquet"),
+            page.code("\n".join([*made, *(f"isometry {use}" for use in uses)])),
             page.paragraph("or in Python by"),
             page.code(
                 "import isometry\n\n"
-                'metric = isometry.load("metric.safetensors")  # or comparison.best_estimator\n'
+                f"metric = isometry.load({json.dumps(file)})  # or comparison.best_estimator\n"
                 "Z = metric.transform(X_new)  # Euclidean distance between rows of Z is the learned distance"
             ),
         ]
     return page.section("What next", *parts) if parts else ""
+
+
+def _saved_file(command: str | None) -> str | None:
+    """The file that a command line has saved the metric to, if it has."""
+    words = shlex.split(command or "")
+    for k, word in enumerate(words):
+        if word == "--save" and k + 1 < len(words):
+            return words[k + 1]
+        if word.startswith("--save="):
+            return word.removeprefix("--save=")
+    return None
 
 
 def _about_section(comparison: Comparison) -> str:

@@ -189,6 +189,16 @@ def test_figures_are_there_and_small(tmp_path):
     assert "isometry compare toy.csv -y kind --save metric.safetensors" in page.text
 
 
+@pytest.mark.parametrize("option", ["--save 'my best.safetensors'", "--save='my best.safetensors'"])
+def test_what_was_saved_already_is_used_under_its_name(option, tmp_path):
+    X, y = make_data()
+    command = f"isometry compare toy.csv -y kind {option}"
+    page = Page(write_report(make_comparison(X, y), tmp_path, command=command).read_text(encoding="utf-8"))
+    assert page.text.count(command) == 1  # it need not be typed again
+    assert "isometry transform 'my best.safetensors' new.csv" in page.text
+    assert 'isometry.load("my best.safetensors")' in page.text and "metric.safetensors" not in page.text
+
+
 def test_importance_bars_are_the_weights(tmp_path):
     X, y = make_data()
     comparison = make_comparison(X, y)
