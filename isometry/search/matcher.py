@@ -168,7 +168,9 @@ def _assignment(i: np.ndarray, j: np.ndarray, d: np.ndarray, radius: float, shap
     alone = np.arange(len(rows))
     unit = max(radius, np.finfo(np.float64).tiny)
     cost = np.concatenate([(d - radius) / unit, np.zeros(len(rows))]) - 1.0
-    graph = coo_array((cost, (np.concatenate([place, alone]), np.concatenate([j, n + alone]))), (len(rows), n + m))
+    # 32 bits: older versions of scipy match no graphs of other indices
+    ends = tuple(np.concatenate(side).astype(np.int32) for side in ([place, alone], [j, n + alone]))
+    graph = coo_array((cost, ends), (len(rows), n + m))
     if not len(rows):
         return np.zeros(0, dtype=np.intp)
     column = min_weight_full_bipartite_matching(graph.tocsr())[1]  # (rows,) of each row
