@@ -65,7 +65,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         y : class labels, or a supervision object such as `Pairs`, `Triplets` or `Chunklets` over the rows of X
         more : what else a method takes, by name; if not said otherwise, further features of the samples (n_samples, …)
         """
-        unknown = sorted(more.keys() - inspect.signature(self._fit).parameters.keys() | more.keys() & {"update"})
+        own = {"update", "scatters"}  # arguments of ``_fit`` that only learners themselves give
+        unknown = sorted(more.keys() - inspect.signature(self._fit).parameters.keys() | more.keys() & own)
         if unknown:
             raise TypeError(f"{type(self).__name__}.fit takes X and y, and no {unknown[0]!r}")
         check_parameters(self)

@@ -140,24 +140,19 @@ class AutomaticStrength(LinearMetric):
 class ScatterMetric(AutomaticStrength):
     """Abstract: a closed form of scatters that do not depend on ``reg``, so that all ridges share them.
 
-    A method supplies ``scatters``, and ``_fit_scatters``, which makes the map of them.
+    A method supplies ``scatters``, and ``_fit(X, side, scatters=None)``, which makes the map of them, or of those it is
+    given.
     """
 
     def scatters(self, X: np.ndarray, side: Any) -> Any:
         """What the metric follows from, for any ``reg``."""
         raise NotImplementedError
 
-    def _fit_scatters(self, scatters: Any, dtype: Any) -> None:
-        raise NotImplementedError
-
-    def _fit(self, X: np.ndarray, side: Any) -> None:
-        self._fit_scatters(self.scatters(X, side), X.dtype)
-
     def _fit_each(self, X: np.ndarray, side: Any, **more: Any) -> Iterator[Any]:
         scatters = self.scatters(X, side)
         for reg in self.regs:
             learner = self._with(reg)
-            learner._fit_scatters(scatters, X.dtype)
+            learner._fit(X, side, scatters)
             yield learner
 
 

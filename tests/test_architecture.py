@@ -19,6 +19,8 @@ from isometry.base import LinearMetric, MetricLearner
 from isometry.kernelized import KernelMetric
 from isometry.moments import MomentsMetric
 from isometry.registry import FAMILIES, METHODS, all_methods
+from isometry.searched import SearchedMetric
+from isometry.strength import AutomaticStrength, ScatterMetric
 from isometry.supervision import Candidates, Chunklets, Labels, Pairs, Quadruplets, Targets, Triplets
 
 ROOT = Path(isometry.__file__).parent
@@ -301,7 +303,7 @@ HOOKS = {
 
 
 def test_an_author_meets_few_private_names():
-    bases = [MetricLearner, LinearMetric, MomentsMetric, KernelMetric]
+    bases = [MetricLearner, LinearMetric, AutomaticStrength, ScatterMetric, SearchedMetric, MomentsMetric, KernelMetric]
     private = {name for base in bases for name in vars(base) if name.startswith("_") and not name.startswith("__")}
     used = set()
     for family in ("spectral", "geometric", "probabilistic", "kernel"):

@@ -58,8 +58,9 @@ class DMLMJ(ScatterMetric):
             return frame, *neighbor_scatters(frame.X, side.codes, self.n_neighbors, self.n_neighbors)
         return frame, *mean_pair_scatters(frame.X, side)
 
-    def _fit_scatters(self, scatters: Any, dtype: Any) -> None:
-        p, (frame, S, D) = check_components(self.n_components, self.n_features_in_), scatters
+    def _fit(self, X: np.ndarray, side: Labels | Pairs, scatters: Any = None) -> None:
+        p = check_components(self.n_components, X.shape[1])
+        frame, S, D = scatters or self.scatters(X, side)
         lam, V = top_eigenvectors(D, S, reg=float(self.reg))
         if p is None:
             if lam[0] <= 1:
@@ -68,4 +69,4 @@ class DMLMJ(ScatterMetric):
         else:
             order = np.argsort(-(lam + 1 / np.maximum(lam, 1e-300)), kind="stable")[:p]
         self.eigenvalues_ = lam[order]
-        self._store(frame.lift(fix_signs(V[:, order].T)), dtype)
+        self._store(frame.lift(fix_signs(V[:, order].T)), X.dtype)

@@ -145,17 +145,17 @@ class ExponentialLoss:
             weights = self.compared.weight * np.exp(h - logsumexp(h, b=self.compared.weight))
             slope, v = self._steepest(weights)
             if slope <= self.price(float(w.sum()))[1] * (1 + tol) + 1e-15:
-                return Solution(_path(V, w), value, it, "no direction lowers the value", True, history or [value])
+                return Solution(_as_map(V, w), value, it, "no direction lowers the value", True, history or [value])
             V, w = np.vstack([V, v]), np.append(w, self._step(h, self.gaps(v[None]), float(w.sum())))
             if len(V) > 1:
                 w = BasisProblem(self, V).minimize(w, 50, tol).x
-            before, (value, _) = value, self.in_metric(_path(V, w))
-            h = self.gaps(_path(V, w))
+            before, (value, _) = value, self.in_metric(_as_map(V, w))
+            h = self.gaps(_as_map(V, w))
             history.append(value)
             report(value)
             if before - value <= 1e-2 * tol * max(abs(value), 1e-3):
-                return Solution(_path(V, w), value, it, "relative decrease below tol", True, history)
-        return Solution(_path(V, w), value, max_iter, f"max_iter={max_iter} reached", False, history)
+                return Solution(_as_map(V, w), value, it, "relative decrease below tol", True, history)
+        return Solution(_as_map(V, w), value, max_iter, f"max_iter={max_iter} reached", False, history)
 
     def _steepest(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """The largest eigenvalue of Σ u_r A_r, and its eigenvector."""
@@ -181,6 +181,6 @@ class ExponentialLoss:
         return float(brentq(slope, 0.0, high))
 
 
-def _path(V: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _as_map(V: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Rows √w v; one row of 0 if there are none."""
     return np.sqrt(np.maximum(w, 0))[:, None] * V if len(V) else np.zeros((1, V.shape[1]))

@@ -79,8 +79,9 @@ class LFDA(ScatterMetric):
         S_b, S_w = (1 - b) * (S_lm - S_lw) + b * S_t, (1 - b) * S_lw + b * np.trace(S_t) / len(S_t) * np.eye(len(S_t))
         return frame, S_b, S_w, S_t
 
-    def _fit_scatters(self, scatters: Any, dtype: Any) -> None:
-        p, (frame, S_b, S_w, S_t) = check_components(self.n_components, self.n_features_in_), scatters
+    def _fit(self, X: np.ndarray, side: Labels, scatters: Any = None) -> None:
+        p = check_components(self.n_components, X.shape[1])
+        frame, S_b, S_w, S_t = scatters or self.scatters(X, side)
         Q = scatter_range(S_t)  # (r, q): elsewhere no two samples differ
         S_w, S_b, S_t = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_t))
         lam, V = sla.eigh(S_b, definite(S_w, float(self.reg), beside=S_t))
@@ -94,7 +95,7 @@ class LFDA(ScatterMetric):
             V = np.linalg.qr(V)[0]
         scale = np.sqrt(lam) if self.embedding == "weighted" and n_positive else np.ones(keep)
         self.eigenvalues_ = lam
-        self._store(frame.lift(fix_signs(scale[:, None] * V.T)), dtype)
+        self._store(frame.lift(fix_signs(scale[:, None] * V.T)), X.dtype)
 
 
 def local_scatters(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -68,8 +68,9 @@ class MFA(ScatterMetric):
         S_w, S_b = (pair_scatter(Z, i, j) / len(i) for i, j in (inside, across))
         return frame, S_w, S_b
 
-    def _fit_scatters(self, scatters: Any, dtype: Any) -> None:
-        p, (frame, S_w, S_b) = check_components(self.n_components, self.n_features_in_), scatters
+    def _fit(self, X: np.ndarray, side: Labels, scatters: Any = None) -> None:
+        p = check_components(self.n_components, X.shape[1])
+        frame, S_w, S_b = scatters or self.scatters(X, side)
         lam, V = top_eigenvectors(S_b, S_w, reg=float(self.reg))
         n_separating = int(np.sum(lam > 1))
         if p is None and n_separating == 0:
@@ -78,7 +79,7 @@ class MFA(ScatterMetric):
             )
         keep = min(p or max(n_separating, 1), len(lam))
         self.eigenvalues_ = lam[:keep]
-        self._store(frame.lift(fix_signs(V[:, :keep].T)), dtype)
+        self._store(frame.lift(fix_signs(V[:, :keep].T)), X.dtype)
 
 
 def shortest_of_each_class(

@@ -350,3 +350,10 @@ def test_B08_B09_classes_that_do_not_separate_keep_one_direction():
     for method in (MFA, DMLMJ):
         with pytest.warns(UserWarning, match="the best of them is kept"):
             assert method(reg=1e-3).fit(X, [0, 0, 1, 1]).components_.shape == (1, 1)
+
+
+@pytest.mark.parametrize("method", [LFDA, MFA, DMLMJ])
+def test_scatters_are_no_argument_of_fit(method):
+    X = np.random.default_rng(0).standard_normal((12, 3))
+    with pytest.raises(TypeError, match="no 'scatters'"):
+        method().fit(X, np.arange(12) % 2, scatters=(X, X, X))
