@@ -28,16 +28,36 @@ class Angular(SumOfTriplets):
 
     Parameters
     ----------
-    alpha : float, optional
-        Degrees; by default 45 for the batch form and 20 for the triplet form, where wider angles are never violated.
-    form : {"batch", "triplet"}
+    alpha : float, default=None
+        Degrees; by default 45 for the batch form and 20 for the triplet form, where wider angles are never
+        violated.
+    form : {"batch", "triplet"}, default="batch"
         The triplet form is averaged over the triplets that violate the bound.
-    reduction : {"mean_nonzero", "mean", "sum"}
+    miner : Miner or str, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+    reduction : {"mean_nonzero", "mean", "sum"}, default="mean_nonzero"
         Of the triplet form: over the triplets that violate the bound, over all, or their sum.
+
+    Notes
+    -----
+    Asks for a shape, not for a distance: the angle does not change with the scale of the embedding. Meant beside
+    ``NPair``. The batch form costs O(B² K) time for K positives an anchor.
 
     References
     ----------
     J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Angular
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = Angular()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     uses_pn = True

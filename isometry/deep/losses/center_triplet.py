@@ -19,18 +19,38 @@ class CenterTriplet(Loss):
 
     Parameters
     ----------
-    margin : float
-        m.
-    negatives : {"samples", "centers"}
+    margin : float, default=0.3
+        The margin m.
+    negatives : {"samples", "centers"}, default="samples"
         Nearest sample, or nearest centre, of another class.
-    detach_centers : bool
+    detach_centers : bool, default=False
         Hold the centres constant in the gradient.
-    min_count : int
+    min_count : int, default=1
         Classes with fewer samples in the batch are no anchors; a single sample is its own centre.
+    distance : str or callable, default="euclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For batches of ``PKBatchSampler``: a class is judged by its worst member, and one mislabelled sample is that member.
+    Costs O(C B p) for C classes of a batch, less than all pairs.
 
     References
     ----------
     X. Lv, C. Zhao, W. Chen, "A novel hard mining center-triplet loss for person re-identification", PRCV 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CenterTriplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = CenterTriplet()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(

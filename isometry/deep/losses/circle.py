@@ -24,15 +24,32 @@ class Circle(Loss):
 
     Parameters
     ----------
-    margin : float
+    margin : float, default=0.4
         m in (0, 1): 0.4 for retrieval, 0.25 for faces and people.
-    gamma : float
+    gamma : float, default=80.0
         γ: 80 for retrieval, 256 for faces, 128 for people.
+    miner : Miner or str, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    Pairs far from their optimum are moved most. γ and m are tied: with a small γ all pairs weigh alike, with a large
+    one the hardest decide. Costs O(B² p).
 
     References
     ----------
     Y. Sun, C. Cheng, Y. Zhang, C. Zhang, L. Zheng, Z. Wang, Y. Wei, "Circle loss: a unified perspective of pair
     similarity optimization", CVPR 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Circle
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = Circle()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     accelerated = True

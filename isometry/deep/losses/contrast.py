@@ -55,10 +55,23 @@ class InfoNCE(Loss):
 
     Parameters
     ----------
-    temperature : float
+    temperature : float, default=0.07
         T; SimCLR has 0.5 for views.
-    reduction : {"pairs", "anchors"}
+    reduction : {"pairs", "anchors"}, default="pairs"
         One mean over all positive pairs, or over those of each anchor first, which is SINCERE.
+    distance : str or callable, default="inner"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner or str, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For two views or for pairs of matching samples, the other rows of the batch being negatives; it wants many of them:
+    large batches, ``GradientCache``, ``CrossBatchMemory``. With classes of many samples ``SupCon`` uses all positives
+    at once. Costs O(B² p); slopes are worked out in blocks of anchors.
 
     References
     ----------
@@ -66,6 +79,18 @@ class InfoNCE(Loss):
     T. Chen, S. Kornblith, M. Norouzi, G. Hinton, "A simple framework for contrastive learning of visual
     representations", ICML 2020.
     P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import InfoNCE
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = InfoNCE(temperature=0.1)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
+    >>> loss.views(z[:2], z[2:]).item() > 0
+    True
     """
 
     accelerated = True
@@ -110,22 +135,48 @@ class SupCon(Loss):
 
     Parameters
     ----------
-    temperature : float
-        T.
-    form : {"out", "in", "apart"}
-        The mean over positives outside the logarithm, as above, or inside it; ``"apart"``: each positive against the
-        negatives only (SINCERE). The last two count positives alike, whatever w.
-    labels : {"classes", "sets"}
-        ``"sets"``: y is a boolean matrix (B, c), which of c labels each sample has; w is the Jaccard similarity of two
-        sets, 1 for two empty ones.
-    threshold : float
+    temperature : float, default=0.1
+        The temperature T: the smaller, the more the closest pairs count.
+    form : {"out", "in", "apart"}, default="out"
+        The mean over positives outside the logarithm, as above, or inside it; ``"apart"``: each positive against
+        the negatives only (SINCERE). The last two count positives alike, whatever w.
+    labels : {"classes", "sets"}, default="classes"
+        ``"sets"``: y is a boolean matrix (B, c), which of c labels each sample has; w is the Jaccard similarity of
+        two sets, 1 for two empty ones.
+    threshold : float, default=0.5
         From which similarity on two samples are positives.
+    distance : str or callable, default="inner"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner or str, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For labelled batches with several samples a class, for similarities in [0, 1] and for sets of labels. Its value does
+    not reach 0, since positives compete in one softmax: compare runs by their retrieval, not by the loss. Costs O(B²
+    p); slopes are worked out in blocks of anchors.
 
     References
     ----------
     P. Khosla, P. Teterwak, C. Wang, A. Sarna, Y. Tian, P. Isola, A. Maschinot, C. Liu, D. Krishnan, "Supervised
     contrastive learning", NeurIPS 2020.
     P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SupCon
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = SupCon()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
+    >>> sets = torch.tensor([[True, False], [True, True], [False, True], [False, True]])
+    >>> SupCon(labels="sets")(z, sets).item() > 0
+    True
     """
 
     accelerated = True
@@ -219,16 +270,38 @@ class DecoupledContrastive(Loss):
 
     Parameters
     ----------
-    temperature : float
-        T.
-    weighted : bool
+    temperature : float, default=0.1
+        The temperature T: the smaller, the more the closest pairs count.
+    weighted : bool, default=False
         Take the second w, larger for pairs that are far apart (DCLW).
-    sigma : float
-        σ.
+    sigma : float, default=0.5
+        The width σ of the weights.
+    distance : str or callable, default="inner"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner or str, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For small batches, where the positive in the denominator of ``InfoNCE`` takes a large share. The value has no lower
+    bound at 0. Costs O(B² p).
 
     References
     ----------
     C.-H. Yeh, C.-Y. Hong, Y.-C. Hsu, T.-L. Liu, Y. Chen, Y. LeCun, "Decoupled contrastive learning", ECCV 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import DecoupledContrastive
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = DecoupledContrastive()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     accelerated = True
@@ -280,16 +353,37 @@ class SigLIP(Loss):
 
     Parameters
     ----------
-    scale, bias : float
-        t and b at the start: a pair of cosine −b/t is as likely a match as not. Published is b = −10, for batches of
-        tens of thousands of images and texts, in which a match is rare. In batches of 32 classes × 4 (sentences of
-        clinc150, a linear map, unseen classes, two halves of them) that start pulls the matches together and leaves
-        the others alone: MAP@R .583 and .622, below the .596 and .632 of the embeddings as they are; −5 gives .632 and
-        .678, −8 with t = 16 .627 and .673.
+    scale : float, default=10.0
+        The factor t at the start.
+    bias : float, default=-5.0
+        The offset b at the start: a pair of cosine −b/t is as likely a match as not.
+    miner : Miner or str, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    No softmax over the batch: a batch may be of any size, and several positives of an anchor do no harm.
+
+    Published is b = −10, for batches of tens of thousands of images and texts, in which a match is rare. In batches of
+    32 classes × 4 (sentences of clinc150, a linear map, unseen classes, two halves of them) that start pulls the
+    matches together and leaves the others alone: MAP@R .583 and .622, below the .596 and .632 of the embeddings as they
+    are; −5 gives .632 and .678, −8 with t = 16 .627 and .673.
+
+    Costs O(B² p).
 
     References
     ----------
     X. Zhai, B. Mustafa, A. Kolesnikov, L. Beyer, "Sigmoid loss for language image pre-training", ICCV 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SigLIP
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = SigLIP()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     of_pairs = True

@@ -40,16 +40,29 @@ class ProbabilisticDA(LabelLoss):
 
     Parameters
     ----------
-    form : {"ratio", "log_ratio", "logdet"}
+    form : {"ratio", "log_ratio", "logdet"}, default="ratio"
         Which of these, or the logarithm of the first.
-    eps : float
+    eps : float, default=1e-6
         Added to the variance between, in units of the embedding.
-    ridge : float
-        ε.
+    ridge : float, default=1e-2
+        The constant ε, in units of the mean variance.
+
+    Notes
+    -----
+    Beside a ``CrossEntropy``, for compact classes; "logdet" can stand alone and needs batches larger than the
+    dimension. Costs O(B p), and O(B p² + p³) for "logdet".
 
     References
     ----------
     L. Li, M. Doroslovački, M. H. Loew, "Discriminant analysis deep neural networks", CISS 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ProbabilisticDA
+    >>> z, y = torch.tensor([[0.0], [1.0], [4.0], [5.0]]), torch.tensor([0, 0, 1, 1])
+    >>> bool(ProbabilisticDA()(z, y) < ProbabilisticDA()(z, y[[0, 2, 1, 3]]))
+    True
     """
 
     def __init__(self, form: str = "ratio", eps: float = 1e-6, ridge: float = 1e-2):
@@ -92,19 +105,39 @@ class VirtualSampleDA(LabelLoss):
 
     Parameters
     ----------
-    embedding_size, output_size : int
-        Rows and columns of U.
-    epsilon, margin, kappa, ridge : float
-        ε, m, κ, ρ.
-    normalize : bool
+    embedding_size : int
+        Dimension p of the embeddings, the rows of U.
+    output_size : int, default=32
+        The columns of U.
+    epsilon : float, default=1e-4
+        The size ε of the perturbation.
+    margin : float, default=0.1
+        The margin m.
+    kappa : float, default=1e-5
+        The weight κ of the ratio.
+    ridge : float, default=1e-3
+        What is added to the diagonal of S_W, ρ.
+    normalize : bool, default=True
         Put embeddings on the unit sphere first.
-    random_state : int
+    random_state : int, default=0
         Seed of u and of the matching.
+
+    Notes
+    -----
+    After a description without its constants: for comparison rather than for use. Costs O(B p² + p³).
 
     References
     ----------
     D. H. Kim, B. C. Song, "Virtual sample-based deep metric learning using discriminant analysis", Pattern
     Recognition 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import VirtualSampleDA
+    >>> loss = VirtualSampleDA(embedding_size=4, output_size=2)
+    >>> bool(loss(torch.eye(4), torch.tensor([0, 0, 1, 1])).isfinite())
+    True
     """
 
     step: Tensor
@@ -173,16 +206,30 @@ class DeepFisherDA(LabelLoss):
 
     Parameters
     ----------
-    class_counts : sequence of int, optional
+    class_counts : sequence of int, default=None
         n_l of the training set.
-    target_scale : {"sqrt_n", None}
+    target_scale : {"sqrt_n", None}, default="sqrt_n"
         Multiply the targets by √n, which makes them of order one and only rescales the solution.
-    per_batch : bool
+    per_batch : bool, default=False
         Use the counts of each batch instead, as the survey prints it; the targets then change from batch to batch.
+
+    Notes
+    -----
+    When a linear discriminant analysis of a network's output is wanted; it is a least-squares problem, so any batch
+    will do. The output has one dimension for each class. Costs O(B c).
 
     References
     ----------
     D. Díaz-Vico, A. Omari, A. Torres-Barrán, J. R. Dorronsoro, "Deep Fisher discriminant analysis", IWANN 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import DeepFisherDA
+    >>> loss = DeepFisherDA(class_counts=[2, 2])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> loss(loss.table[y], y).item()
+    0.0
     """
 
     table: Tensor | None
@@ -203,7 +250,18 @@ class DeepFisherDA(LabelLoss):
         self.register_buffer("table", table if table is None else table.float())
 
     def targets(self, counts: Tensor) -> Tensor:
-        """The table Y (c, c): a row for each class. Columns of absent classes are zero."""
+        """The table Y (c, c): a row for each class. Columns of absent classes are zero.
+
+        Parameters
+        ----------
+        counts : Tensor
+            Samples of each class (c,).
+
+        Returns
+        -------
+        Tensor
+            The table (c, c).
+        """
         n, root = counts.sum(), counts.sqrt()
         present = counts > 0
         Y = torch.diag(torch.where(present, 1 / torch.where(present, root, 1), 0)) - root / n

@@ -23,12 +23,35 @@ class HardNegativeContrastive(Loss):
 
     Parameters
     ----------
-    temperature, tau_plus, beta : float
-        t, τ⁺, β.
+    temperature : float, default=0.5
+        The temperature t: the smaller, the more the closest pairs count.
+    tau_plus : float, default=0.1
+        The share τ⁺ of the anchor's own class among unlabelled samples.
+    beta : float, default=1.0
+        How much more hard negatives count, β; 0: all alike.
+    miner : Miner or str, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    For unlabelled views with few classes behind them, where many "negatives" are of the anchor's class. With labels τ⁺
+    is 0 and only the weights of hard negatives remain. Costs O(B² p).
 
     References
     ----------
     J. Robinson, C.-Y. Chuang, S. Sra, S. Jegelka, "Contrastive learning with hard negative samples", ICLR 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import HardNegativeContrastive
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = HardNegativeContrastive()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
+    >>> loss.views(z[:2], z[2:]).item() > 0
+    True
     """
 
     def __init__(

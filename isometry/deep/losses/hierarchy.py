@@ -22,15 +22,29 @@ class HierarchicalContrast(Loss):
 
     Parameters
     ----------
-    temperature : float
-        T.
-    constraint : {"pairs", "level", "none"}
+    temperature : float, default=0.1
+        The temperature T: the smaller, the more the closest pairs count.
+    constraint : {"pairs", "level", "none"}, default="pairs"
         ``"level"``: a level costs at least as much as the finer ones, as in the authors' code; ``"none"``: m = −∞.
+
+    Notes
+    -----
+    For labels with a tree above them: product, brand, department. With one level it is ``SupCon``. Codes of a level
+    must be within their parent: the same code under two parents means two classes. Costs O(L B² p) for L levels.
 
     References
     ----------
     S. Zhang, R. Xu, C. Xiong, C. Ramaiah, "Use all the labels: a hierarchical multi-label contrastive learning
     framework", CVPR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import HierarchicalContrast
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 0]])  # department, product
+    >>> HierarchicalContrast()(z, y).item() > 0
+    True
     """
 
     levels = 1  # of the labels at hand

@@ -61,15 +61,29 @@ class RankNContrast(LabelDistanceLoss):
 
     Parameters
     ----------
-    temperature : float
-        T.
-    labels : {"numbers", "vectors"}
+    temperature : float, default=2.0
+        The temperature T: the smaller, the more the closest pairs count.
+    labels : {"numbers", "vectors"}, default="numbers"
         ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+
+    Notes
+    -----
+    For continuous targets such as ages or poses: the order of label distances becomes the order of distances. It says
+    nothing of their size; where ratios of label distances mean something, take ``LogRatio``.
 
     References
     ----------
     K. Zha, P. Cao, J. Son, Y. Yang, D. Katabi, "Rank-N-Contrast: learning continuous representations for regression",
     NeurIPS 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import RankNContrast
+    >>> age = torch.tensor([20.0, 30.0, 50.0, 80.0])
+    >>> loss = RankNContrast()
+    >>> bool(loss(age[:, None] / 10, age) < loss(age[[2, 0, 3, 1], None] / 10, age))
+    True
     """
 
     accelerated = True
@@ -111,18 +125,32 @@ class LogRatio(LabelDistanceLoss):
 
     Parameters
     ----------
-    squared : bool
+    squared : bool, default=True
         False: d is the distance itself, as in the authors' code.
-    ties : {"skip", "eps"}
+    ties : {"skip", "eps"}, default="skip"
         Pairs of equal label, g = 0: left out, or with ε added to every g as in the code.
-    eps : float
-        ε, added to d.
-    labels : {"numbers", "vectors"}
+    eps : float, default=1e-6
+        The constant ε, added to d.
+    labels : {"numbers", "vectors"}, default="numbers"
         ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+
+    Notes
+    -----
+    For labels whose distances are proportions, such as poses or graded relevance. Embeddings are not normalised: a
+    sphere cannot hold all ratios. For class labels all distances g are 0 or 1 and a pair loss serves better.
 
     References
     ----------
     S. Kim, M. Seo, I. Laptev, M. Cho, S. Kwak, "Deep metric learning beyond binary supervision", CVPR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import LogRatio
+    >>> y = torch.tensor([0.0, 1.0, 2.0, 4.0])
+    >>> loss = LogRatio(squared=False)
+    >>> bool(loss(y[:, None], y) < loss(y[[1, 0, 3, 2], None], y))  # distances in proportion to those of labels
+    True
     """
 
     def __init__(self, squared: bool = True, ties: str = "skip", eps: float = 1e-6, labels: str = "numbers"):

@@ -30,7 +30,20 @@ class ClassCosines(LabelLoss):
         self.proxies = random_proxies(num_classes, embedding_size)
 
     def cosines(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
-        """Cosines (B, C) to the directions of all classes, or of some."""
+        """Cosines (B, C) to the directions of all classes, or of some.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        classes : Tensor, default=None
+            Which classes, (c,); None: all.
+
+        Returns
+        -------
+        Tensor
+            Cosines (B, C), or (B, c).
+        """
         return self.nearest(unit(z), unit(self.directions(classes).to(z.dtype)))
 
     def nearest(self, z: Tensor, directions: Tensor) -> Tensor:
@@ -65,15 +78,17 @@ class MarginSoftmax(ClassCosines):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    scale : float or "auto"
-        s. ``"auto"``: √2 log(C − 1), at least 8, after AdaCos; few classes want less than many.
-    label_smoothing : float
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, optional
+    class_weight : Tensor, default=None
         Weights of the classes (C,).
-    categories : sequence of int, optional
+    categories : sequence of int, default=None
         The category of each class (C,): ``label_smoothing`` is then spread over the other classes of the same one.
     """
 
@@ -117,7 +132,18 @@ class MarginSoftmax(ClassCosines):
         return self.scale
 
     def logits(self, z: Tensor) -> Tensor:
-        """Scores (B, C) of the classes, without a margin."""
+        """Scores (B, C) of the classes, without a margin.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+
+        Returns
+        -------
+        Tensor
+            Logits (B, C): the largest is the class that is told.
+        """
         return self.size(z) * self.cosines(z)
 
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
@@ -159,20 +185,38 @@ class NormalizedSoftmax(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    temperature : float
-        T.
-    label_smoothing : float
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    temperature : float, default=0.05
+        The temperature T: the smaller, the more the nearest class counts.
+    label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, optional
+    class_weight : Tensor, default=None
         Weights of the classes (C,).
+
+    Notes
+    -----
+    A plain baseline for closed sets of classes with many samples each: no pairs to mine, any batch will do. For very
+    many classes see ``SampledSoftmax``. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
     A. Zhai, H.-Y. Wu, "Classification is a strong baseline for deep metric learning", BMVC 2019.
     F. Wang, X. Xiang, J. Cheng, A. L. Yuille, "NormFace: L2 hypersphere embedding for face verification", ACM
     Multimedia 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import NormalizedSoftmax
+    >>> loss = NormalizedSoftmax(3, 4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     def __init__(
@@ -200,16 +244,23 @@ class CosFace(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    margin : float
-        m, a difference of cosines.
-    scale : float or "auto"
-        s; ``"auto"`` grows with the number of classes, as √2 log(C − 1), and is at least 8.
-    label_smoothing : float
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : float, default=0.35
+        The margin m, a difference of cosines.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, optional
+    class_weight : Tensor, default=None
         Weights of the classes (C,).
+
+    Notes
+    -----
+    For identification with many classes, such as faces. With few classes, or many that are hard, take a smaller
+    ``scale`` ("auto") and margin: at scale 64 the softmax is all but a maximum. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
@@ -217,6 +268,17 @@ class CosFace(MarginSoftmax):
     recognition", CVPR 2018.
     X. Zhang, R. Zhao, Y. Qiao, X. Wang, H. Li, "AdaCos: adaptively scaling cosine logits for effectively learning deep
     face representations", CVPR 2019 (scale).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CosFace
+    >>> loss = CosFace(num_classes=3, embedding_size=4, scale="auto")
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     def __init__(

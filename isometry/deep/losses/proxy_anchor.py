@@ -21,16 +21,33 @@ class ProxyAnchor(ProxyForm):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of proxies C and dimension of the embeddings.
-    margin : float
-        δ.
-    alpha : float
-        α.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : float, default=0.1
+        The margin δ.
+    alpha : float, default=32.0
+        How sharply hard samples stand out, α.
+
+    Notes
+    -----
+    Proxies look at all samples of the batch, so that relations between samples count and hard ones lead; any batch will
+    do. Costs O(B C p), less than all pairs if C is below B.
 
     References
     ----------
     S. Kim, D. Kim, M. Cho, S. Kwak, "Proxy anchor loss for deep metric learning", CVPR 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ProxyAnchor
+    >>> loss = ProxyAnchor(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     def __init__(self, num_classes: int, embedding_size: int, margin: float = 0.1, alpha: float = 32.0):

@@ -24,18 +24,36 @@ class ProxyGML(ProxyForm):
 
     Parameters
     ----------
-    num_classes, embedding_size, centers_per_class : int
-        C, dimension of the embeddings, and proxies of each class N.
-    share : float, optional
-        Of all C N proxies, how many are kept. By default 0.05, and for fewer than 100 classes as many as five of them
-        have.
-    weight : float
-        λ.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    centers_per_class : int, default=10
+        Proxies of each class, N.
+    share : float, default=None
+        The share of all C N proxies that are kept; None: 0.05, and for fewer than 100 classes as many as five of
+        them have.
+    weight : float, default=0.3
+        The weight λ of the proxies' own cross-entropy.
+
+    Notes
+    -----
+    For classes that fall into several groups. Costs O(B C N p) time and O(B C N) memory.
 
     References
     ----------
     Y. Zhu, M. Yang, C. Deng, W. Liu, "Fewer is more: a deep graph metric learning perspective using fewer proxies",
     NeurIPS 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ProxyGML
+    >>> loss = ProxyGML(num_classes=3, embedding_size=4, centers_per_class=2)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     def __init__(

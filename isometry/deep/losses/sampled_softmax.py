@@ -32,28 +32,45 @@ class SampledSoftmax(Draws, LabelLoss):
 
     Parameters
     ----------
-    loss : MarginSoftmax, optional
-        L; by default ``ArcFace(num_classes, embedding_size)``.
-    sample_rate : float
-        r, in (0, 1].
-    filter : float, optional
+    loss : MarginSoftmax, default=None
+        The loss L, a margin softmax such as ``CosFace``; None: ``ArcFace(num_classes, embedding_size)``.
+    sample_rate : float, default=0.1
+        The share r of the classes that take part, in (0, 1].
+    filter : float, default=None
         Cosines to other classes above this are set to 0: classes that are one in truth do not push each other.
-    sparse : bool
+    sparse : bool, default=False
         Give the class directions a sparse gradient.
-    shard : bool
-        Under several processes each works out the cosines to a part of the drawn classes only: the matrix (B, r C) is
-        divided among them, at the cost of two sums over processes of (B,) numbers and two of gradients. The batch must
-        be gathered, as a `Trainer` and ``Gathered`` do. All processes keep all directions, so that values, gradients
-        and files are those of one process.
-    num_classes, embedding_size : int, optional
-        Of the default loss.
-    random_state : int, optional
+    shard : bool, default=False
+        Under several processes each works out the cosines to a part of the drawn classes only: the matrix (B, r C)
+        is divided among them, at the cost of two sums over processes of (B,) numbers and two of gradients. The
+        batch must be gathered, as a `Trainer` and ``Gathered`` do. All processes keep all directions, so that
+        values, gradients and files are those of one process.
+    num_classes : int, default=None
+        Number of classes C, for the default loss.
+    embedding_size : optional, default=None
+        Dimension p of the embeddings, for the default loss.
+    random_state : int, default=None
         Seed of the draws; under several processes it must be given.
+
+    Notes
+    -----
+    For 10⁵ classes and more, where the matrix (B, C) fills the memory; below that the loss by itself is exact and
+    simpler. Costs O(B r C p) time and O(B r C) memory.
 
     References
     ----------
     X. An, J. Deng, J. Guo, Z. Feng, X. Zhu, J. Yang, T. Liu, "Killing two birds with one stone: efficient and robust
     training of face recognition CNNs by partial FC", CVPR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SampledSoftmax
+    >>> loss = SampledSoftmax(sample_rate=0.1, num_classes=100, embedding_size=4, random_state=0)
+    >>> loss.draw(torch.tensor([3, 70])).shape  # the classes of the batch are among them
+    torch.Size([10])
+    >>> loss(torch.eye(4), torch.tensor([0, 1, 2, 99])).item() > 0
+    True
     """
 
     normalize = True
