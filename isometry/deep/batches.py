@@ -140,8 +140,8 @@ class BucketedBatches(ShuffledBatches):
 
     Notes
     -----
-    For texts of unequal length without labels. With few, long buckets batches are less random. An epoch costs O(n log
-    n).
+    For texts of unequal length without labels. With few, long buckets batches are less random. An epoch costs
+    O(n log n).
 
     Examples
     --------

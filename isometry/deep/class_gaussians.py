@@ -359,8 +359,8 @@ class BUNCA(BayesianUpdating):
     embedding_size : int
         Dimension p of the embeddings.
     denominator : {"all", "negatives"}, default="all"
-        ``"negatives"`` leaves the positive out of the denominator, as printed in the survey: unbounded below, and
-        the embedding grows without end.
+        ``"negatives"`` leaves the positive out of the denominator, as printed in the survey: unbounded below, and the
+        embedding grows without end.
     **more : dict
         ``n_samples``, ``forget``, ``covariance``, ``jitter`` and ``random_state``, see `BUT`.
 

@@ -73,7 +73,7 @@ def mine_hard_negatives(
         Only cosines below this; None: any.
     margin : float, default=None
         Only cosines below s⁺ − margin, where s⁺ is the smallest cosine to a positive; None: any.
-    relative_margin : optional, default=None
+    relative_margin : float, default=None
         Only cosines below s⁺ − relative_margin · abs(s⁺); None: any.
     sample : {"top", "random"}, default="top"
         The first k that pass, or k of them at random.

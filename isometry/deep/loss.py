@@ -178,8 +178,8 @@ class Loss(LossModule, ABC):
         z : Tensor (B, p)
             Embeddings; half precision is raised to float32.
         y : Tensor (B,) or (B, R)
-            Labels; or a matrix that says for each reference whether it is similar: boolean, or a number in [0, 1],
-            NaN where nothing is known.
+            Labels; or a matrix that says for each reference whether it is similar: boolean, or a number in [0, 1], NaN
+            where nothing is known.
         refs : Tensor (R, p), default=None
             References; by default the batch itself.
         ref_y : Tensor (R,), default=None
@@ -435,8 +435,7 @@ class TripletForm(Loss):
         z : Tensor
             Embeddings (B, p), or those of the anchors (T, p).
         triples : tuple of Tensor, or Tensor
-            Rows (a, p, n) of anchors, positives and negatives, (T,) each; or the embeddings of the positives (T,
-            p).
+            Rows (a, p, n) of anchors, positives and negatives, (T,) each; or the embeddings of the positives (T, p).
         refs : Tensor, default=None
             What positives and negatives are rows of; or the embeddings of the negatives (T, p).
 

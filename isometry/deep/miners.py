@@ -420,8 +420,8 @@ class Extreme(Draws, TripleMiner):
 
     Notes
     -----
-    For comparing the four extremes; "HPHN" is ``BatchHard``. "EPEN" learns little: both are right already. Costs O(B
-    R).
+    For comparing the four extremes; "HPHN" is ``BatchHard``. "EPEN" learns little: both are right already. Costs
+    O(B R).
 
     References
     ----------

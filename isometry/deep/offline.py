@@ -99,7 +99,7 @@ def mine_triplets(
     z : Tensor (n, p)
         Embeddings.
     y : Tensor (n,)
-        Labels.
+        Label of each.
     miner : TripleMiner, default=None
         What chooses the triplets; None: ``Extreme("EPHN")``.
     distance : str or callable, default="sqeuclidean"
@@ -107,8 +107,8 @@ def mine_triplets(
     normalize : bool, default=True
         Put embeddings on the unit sphere first, as the loss does.
     max_per_anchor : int, default=1
-        How many triplets of an anchor are kept, the choice being random; None keeps all, which for a miner that
-        lists every positive may be far more than O(n).
+        How many triplets of an anchor are kept, the choice being random; None keeps all, which for a miner that lists
+        every positive may be far more than O(n).
     block : int, default=1024
         Anchors at a time.
     random_state : int, default=0

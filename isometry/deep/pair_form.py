@@ -45,8 +45,7 @@ class PairForm(nn.Module, ABC):
         Parameters
         ----------
         *columns : Tensor (n, p)
-            First what is asked with, then what belongs to it, then what does not. Half precision is raised to
-            float32.
+            First what is asked with, then what belongs to it, then what does not. Half precision is raised to float32.
         target : Tensor (n, …), default=None
             What the rows are compared with, for losses that have such a target.
         **given : dict

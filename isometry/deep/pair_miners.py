@@ -149,8 +149,8 @@ class Ranked(Miner):
 
     Notes
     -----
-    Between ``BatchHard`` (1 and 1) and all pairs; several hard ones are less at the mercy of a wrong label. Costs O(B R
-    log R).
+    Between ``BatchHard`` (1 and 1) and all pairs; several hard ones are less at the mercy of a wrong label. Costs
+    O(B R log R).
 
     References
     ----------

@@ -21,7 +21,8 @@ class ObjectiveWrapper(nn.Module):
 
     Parameters
     ----------
-    objective : a loss, or ``(model, batch) → scalar``
+    objective : LossModule or callable
+        A loss, or an objective ``(model, batch) → scalar``.
     """
 
     def __init__(self, objective: nn.Module | TrainingObjective):

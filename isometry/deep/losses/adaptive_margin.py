@@ -155,15 +155,15 @@ class MagFace(MarginSoftmax):
     margin_bounds : tuple of float, default=(0.45, 0.8)
         The bounds (l_m, u_m) of the margin, in radians.
     weight : float, default=35.0
-        The weight λ of the reward for length. Below s k u_a² l_a² / (u_a² − l_a²), with k the slope of m, longer is
-        not always better.
+        The weight λ of the reward for length. Below s k u_a² l_a² / (u_a² − l_a²), with k the slope of m, longer is not
+        always better.
     scale : float or "auto", default=64.0
         The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
     easy : bool, default=True
         No margin for cos θ_y ≤ 0, as in the authors' code; False: continued as in ``ArcFace``.
     norm_scale : float, default=None
-        Lengths are multiplied by this number first, which is learned from there on; for networks whose embeddings
-        are shorter or longer than the bounds.
+        Lengths are multiplied by this number first, which is learned from there on; for networks whose embeddings are
+        shorter or longer than the bounds.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
     class_weight : Tensor, default=None

@@ -29,8 +29,7 @@ class Angular(SumOfTriplets):
     Parameters
     ----------
     alpha : float, default=None
-        Degrees; by default 45 for the batch form and 20 for the triplet form, where wider angles are never
-        violated.
+        Degrees; by default 45 for the batch form and 20 for the triplet form, where wider angles are never violated.
     form : {"batch", "triplet"}, default="batch"
         The triplet form is averaged over the triplets that violate the bound.
     miner : Miner or str, default=None

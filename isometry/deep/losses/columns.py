@@ -34,8 +34,8 @@ class Ranking(PairForm):
     directions : tuple of str, default=("query_to_doc",)
         Which of those above, query_to_doc among them.
     partition : {"joint", "each"}, default="joint"
-        One softmax over all directions, or the mean of one for each: of query_to_doc and doc_to_query the latter is
-        the symmetric loss.
+        One softmax over all directions, or the mean of one for each: of query_to_doc and doc_to_query the latter is the
+        symmetric loss.
     hardness : float, default=0.0
         What a negative's similarity, held constant, is multiplied by and added to its logit, h: hard ones get more
         weight.

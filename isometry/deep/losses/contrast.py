@@ -138,11 +138,11 @@ class SupCon(Loss):
     temperature : float, default=0.1
         The temperature T: the smaller, the more the closest pairs count.
     form : {"out", "in", "apart"}, default="out"
-        The mean over positives outside the logarithm, as above, or inside it; ``"apart"``: each positive against
-        the negatives only (SINCERE). The last two count positives alike, whatever w.
+        The mean over positives outside the logarithm, as above, or inside it; ``"apart"``: each positive against the
+        negatives only (SINCERE). The last two count positives alike, whatever w.
     labels : {"classes", "sets"}, default="classes"
-        ``"sets"``: y is a boolean matrix (B, c), which of c labels each sample has; w is the Jaccard similarity of
-        two sets, 1 for two empty ones.
+        ``"sets"``: y is a boolean matrix (B, c), which of c labels each sample has; w is the Jaccard similarity of two
+        sets, 1 for two empty ones.
     threshold : float, default=0.5
         From which similarity on two samples are positives.
     distance : str or callable, default="inner"
@@ -156,8 +156,8 @@ class SupCon(Loss):
     Notes
     -----
     For labelled batches with several samples a class, for similarities in [0, 1] and for sets of labels. Its value does
-    not reach 0, since positives compete in one softmax: compare runs by their retrieval, not by the loss. Costs O(B²
-    p); slopes are worked out in blocks of anchors.
+    not reach 0, since positives compete in one softmax: compare runs by their retrieval, not by the loss. Costs
+    O(B² p); slopes are worked out in blocks of anchors.
 
     References
     ----------

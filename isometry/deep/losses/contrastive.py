@@ -62,8 +62,8 @@ class Contrastive(Draws, PairHinges):
     balanced : bool, default=False
         Mean over similar pairs plus mean over dissimilar pairs, in place of one mean over all.
     jitter : float, default=0.0
-        Size of normal noise added to the embeddings in training. Dissimilar points that coincide have no direction
-        in which to part, and stay together without it.
+        Size of normal noise added to the embeddings in training. Dissimilar points that coincide have no direction in
+        which to part, and stay together without it.
     distance : str or callable, default="euclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.

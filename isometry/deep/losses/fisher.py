@@ -29,8 +29,7 @@ class FisherTriplet(TripletForm):
     margin : float, default=1.5
         The margin m.
     layer : nn.Linear, default=None
-        The last layer U, for the ridge terms ((2 − λ) μ_W − λ μ_B) ‖U‖²; it stays part of the network, not of the
-        loss.
+        The last layer U, for the ridge terms ((2 − λ) μ_W − λ μ_B) ‖U‖²; it stays part of the network, not of the loss.
     mu_w : float, default=1e-4
         The multiple μ_W of the identity that is added to S_W.
     mu_b : float, default=1e-4

@@ -35,8 +35,7 @@ class OrthoHash(MarginSoftmax):
     scale : float or "auto", default=8.0
         The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
     random_state : int, default=0
-        Seed of the codes, where they are drawn: they are rows of a Hadamard matrix if b is a power of two and C ≤
-        b.
+        Seed of the codes, where they are drawn: they are rows of a Hadamard matrix if b is a power of two and C ≤ b.
 
     Notes
     -----

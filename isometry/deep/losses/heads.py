@@ -23,7 +23,7 @@ class Head(LabelLoss):
     ----------
     num_classes : int, default=None
         Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
-    embedding_size : optional, default=None
+    embedding_size : int, default=None
         Inputs of the layer, p; None: there is no layer.
 
     Notes
@@ -237,8 +237,8 @@ class KL(Head):
 
     Notes
     -----
-    For targets that are distributions: several annotators, or a teacher. For labels it is ``CrossEntropy``. Costs O(B c
-    p).
+    For targets that are distributions: several annotators, or a teacher. For labels it is ``CrossEntropy``. Costs
+    O(B c p).
 
     References
     ----------

@@ -40,8 +40,8 @@ class HIST(LabelLoss):
 
     Notes
     -----
-    For batches of several samples of each class, ``PKBatchSampler``: the graph is that of the batch. Costs O(B C p + B
-    p hidden).
+    For batches of several samples of each class, ``PKBatchSampler``: the graph is that of the batch. Costs
+    O(B C p + B p hidden).
 
     References
     ----------

@@ -30,9 +30,9 @@ class CrossBatchMemory(LossModule):
     memory_size : int, default=8192
         Number of the embeddings kept.
     weight : float, default=None
-        The weight η of the memory; None: 1, and B / |M| for a loss that sums over the references, as the default
-        loss does: the memory then counts as much as the batch and not |M| / B times as much, which lets the many
-        dissimilar pairs of the memory decide alone.
+        The weight η of the memory; None: 1, and B / |M| for a loss that sums over the references, as the default loss
+        does: the memory then counts as much as the batch and not |M| / B times as much, which lets the many dissimilar
+        pairs of the memory decide alone.
     warmup_steps : int, default=None
         Batches before the memory is used and filled. By default a tenth of all batches of the run, at most 1000.
     planned_steps : int, default=None

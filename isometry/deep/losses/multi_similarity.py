@@ -29,9 +29,9 @@ class MultiSimilarity(Loss):
     base : float, default=0.5
         The similarity λ that positives should exceed and negatives stay below.
     eps : float, default=0.1
-        Pairs are chosen by ``MultiSimilarityMiner(eps)``; None: all take part. Without the miner the result is
-        worse: MAP@R on unseen classes 0.607 in place of 0.614 (sentences of clinc150, a linear map) and 0.257 in
-        place of 0.360 (digits, a small network).
+        Pairs are chosen by ``MultiSimilarityMiner(eps)``; None: all take part. Without the miner the result is worse:
+        MAP@R on unseen classes 0.607 in place of 0.614 (sentences of clinc150, a linear map) and 0.257 in place of
+        0.360 (digits, a small network).
     miner : Miner or str, default=None
         In place of that miner.
 

@@ -151,8 +151,8 @@ class EasyPositiveNCA(Loss):
     negatives : {"semihard", "hard", "all"}, default="semihard"
         ``"semihard"``: the most similar negative that is less similar than s⁺; an anchor without one is dropped.
     drop_nonpositive : bool, default=False
-        Drop the anchors for which s⁺ or the largest similarity of a negative is not above zero, as some versions of
-        the authors' code do.
+        Drop the anchors for which s⁺ or the largest similarity of a negative is not above zero, as some versions of the
+        authors' code do.
 
     Notes
     -----

@@ -29,10 +29,9 @@ class NPair(Loss):
     Parameters
     ----------
     pairs : {"halves", "one", "all"}, default="halves"
-        Anchor-positive pairs of a batch: each class cut in order into disjoint pairs; one pair a class, as
-        published; or every ordered positive pair against the negatives of its anchor (the (N+1)-tuplet loss). With
-        the first two an anchor's negatives are the positives of other classes. Given references or a matrix ``y``
-        always mean "all".
+        Anchor-positive pairs of a batch: each class cut in order into disjoint pairs; one pair a class, as published;
+        or every ordered positive pair against the negatives of its anchor (the (N+1)-tuplet loss). With the first two
+        an anchor's negatives are the positives of other classes. Given references or a matrix ``y`` always mean "all".
     variant : {"mc", "ovo"}, default="mc"
         One log-sum-exp over the negatives, or a sum of one-versus-one terms.
     scale : float, default=1.0

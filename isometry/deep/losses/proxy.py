@@ -258,7 +258,7 @@ class ProxyNCAPlusPlus(ProxyForm):
         Number of classes C.
     embedding_size : int
         Dimension p of the embeddings.
-    temperature : float, default=1 / 9
+    temperature : float, default=0.1111111111111111
         The temperature T: the smaller, the more the nearest proxies count.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all proxies.

@@ -31,8 +31,8 @@ class ProxyGML(ProxyForm):
     centers_per_class : int, default=10
         Proxies of each class, N.
     share : float, default=None
-        The share of all C N proxies that are kept; None: 0.05, and for fewer than 100 classes as many as five of
-        them have.
+        The share of all C N proxies that are kept; None: 0.05, and for fewer than 100 classes as many as five of them
+        have.
     weight : float, default=0.3
         The weight λ of the proxies' own cross-entropy.
 

@@ -41,13 +41,13 @@ class SampledSoftmax(Draws, LabelLoss):
     sparse : bool, default=False
         Give the class directions a sparse gradient.
     shard : bool, default=False
-        Under several processes each works out the cosines to a part of the drawn classes only: the matrix (B, r C)
-        is divided among them, at the cost of two sums over processes of (B,) numbers and two of gradients. The
-        batch must be gathered, as a `Trainer` and ``Gathered`` do. All processes keep all directions, so that
-        values, gradients and files are those of one process.
+        Under several processes each works out the cosines to a part of the drawn classes only: the matrix (B, r C) is
+        divided among them, at the cost of two sums over processes of (B,) numbers and two of gradients. The batch must
+        be gathered, as a `Trainer` and ``Gathered`` do. All processes keep all directions, so that values, gradients
+        and files are those of one process.
     num_classes : int, default=None
         Number of classes C, for the default loss.
-    embedding_size : optional, default=None
+    embedding_size : int, default=None
         Dimension p of the embeddings, for the default loss.
     random_state : int, default=None
         Seed of the draws; under several processes it must be given.

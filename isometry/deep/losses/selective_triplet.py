@@ -25,8 +25,8 @@ class SelectiveTriplet(TripletForm):
     hard_above : float, default=None
         Also a triplet with s⁻ above this is hard; the authors' code has 0.8.
     min_distance : float, default=None
-        Positives with 1 − cos at most this large count as copies of the anchor and are passed over; the authors'
-        code has 1e-4.
+        Positives with 1 − cos at most this large count as copies of the anchor and are passed over; the authors' code
+        has 1e-4.
 
     Notes
     -----

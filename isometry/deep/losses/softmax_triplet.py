@@ -22,8 +22,8 @@ class SoftmaxTriplet(Loss):
     temperature : float, default=0.1
         The temperature τ: the smaller, the more the closest pairs count.
     multi_positive : {"sum_log", "log_sum"}, default="sum_log"
-        With several positives they compete in one softmax. ``"sum_log"`` is the equation above; its floor is n log
-        n for n positives. ``"log_sum"`` has log Σ_j p_ij for the first term and tends to 0. Equal for one positive.
+        With several positives they compete in one softmax. ``"sum_log"`` is the equation above; its floor is n log n
+        for n positives. ``"log_sum"`` has log Σ_j p_ij for the first term and tends to 0. Equal for one positive.
     neg_weight : float, default=1.0
         Weight of the second sum; 0 leaves InfoNCE.
     detach_reference : bool, default=False

@@ -117,8 +117,8 @@ class LargeMarginSoftmax(SphereFace):
     scale : float, default=1.0
         The factor of all logits.
     anneal : tuple (start, end, rate), default=None
-        The target is (λ cos θ + ψ)/(1 + λ) with λ = max(end, start / (1 + rate · step)), by steps of training;
-        None: the target is ψ from the start.
+        The target is (λ cos θ + ψ)/(1 + λ) with λ = max(end, start / (1 + rate · step)), by steps of training; None:
+        the target is ψ from the start.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
     class_weight : Tensor, default=None

@@ -51,8 +51,8 @@ class Triplet(SumOfTriplets):
     margin : float or "soft", default=0.2
         The margin m; ``"soft"`` for the second form, which has none.
     swap : bool, default=False
-        min(d_an, d_pn) in place of d_an: the negative is held away from whichever of anchor and positive is nearer.
-        All triplets then take one pass over (B, R) for each positive of an anchor.
+        min(d_an, d_pn) in place of d_an: the negative is held away from whichever of anchor and positive is nearer. All
+        triplets then take one pass over (B, R) for each positive of an anchor.
     distance : str or callable, default="sqeuclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
