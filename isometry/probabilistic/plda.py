@@ -33,25 +33,55 @@ class PLDA(MomentsMetric):
 
     Parameters
     ----------
-    n_components : keep only the directions of the largest ψ
-    estimator : of B and E: "moments", the analysis of variance, in closed form and for any class sizes; or "em", the
-        maximum of the likelihood ("Joint Bayesian")
-    reg : relative ridge on E, as a number; "auto": the data choose it, and how
-        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
-    shrinkage : share of B that becomes tr(B)/d · I: with c classes B has rank c − 1, and unseen classes need the rest
-    max_iter, tol, verbose : of "em"
+    n_components : int or None, default=None
+        Number of directions to keep, those of the largest ψ; None: all.
+    estimator : {"moments", "em"}, default="moments"
+        How B and E are found: "moments", the analysis of variance, in closed form and for any class sizes; or "em", the
+        maximum of the likelihood ("Joint Bayesian").
+    reg : "auto" or float ≥ 0, default="auto"
+        Relative ridge on E, as a number; "auto": the data choose it, and how much of the metric is mixed with the
+        Euclidean one, see `AutomaticStrength`.
+    shrinkage : float in [0, 1], default=0.1
+        Share of B that becomes tr(B)/d · I: with c classes B has rank c − 1, and unseen classes need the rest.
+    max_iter : int, default=200
+        Largest number of iterations of "em".
+    tol : float > 0, default=1e-6
+        Relative change of the likelihood at which "em" stops.
+    verbose : bool, default=False
+        Of "em".
 
     Attributes
     ----------
-    directions_ : (p, d) Vᵀ
-    psi_ : (p,) ψ of these directions
-    mean_ : (d,) m
+    directions_ : ndarray of shape (p, d)
+        The directions Vᵀ.
+    psi_ : ndarray of shape (p,)
+        Variances ψ between classes along these directions.
+    mean_ : ndarray of shape (d,)
+        The mean m.
+
+    Notes
+    -----
+    For verification of classes never seen before: speakers, faces, products. Its score is a likelihood ratio with a
+    prior to choose, and several samples of a class can be enrolled together. Classes are taken for Gaussian clouds
+    of one covariance; it needs some tens of classes to learn how classes differ.
+
+    A fit costs O(n d² + d³), with "em" O(c d² + d³) for every iteration.
 
     References
     ----------
     S. Ioffe, "Probabilistic linear discriminant analysis", ECCV 2006.
     S. J. D. Prince, J. H. Elder, "Probabilistic linear discriminant analysis for inferences about identity", ICCV 2007.
     D. Chen, X. Cao, L. Wang, F. Wen, J. Sun, "Bayesian face revisited: a joint formulation", ECCV 2012.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import PLDA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = PLDA(reg=0.1).fit(X, y)
+    >>> same, different = metric.score_pairs(X, [[0, 1], [0, 60]])
+    >>> bool(same > 0 > different)
+    True
     """
 
     _sees = (Labels,)
