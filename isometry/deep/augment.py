@@ -75,7 +75,7 @@ class Augment(nn.Module):
     ----------
     *transforms : nn.Module
         Modules ``(samples, labels or None) → samples``, in their order.
-    image_shape : tuple (c, h, w), default=None
+    image_shape : tuple (c, h, w) or None, default=None
         The shape to treat flat samples (B, c·h·w) as images; None: samples keep the shape they have.
 
     Notes
@@ -102,7 +102,7 @@ class Augment(nn.Module):
         ----------
         x : Tensor
             Samples (B, …).
-        y : Tensor, default=None
+        y : Tensor or None, default=None
             Labels (B,), for transforms that need them.
 
         Returns
@@ -125,7 +125,7 @@ class Augment(nn.Module):
 
         Parameters
         ----------
-        image_shape : tuple (c, h, w), default=None
+        image_shape : tuple (c, h, w) or None, default=None
             The shape of images; None: samples are rows of a table.
 
         Returns
@@ -179,7 +179,7 @@ class Affine(nn.Module):
         ----------
         x : Tensor
             Images (B, c, h, w) or (B, h, w).
-        y : Tensor, default=None
+        y : Tensor or None, default=None
             Labels, which are not looked at.
 
         Returns
@@ -232,7 +232,7 @@ class Shift(nn.Module):
         ----------
         x : Tensor
             Images (B, …, h, w).
-        y : Tensor, default=None
+        y : Tensor or None, default=None
             Labels, which are not looked at.
 
         Returns
@@ -280,7 +280,7 @@ class Flip(nn.Module):
         ----------
         x : Tensor
             Images (B, …, h, w).
-        y : Tensor, default=None
+        y : Tensor or None, default=None
             Labels, which are not looked at.
 
         Returns
@@ -322,7 +322,7 @@ class Noise(nn.Module):
         ----------
         x : Tensor
             Samples (B, …).
-        y : Tensor, default=None
+        y : Tensor or None, default=None
             Labels, which are not looked at.
 
         Returns
@@ -368,7 +368,7 @@ class Mix(nn.Module):
         ----------
         x : Tensor
             Samples (B, …).
-        y : Tensor, default=None
+        y : Tensor or None, default=None
             Labels (B,), which must be given.
 
         Returns

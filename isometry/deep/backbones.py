@@ -36,13 +36,13 @@ class Network(nn.Module):
         From samples to features (B, num_features), or (B, tokens, num_features) in ``last_hidden_state``.
     num_features : int
         Dimension of the features.
-    n_components : int, default=None
+    n_components : int or None, default=None
         Dimension p of the embeddings, by a linear head; None: the features as they are.
     pooling : {"mean", "cls", "last", "gem"}, default="mean"
         Of tokens: their mean, the first, the last, or the cube root of the mean of cubes; padding does not count.
-    transform : callable, default=None
+    transform : callable or None, default=None
         What images go through before they come here; None: nothing is known of it.
-    tokenize : callable, default=None
+    tokenize : callable or None, default=None
         What texts go through before they come here; None: samples are no texts.
 
     Notes
@@ -140,10 +140,10 @@ def backbone(
     ----------
     name : str
         Library and model; for transformers the folder with config.json, the tokeniser and the weights.
-    weights : str or Path, default=None
+    weights : str, Path or None, default=None
         A safetensors file with the weights, or "random" to begin without; None, for transformers alone: those in the
         folder. Nothing is downloaded: fetch the file on a machine that may, and give its place.
-    n_components : int, default=None
+    n_components : int or None, default=None
         Dimension p of the embeddings, by a linear head; None: the features as they are.
     pooling : {"mean", "cls", "last", "gem"}, default="mean"
         How the tokens of a text become one vector.

@@ -34,7 +34,7 @@ class TableDataset(Dataset[Any]):
     ----------
     samples : array (n, …)
         Samples; floats are brought to ``dtype``.
-    labels : sequence (n,), default=None
+    labels : sequence (n,) or None, default=None
         One label a sample, of any type; None: there are none.
     dtype : torch.dtype, default=torch.float32
         Of the samples.

@@ -69,7 +69,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any, *, keep_as: str | 
         The file.
     state : dict, list, tuple, Tensor, int, float, str or None
         What is written, nested as wanted.
-    keep_as : str or Path, default=None
+    keep_as : str, Path or None, default=None
         The name under which a file that is there is kept; None: it is replaced.
 
     Notes

@@ -127,7 +127,7 @@ class ClassGaussians(nn.Module):
 
         Parameters
         ----------
-        classes : Tensor, default=None
+        classes : Tensor or None, default=None
             Which classes, (c,); None: all.
 
         Returns
@@ -156,7 +156,7 @@ class ClassGaussians(nn.Module):
         ----------
         classes : Tensor
             The class of each point, (m,).
-        generator : torch.Generator, default=None
+        generator : torch.Generator or None, default=None
             Source of random numbers; None: torch's global generator.
 
         Returns
@@ -211,7 +211,7 @@ class BayesianUpdating(Draws, LossModule, ABC):
         Number of classes C.
     embedding_size : int
         Dimension p of the embeddings.
-    n_samples : int, default=None
+    n_samples : int or None, default=None
         Meet only so many other classes, drawn at random for each anchor; memory is O(B n_samples p).
     forget : float, default=1.0
         Share of the past that is kept at each update of a class, in (0, 1], see `ClassGaussians`.
@@ -219,7 +219,7 @@ class BayesianUpdating(Draws, LossModule, ABC):
         What is kept of the covariance of each class, see `ClassGaussians`.
     jitter : float, default=1e-6
         What is added to the diagonal of a covariance, see `ClassGaussians`.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws; needed, the same everywhere, under several processes.
 
     References

@@ -45,12 +45,12 @@ class ColumnTable(Dataset[Any]):
     ----------
     table : mapping of columns, DataFrame, or Hugging Face data set
         The columns. One called label, labels, score, scores or target is what the loss compares with.
-    tokenize : callable, default=None
+    tokenize : callable or None, default=None
         From a list of texts to a dictionary of tensors (B, …); None: the columns are numbers, or the network has a
         ``tokenize``.
-    labels : sequence (n,), default=None
+    labels : sequence (n,) or None, default=None
         A class for each row, of any type; None: there are none.
-    prompts : dict, default=None
+    prompts : dict or None, default=None
         Text that is put before every text of a column, by its name; None: nothing.
 
     Notes

@@ -50,7 +50,7 @@ class DeepMetric(MetricLearner):
 
     Parameters
     ----------
-    model : str, nn.Module or callable, default=None
+    model : str, nn.Module, callable or None, default=None
         The network f: "linear", "mlp", "conv", a module, or a factory; None is "mlp" for a table and "conv" for images
         (n, h, w) or (n, c, h, w). A module is copied, not changed; a factory is called with the shape of a sample, (c,
         h, w) if ``image_shape`` says so, and ``n_components``; a file does not hold its code, so `load` needs
@@ -63,7 +63,7 @@ class DeepMetric(MetricLearner):
         ``num_classes``, ``embedding_size``, ``class_counts`` that it takes. "Reconstruction",
         "VariationalReconstruction" and "AdversarialReconstruction" need no labels and use none, nor does an objective
         of your own with the attribute ``needs_labels = False``.
-    loss_params : dict, default=None
+    loss_params : dict or None, default=None
         Further arguments of the loss; a miner may be given by its name. None: there are none.
     n_components : int, default=32
         Dimension p of the embeddings of the named networks.
@@ -82,23 +82,23 @@ class DeepMetric(MetricLearner):
     min_steps : int, default=300
         Updates at least: on small tables epochs are longer, so that there are as many in all; without labels there are
         more epochs instead.
-    validation : float, default=None
+    validation : float or None, default=None
         Share of each class to hold out: the epoch of best MAP@R on it is kept. None: nothing is held out.
-    patience : int, default=None
+    patience : int or None, default=None
         Epochs without improvement before training stops; None: no limit.
     standardize : bool, default=True
         Bring each feature to mean 0 and variance 1 first; images as a whole.
-    image_shape : tuple (c, h, w), default=None
+    image_shape : tuple (c, h, w) or None, default=None
         The rows of a table (n, c·h·w) are images of this shape; None: they are no images.
     augment : bool or nn.Module, default=False
         Vary the samples in training: by ``Augment.standard``, or by a module ``(samples, labels) → samples``; they are
         in standard units then.
-    chunk_size : int, default=None
+    chunk_size : int or None, default=None
         Samples that pass the network at a time in training; the gradient is that of the whole batch (`GradientCache`).
         None: all at once.
-    trainer_params : dict, default=None
+    trainer_params : dict or None, default=None
         Further arguments of `Trainer`; None: there are none.
-    random_state : int or RandomState, default=None
+    random_state : int, RandomState or None, default=None
         Seed of weights and batches; None: another one each time.
     verbose : bool, default=False
         Show a progress bar.
@@ -340,12 +340,12 @@ class DeepMetric(MetricLearner):
         return call(self.loss, known, **params)
 
     def network(self) -> nn.Module:
-        """The trained network, in eval mode, for samples in standard units: (X − mean_) / scale_.
+        """The trained network, in eval mode, for samples in standard units: less ``mean_``, divided by ``scale_``.
 
         Returns
         -------
         nn.Module
-            The network; what it gives for (X − mean) / scale is what ``transform`` gives, before unit length.
+            The network, with the weights of ``weights_``.
         """
         check_is_fitted(self)
         weights = {k: torch.as_tensor(v) for k, v in self.weights_.items()}

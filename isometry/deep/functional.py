@@ -328,7 +328,7 @@ def cosine_dissimilarity(x: Tensor, refs: Tensor | None = None) -> Tensor:
     ----------
     x : Tensor
         Inputs (B, d).
-    refs : Tensor, default=None
+    refs : Tensor or None, default=None
         What they are compared with, (R, d); None: themselves.
 
     Returns

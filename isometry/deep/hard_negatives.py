@@ -67,13 +67,13 @@ def mine_hard_negatives(
         Negatives of each query.
     skip : int, default=0
         Leave out so many of the nearest documents that are not positives.
-    depth : int, default=None
+    depth : int or None, default=None
         How many of them are looked at; None: ``skip + 10 k``.
-    max_score : float, default=None
+    max_score : float or None, default=None
         Only cosines below this; None: any.
-    margin : float, default=None
+    margin : float or None, default=None
         Only cosines below s⁺ − margin, where s⁺ is the smallest cosine to a positive; None: any.
-    relative_margin : float, default=None
+    relative_margin : float or None, default=None
         Only cosines below s⁺ − relative_margin · abs(s⁺); None: any.
     sample : {"top", "random"}, default="top"
         The first k that pass, or k of them at random.

@@ -98,7 +98,7 @@ class ImageFolder(Dataset[Any]):
     ----------
     path : str or Path
         The folder.
-    transform : callable, default=None
+    transform : callable or None, default=None
         From a PIL image to a tensor; None: ``ImageTransform()``. It runs in the workers of the loader.
     progress : bool, default=False
         Show a bar while files are looked at.
@@ -176,7 +176,7 @@ class ImageFolder(Dataset[Any]):
             The columns path and label and, if wanted, split and category.
         root : str or Path, default="."
             What the paths are relative to.
-        transform : callable, default=None
+        transform : callable or None, default=None
             From a PIL image to a tensor; None: ``ImageTransform()``.
         progress : bool, default=False
             Show a bar while files are looked at.

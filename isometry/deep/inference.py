@@ -51,24 +51,24 @@ class Encoder:
     ----------
     model : nn.Module
         From samples to embeddings (B, p). A `Network` knows its ``transform`` and ``tokenize``.
-    transform : callable, default=None
+    transform : callable or None, default=None
         From one sample to what the network takes; for texts from a list of them to a dictionary of tensors. None: that
         of a `Network`, or nothing.
-    normalize : bool, default=None
+    normalize : bool or None, default=None
         Put embeddings on the unit sphere; None: no, unless the encoder was loaded from a file that says so.
-    truncate : int, default=None
+    truncate : int or None, default=None
         First dimensions that are kept, before embeddings are normalised; None: all.
-    quantizer : object, default=None
+    quantizer : object or None, default=None
         What embeddings (n, p) go through in the end, by its method ``encode``; None: nothing.
     batch_size : int or "auto", default="auto"
         Samples at a time; a batch that does not fit into memory is halved, and so are those after it.
     precision : {"auto", "no", "bf16", "fp16"}, default="auto"
         "auto" is bf16 on an accelerator that has it.
-    device : str, default=None
+    device : str or None, default=None
         Where the model is put; None: it stays where it is.
-    prompts : dict, default=None
+    prompts : dict or None, default=None
         Texts to put before a sample, by the name that ``encode(prompt=…)`` gives; None: there are none.
-    cache : str or Path, default=None
+    cache : str, Path or None, default=None
         A folder that keeps every embedding by a hash of weights and sample: a second time costs a read. None: nothing
         is kept.
 
@@ -127,11 +127,11 @@ class Encoder:
         ----------
         samples : array (n, …), data set, list of str, or generator
             What is embedded.
-        prompt : str, default=None
+        prompt : str or None, default=None
             Name of a prompt, or a text, that is put before each text; None: nothing.
         progress : bool, default=False
             Show a bar.
-        out : str or Path, default=None
+        out : str, Path or None, default=None
             An npy file that the embeddings are written to as they come, mapped into memory; a call that was stopped
             goes on where it was, if weights and samples are the same. None: they are kept in memory.
 

@@ -124,7 +124,7 @@ class Loss(LossModule, ABC):
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``, such as ``Lp(p)`` or
         ``Poincare(c)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=False
         Put embeddings and references on the unit sphere first.
@@ -180,11 +180,11 @@ class Loss(LossModule, ABC):
         y : Tensor (B,) or (B, R)
             Labels; or a matrix that says for each reference whether it is similar: boolean, or a number in [0, 1], NaN
             where nothing is known.
-        refs : Tensor (R, p), default=None
+        refs : Tensor (R, p) or None, default=None
             References; by default the batch itself.
-        ref_y : Tensor (R,), default=None
+        ref_y : Tensor (R,) or None, default=None
             Their labels.
-        self_index : Tensor (B,), default=None
+        self_index : Tensor (B,) or None, default=None
             Which reference is the anchor itself, −1 for none. Needed only with ``refs``.
 
         Returns
@@ -358,7 +358,7 @@ class TripletForm(Loss):
     distance : str or callable, default="euclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=False
         Put embeddings and references on the unit sphere first.
@@ -394,7 +394,7 @@ class TripletForm(Loss):
             Distances (T,) of anchors to positives.
         d_an : Tensor
             Distances (T,) of anchors to negatives.
-        d_pn : Tensor, default=None
+        d_pn : Tensor or None, default=None
             Distances (T,) of positives to negatives.
 
         Returns
@@ -436,7 +436,7 @@ class TripletForm(Loss):
             Embeddings (B, p), or those of the anchors (T, p).
         triples : tuple of Tensor, or Tensor
             Rows (a, p, n) of anchors, positives and negatives, (T,) each; or the embeddings of the positives (T, p).
-        refs : Tensor, default=None
+        refs : Tensor or None, default=None
             What positives and negatives are rows of; or the embeddings of the negatives (T, p).
 
         Returns
@@ -464,7 +464,7 @@ class WeightedSum(LossModule):
     ----------
     *losses : LossModule
         The losses L_k of embeddings and labels; their parameters are trained with the network.
-    weights : tuple of float, default=None
+    weights : tuple of float or None, default=None
         The weights w_k; None: 1 each.
 
     Notes

@@ -167,6 +167,18 @@ class Draws:
     _resume: Tensor | None = None
 
     def generator(self, device: torch.device) -> torch.Generator | None:
+        """The stream of random numbers on a device; None for torch's global one.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where the numbers are needed.
+
+        Returns
+        -------
+        torch.Generator or None
+            The generator.
+        """
         if self.random_state is None:
             return None  # torch's default generator
         if self._stream is None or self._stream.device != device:
@@ -177,9 +189,23 @@ class Draws:
         return self._stream
 
     def get_extra_state(self) -> Tensor:
+        """The state of the stream, which is saved with the module.
+
+        Returns
+        -------
+        Tensor
+            Bytes; none if nothing was drawn.
+        """
         return torch.empty(0, dtype=torch.uint8) if self._stream is None else self._stream.get_state()
 
     def set_extra_state(self, state: Tensor) -> None:
+        """Go on where a saved stream was.
+
+        Parameters
+        ----------
+        state : Tensor
+            What ``get_extra_state`` gave.
+        """
         self._stream, self._resume = None, state.cpu() if len(state) else None
 
 
@@ -307,7 +333,7 @@ class EasyPositive(TripleMiner):
     ----------
     negatives : {"all", "hard", "semihard"}, default="all"
         ``"semihard"``: the nearest negative farther than the positive; an anchor without one is dropped.
-    min_distance : float, default=None
+    min_distance : float or None, default=None
         Positives at most this far away count as copies of the anchor and are passed over.
 
     Notes
@@ -340,6 +366,7 @@ class EasyPositive(TripleMiner):
 
     @property
     def gives_triples(self) -> bool:  # type: ignore[override]
+        """Whether each anchor has one negative."""
         return self.negatives != "all"
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
@@ -415,7 +442,7 @@ class Extreme(Draws, TripleMiner):
     ----------
     strategy : {"EPHN", "EPEN", "HPEN", "HPHN", "assorted"}, default="EPHN"
         E easy, H hard, P positive, N negative; ``"assorted"`` draws one of the four for each anchor.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws of ``"assorted"``.
 
     Notes
@@ -468,7 +495,7 @@ class RandomTriplets(Draws, TripleMiner):
     ----------
     t_per_anchor : int, default=1
         Triplets of each anchor.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws.
 
     Notes
@@ -522,7 +549,7 @@ class DistanceWeighted(Draws, TripleMiner):
         Smaller distances count as this.
     nonzero_loss_cutoff : float, default=1.4
         Negatives farther than this are left out.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws.
 
     Notes

@@ -100,7 +100,7 @@ def mine_triplets(
         Embeddings.
     y : Tensor (n,)
         Label of each.
-    miner : TripleMiner, default=None
+    miner : TripleMiner or None, default=None
         What chooses the triplets; None: ``Extreme("EPHN")``.
     distance : str or callable, default="sqeuclidean"
         How embeddings are compared, as in the loss that the triplets are for.
@@ -172,7 +172,7 @@ class OfflineTripletSampler(TupleSampler):
         One label a sample.
     embeddings : callable
         Gives the embeddings (n, p) of all samples by the present network, in the order of the labels.
-    miner : TripleMiner, default=None
+    miner : TripleMiner or None, default=None
         What chooses the triplets; None: ``Extreme("EPHN")``.
     refresh_epochs : int, default=1
         Epochs for which triplets are kept.
@@ -186,9 +186,9 @@ class OfflineTripletSampler(TupleSampler):
         Anchors at a time.
     random_state : int, default=0
         Seed of the draws; the same in all processes.
-    rank : int, default=None
+    rank : int or None, default=None
         Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
-    world_size : int, default=None
+    world_size : int or None, default=None
         How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
 
     Notes

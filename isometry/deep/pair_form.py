@@ -46,7 +46,7 @@ class PairForm(nn.Module, ABC):
         ----------
         *columns : Tensor (n, p)
             First what is asked with, then what belongs to it, then what does not. Half precision is raised to float32.
-        target : Tensor (n, …), default=None
+        target : Tensor (n, …) or None, default=None
             What the rows are compared with, for losses that have such a target.
         **given : dict
             What else a loss takes, such as a guide's embeddings.

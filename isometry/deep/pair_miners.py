@@ -130,6 +130,22 @@ class HDC(Miner):
         return self.hardest(D, pos, True), self.hardest(D, neg, False)
 
     def hardest(self, D: Tensor, mask: Tensor, farthest: bool) -> Tensor:
+        """The hardest share of the pairs of a mask.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        mask : Tensor
+            Of which pairs, (B, R).
+        farthest : bool
+            Whether far pairs are the hard ones.
+
+        Returns
+        -------
+        Tensor
+            The pairs that are kept, a boolean matrix (B, R).
+        """
         i, j = mask.nonzero(as_tuple=True)
         kept = D[i, j].topk(math.ceil(self.share * len(i)), largest=farthest).indices
         return marked(mask, i[kept], j[kept])
@@ -189,7 +205,7 @@ class UniformHistogram(Draws, Miner):
         Number of bins b.
     per_bin : int, default=10
         How many pairs of each bin are kept, k.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws.
 
     Notes
@@ -220,6 +236,20 @@ class UniformHistogram(Draws, Miner):
         return self.even(D, pos), self.even(D, neg)
 
     def even(self, D: Tensor, mask: Tensor) -> Tensor:
+        """As many pairs of each bin of distances.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        mask : Tensor
+            Of which pairs, (B, R).
+
+        Returns
+        -------
+        Tensor
+            The pairs that are kept, a boolean matrix (B, R).
+        """
         i, j = mask.nonzero(as_tuple=True)
         if not len(i):
             return mask
@@ -371,6 +401,7 @@ class Inner(TripleMiner):
 
     @property
     def gives_triples(self) -> bool:  # type: ignore[override]
+        """Whether the miner inside lists triplets."""
         return isinstance(self.miner, TripleMiner) and self.miner.gives_triples
 
 
@@ -381,7 +412,7 @@ class InRange(Inner):
 
     Parameters
     ----------
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         The miner that chooses among the pairs in range; None: all are taken.
     pos : tuple (low, high), default=(-math.inf, math.inf)
         Distances l⁺ and u⁺ of positives, in the unit of the distance of the loss.
@@ -438,11 +469,11 @@ class AtMost(Draws, Inner):
 
     Parameters
     ----------
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         The miner whose choice is sampled; None: all pairs.
     t : int, default=10
         Most triplets, or positives and negatives, of an anchor.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws.
 
     Notes

@@ -80,7 +80,7 @@ class Regularized(LossModule):
         The loss L of embeddings and labels.
     regularizer : Regularizer
         The regulariser Ω.
-    weight : float, default=None
+    weight : float or None, default=None
         The weight w; None: that of the regulariser, which is 1, but 0.005 for ``LpNorm`` and 0.1 for ``KoLeo``.
     on : {"embeddings", "proxies"}, default="embeddings"
         Whether Ω looks at the embeddings of the batch, or at the proxies of the loss.
@@ -401,7 +401,7 @@ class SIGReg(Draws, Regularizer):
         Number of random projections.
     knots : int, default=17
         Points of the integral in [0, 3].
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the projections.
 
     Notes

@@ -28,9 +28,9 @@ class NoDuplicates(EpochSampler):
         Rows of a batch.
     random_state : int, default=0
         Seed of the draws; the same in all processes.
-    rank : int, default=None
+    rank : int or None, default=None
         Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
-    world_size : int, default=None
+    world_size : int or None, default=None
         How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
 
     Notes
@@ -146,15 +146,15 @@ class MultiSource(EpochSampler):
         All batches of all sources, shuffled; or one of each source in turn, until the smallest has no more.
     random_state : int, default=0
         Seed of the draws; the same in all processes.
-    rank : int, default=None
+    rank : int or None, default=None
         Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
-    world_size : int, default=None
+    world_size : int or None, default=None
         How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
 
     Notes
     -----
     When negatives of another source would be too easy, as for texts of several kinds. "proportional" lets large sources
-    decide; "round_robin" wastes what they have more than the smallest.
+    decide; "round_robin" wastes what they have more than the smallest. An epoch costs O(n) to plan.
 
     References
     ----------

@@ -76,7 +76,7 @@ class EpochSampler(Sampler[Any], ABC):
 
         Parameters
         ----------
-        position : int, default=None
+        position : int or None, default=None
             Items of the epoch that are done; None: those that were given out.
 
         Returns
@@ -146,13 +146,13 @@ class PKBatchSampler(EpochSampler):
         Classes of a batch, P.
     samples_per_class : int, default=8
         Samples of each class in a batch, K.
-    n_batches : int, default=None
+    n_batches : int or None, default=None
         Batches in an epoch; None: as many as it takes for all samples, the last included.
     small : {"repeat", "skip"}, default="repeat"
         A class with fewer than K samples gives some of them several times, or is left out, with a warning.
     frequency : {"equal", "sqrt"}, default="equal"
         Each class as often as any other, or in proportion to the square root of its size, at most once a step.
-    categories : sequence (n,), default=None
+    categories : sequence (n,) or None, default=None
         The category of each sample, of which its class is a part; None: there are none. Categories come in shuffled
         passes, and so do the classes of each; batches from few categories are harder. Categories with fewer classes
         than a batch takes from each are left out, with a warning.
@@ -160,9 +160,9 @@ class PKBatchSampler(EpochSampler):
         Of how many categories a batch takes its P classes, as many of each.
     random_state : int, default=0
         Seed of the draws; the same in all processes.
-    rank : int, default=None
+    rank : int or None, default=None
         Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
-    world_size : int, default=None
+    world_size : int or None, default=None
         How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
 
     Notes
@@ -359,9 +359,9 @@ class EpisodeSampler(EpochSampler):
         Episodes of a process in an epoch.
     random_state : int, default=0
         Seed of the draws; the same in all processes.
-    rank : int, default=None
+    rank : int or None, default=None
         Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
-    world_size : int, default=None
+    world_size : int or None, default=None
         How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
 
     Notes

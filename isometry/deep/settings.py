@@ -38,19 +38,19 @@ class Optimization:
         improved), or a function from the share of the steps done to a factor of the learning rate.
     warmup : float, default=0.0
         Share of the steps in which the learning rate rises from zero.
-    lr_groups : dict, default=None
+    lr_groups : dict or None, default=None
         Factors of the learning rate by the name of a part of the model: ``{"backbone": 0.1}``; None: 1 for all.
-    layer_decay : float, default=None
+    layer_decay : float or None, default=None
         Factor of the learning rate from a layer to the one before it, in the model's longest stack of layers; None: 1.
     freeze : str or sequence of str, default=()
         Names of parts of the model that do not change, ``("backbone",)``: neither their weights nor the means that
         batch normalisation counts.
-    unfreeze_at : int or sequence of int, default=None
+    unfreeze_at : int, sequence of int or None, default=None
         Epoch after which frozen parts learn, or one for each of them; None: never.
-    ema : float, default=None
+    ema : float or None, default=None
         Decay of a moving average of the weights, such as 0.999, in the first steps at most (1 + t)/(10 + t) after t of
         them; the averaged network is then the one that is measured and kept. None: no average.
-    clip_norm : float, default=None
+    clip_norm : float or None, default=None
         Largest norm of the gradient; None: any.
     accumulate : int, default=1
         Batches whose mean loss makes one update. Pairs are compared within a batch only; to compare more, take more
@@ -151,12 +151,12 @@ class Batches:
         Classes of a batch, P.
     samples_per_class : int, default=8
         Samples of each class in a batch, K; without labels a batch has P · K samples.
-    batches_per_epoch : int, default=None
+    batches_per_epoch : int or None, default=None
         Batches in an epoch; None, and always without labels: as many as it takes for all samples.
     bucket : int, default=50
         Batches of texts without labels that are sorted by length together, so that those of a batch need little
         padding; 0: not at all.
-    prompts : dict, default=None
+    prompts : dict or None, default=None
         Text that is put before every text of a column, by its name; None: nothing.
     workers : int, default=0
         Processes that load data.
@@ -195,7 +195,7 @@ class Stopping:
     monitor : str, default="map@r"
         What chooses the epoch whose weights are put back in the end: a column of the history, such as "map@r",
         "recall@1" or "loss", or "last". Of loss, active, skipped, grad_norm and d_ap less is better, of others more.
-    patience : int, default=None
+    patience : int or None, default=None
         Epochs without improvement before training stops; None: no limit.
     min_delta : float, default=0.0
         What an improvement must exceed to count.
@@ -244,7 +244,7 @@ class Hardware:
 
     Parameters
     ----------
-    device : str, default=None
+    device : str or None, default=None
         "cpu", or another name of torch; None: an accelerator if there is one.
     precision : {"no", "bf16", "fp16", "auto"}, default="no"
         Arithmetic of the model; "auto" is bf16 on an accelerator that has it. Losses are computed in float32.
@@ -276,7 +276,7 @@ class Saving:
 
     Parameters
     ----------
-    save_every : int, default=None
+    save_every : int or None, default=None
         Updates between two checkpoints, beside the one after each epoch; None: no others.
     keep : int, default=0
         Newest checkpoints that are kept by the number of their updates too, ``step-1200.safetensors``; 0: none.

@@ -56,19 +56,19 @@ class Trainer:
         A loss, or ``(model, batch) → scalar``; a foreign module ``(z, y) → scalar`` goes in ``LossObjective``.
         Parameters of a loss, such as proxies, are trained with the model; a part with a method ``plan_steps`` is told
         how many batches there will be.
-    optimization : Optimization, default=None
+    optimization : Optimization or None, default=None
         How weights follow the gradient; None: ``Optimization()``.
-    batches : Batches, default=None
+    batches : Batches or None, default=None
         What a batch and an epoch are made of; None: ``Batches()``.
-    stopping : Stopping, default=None
+    stopping : Stopping or None, default=None
         When training ends, and which weights it keeps; None: ``Stopping()``.
-    hardware : Hardware, default=None
+    hardware : Hardware or None, default=None
         Where and in which arithmetic the model is computed; None: ``Hardware()``.
-    saving : Saving, default=None
+    saving : Saving or None, default=None
         Which checkpoints are written to ``folder``; None: ``Saving()``.
-    normalize : bool, default=None
+    normalize : bool or None, default=None
         Put embeddings on the unit sphere; None: if the loss does.
-    folder : str or Path, default=None
+    folder : str, Path or None, default=None
         Where checkpoints are written: ``last.safetensors`` after each epoch, ``previous.safetensors`` the one before,
         in case the last is damaged, and ``best.safetensors`` with the best weights; None: nowhere. One run at a time
         can use it.
@@ -166,11 +166,11 @@ class Trainer:
         samples : array (n, …), data set, or DataLoader
             What is learned from; the batches of a ``DataLoader`` go to the objective as they are. Texts, or a table of
             named columns of texts, if the model has a method ``tokenize``.
-        labels : sequence (n,), default=None
+        labels : sequence (n,) or None, default=None
             One label a sample, of any type; needed for a data set too, to make batches by class. The loss gets the
             labels that are the second part of its items, if they have one, and these otherwise. An `ImageFolder` has
             its own. None: there are none.
-        validation : float or tuple, default=None
+        validation : float, tuple or None, default=None
             Share to hold out, or (samples, labels) to validate on; None: nothing is held out.
         protocol : {"open", "closed"}, default="open"
             Hold out whole classes, or a share of each class.

@@ -58,9 +58,9 @@ class TripletSampler(TupleSampler):
         Uniform over the samples of all other classes, or over the other classes and then over the samples of one.
     random_state : int, default=0
         Seed of the draws; the same in all processes.
-    rank : int, default=None
+    rank : int or None, default=None
         Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
-    world_size : int, default=None
+    world_size : int or None, default=None
         How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
 
     Notes
@@ -119,13 +119,13 @@ class PairSampler(TupleSampler):
         One label a sample.
     pos_fraction : float, default=0.5
         Share of similar pairs.
-    n_pairs : int, default=None
+    n_pairs : int or None, default=None
         Pairs in an epoch; None: one for each sample.
     random_state : int, default=0
         Seed of the draws; the same in all processes.
-    rank : int, default=None
+    rank : int or None, default=None
         Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
-    world_size : int, default=None
+    world_size : int or None, default=None
         How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
 
     Notes
@@ -301,7 +301,8 @@ class ViewsDataset(Dataset[Any]):
     Notes
     -----
     For learning without labels: ``InfoNCE``, ``SoftmaxTriplet`` and others by ``loss.views``, ``VICReg`` and
-    ``BarlowTwins`` as they are. What is learned is to overlook what the augmentation changes, no more.
+    ``BarlowTwins`` as they are. What is learned is to overlook what the augmentation changes, no more. Costs O(n_views)
+    augmentations a sample.
 
     References
     ----------

@@ -44,7 +44,7 @@ class AdaFace(MarginSoftmax):
         Share of a new batch in μ and σ.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,); None: all count alike.
 
     Notes
@@ -161,12 +161,12 @@ class MagFace(MarginSoftmax):
         The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
     easy : bool, default=True
         No margin for cos θ_y ≤ 0, as in the authors' code; False: continued as in ``ArcFace``.
-    norm_scale : float, default=None
+    norm_scale : float or None, default=None
         Lengths are multiplied by this number first, which is learned from there on; for networks whose embeddings are
         shorter or longer than the bounds.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,); None: all count alike.
 
     Notes
@@ -273,7 +273,7 @@ class CurricularFace(MarginSoftmax):
         The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,); None: all count alike.
 
     Notes
@@ -351,9 +351,9 @@ class ElasticFace(Draws, MarginSoftmax):
         The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,); None: all count alike.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws.
 
     Notes

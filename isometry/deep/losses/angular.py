@@ -28,11 +28,11 @@ class Angular(SumOfTriplets):
 
     Parameters
     ----------
-    alpha : float, default=None
+    alpha : float or None, default=None
         Degrees; by default 45 for the batch form and 20 for the triplet form, where wider angles are never violated.
     form : {"batch", "triplet"}, default="batch"
         The triplet form is averaged over the triplets that violate the bound.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.

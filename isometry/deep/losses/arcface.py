@@ -45,9 +45,9 @@ class ArcFace(MarginSoftmax):
         The derivative of t in cos θ, or 1 in its place: the authors' PyTorch code works t out without a graph.
     label_smoothing : float, default=0.0
         Share of the target spread over all classes, or over those of the same category.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,).
-    categories : sequence of int, default=None
+    categories : sequence of int or None, default=None
         The category of each class (C,).
 
     Notes
@@ -122,7 +122,7 @@ class SubCenterArcFace(ArcFace):
         The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,); None: all count alike.
 
     Notes
@@ -216,7 +216,7 @@ class DynamicArcFace(SubCenterArcFace):
         Directions of each class; the published solution has 3.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,); None: all count alike.
 
     Notes

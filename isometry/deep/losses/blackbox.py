@@ -34,10 +34,10 @@ class BlackboxAP(Draws, Loss):
     margin : float, default=0.02
         The margin m of the scores.
     noise : bool, default=False
-        Draw a factor |N(0, 1)| of m for each pair, as the authors' code does.
-    miner : Miner or str, default=None
+        Draw a factor of m for each pair, the absolute value of a normal number, as the authors' code does.
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the noise.
 
     Notes

@@ -28,7 +28,7 @@ class Circle(Loss):
         m in (0, 1): 0.4 for retrieval, 0.25 for faces and people.
     gamma : float, default=80.0
         γ: 80 for retrieval, 256 for faces, 128 for people.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes

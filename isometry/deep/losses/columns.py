@@ -163,7 +163,7 @@ class GuidedRanking(Ranking):
     margin : float, default=0.0
         The margin m: by how much a negative must be less similar than the positive.
     relative : bool, default=False
-        m |g_ii| in place of m.
+        Take m times the absolute value of g_ii in place of m.
     directions : sequence of str, default=("query_to_doc", "query_to_query", "doc_to_doc")
         Which sums stand in the softmax, see `Ranking`.
 

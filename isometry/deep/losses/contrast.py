@@ -62,7 +62,7 @@ class InfoNCE(Loss):
     distance : str or callable, default="inner"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.
@@ -148,7 +148,7 @@ class SupCon(Loss):
     distance : str or callable, default="inner"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.
@@ -279,7 +279,7 @@ class DecoupledContrastive(Loss):
     distance : str or callable, default="inner"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.
@@ -357,7 +357,7 @@ class SigLIP(Loss):
         The factor t at the start.
     bias : float, default=-5.0
         The offset b at the start: a pair of cosine −b/t is as likely a match as not.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes

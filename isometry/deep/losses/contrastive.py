@@ -67,11 +67,11 @@ class Contrastive(Draws, PairHinges):
     distance : str or callable, default="euclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=False
         Put embeddings and references on the unit sphere first.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the noise.
 
     Notes
@@ -196,7 +196,7 @@ class ThresholdContrastive(Loss):
         The cosine λ above which a dissimilar pair counts.
     hinge : bool, default=False
         Count a dissimilar pair by its excess s − λ, which makes the loss continuous.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes

@@ -87,6 +87,20 @@ class ProbabilisticDA(LabelLoss):
         return ratio if self.form == "ratio" else torch.log(ratio + self.eps)
 
     def wilks(self, S_W: Tensor, S_B: Tensor) -> Tensor:
+        """The form "logdet" of scatters within and between the classes.
+
+        Parameters
+        ----------
+        S_W : Tensor
+            Scatter within the classes (p, p).
+        S_B : Tensor
+            Scatter between the classes (p, p).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         p = len(S_W)
         S_T = S_W + S_B
         I = torch.eye(p, dtype=S_W.dtype, device=S_W.device) * self.ridge * S_T.detach().trace() / p
@@ -170,6 +184,26 @@ class VirtualSampleDA(LabelLoss):
         return self.hinge(z, y, within.detach(), between.detach(), draw) - self.kappa * self.fisher(within, between)
 
     def hinge(self, z: Tensor, y: Tensor, within: Tensor, between: Tensor, draw: torch.Generator) -> Tensor:
+        """The hinge of matched similar and dissimilar pairs.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        within : Tensor
+            Scatter within the classes (p, p).
+        between : Tensor
+            Scatter between the classes (p, p).
+        draw : torch.Generator
+            Source of random numbers.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         i, j = torch.triu_indices(len(z), len(z), 1, device=z.device)
         g, same = torch.exp(-(z @ z.T)[i, j]), y[i] == y[j]
         q = int(min(same.sum(), (~same).sum()))
@@ -206,7 +240,7 @@ class DeepFisherDA(LabelLoss):
 
     Parameters
     ----------
-    class_counts : sequence of int, default=None
+    class_counts : sequence of int or None, default=None
         n_l of the training set.
     target_scale : {"sqrt_n", None}, default="sqrt_n"
         Multiply the targets by √n, which makes them of order one and only rescales the solution.

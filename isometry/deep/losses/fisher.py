@@ -28,13 +28,13 @@ class FisherTriplet(TripletForm):
         The weight λ of the scatter between, near 1.
     margin : float, default=1.5
         The margin m.
-    layer : nn.Linear, default=None
+    layer : nn.Linear or None, default=None
         The last layer U, for the ridge terms ((2 − λ) μ_W − λ μ_B) ‖U‖²; it stays part of the network, not of the loss.
     mu_w : float, default=1e-4
         The multiple μ_W of the identity that is added to S_W.
     mu_b : float, default=1e-4
         The multiple μ_B of the identity that is added to S_B.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.
@@ -87,6 +87,22 @@ class FisherTriplet(TripletForm):
         return self.hinge(d_ap.sum(), d_an.sum(), d_ap.new_tensor(len(d_ap)))
 
     def hinge(self, within: Tensor, between: Tensor, n_triplets: Tensor) -> Tensor:
+        """The loss of the sums of squared distances of positives and of negatives.
+
+        Parameters
+        ----------
+        within : Tensor
+            Sum over the positives.
+        between : Tensor
+            Sum over the negatives.
+        n_triplets : Tensor
+            How many triplets the sums are of.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         value = (2 - self.lam) * within - self.lam * between
         if self.reduction == "mean":
             value = value / n_triplets.clamp_min(1)
@@ -106,13 +122,13 @@ class FisherContrastive(Loss):
         The weight λ of the scatter between, near 1.
     margin : float, default=0.25
         The margin m of the scatter between.
-    layer : nn.Linear, default=None
+    layer : nn.Linear or None, default=None
         U, the last layer of the network; without it nothing is added to the scatters.
     mu_w : float, default=1e-4
         The multiple of the identity that is added to S_W.
     mu_b : float, default=1e-4
         The multiple of the identity that is added to S_B.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=False
         Put embeddings and references on the unit sphere first.

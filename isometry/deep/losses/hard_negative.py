@@ -29,7 +29,7 @@ class HardNegativeContrastive(Loss):
         The share τ⁺ of the anchor's own class among unlabelled samples.
     beta : float, default=1.0
         How much more hard negatives count, β; 0: all alike.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes

@@ -199,7 +199,7 @@ class QuantizationAware(LossAround):
 
     Parameters
     ----------
-    loss : LossModule, default=None
+    loss : LossModule or None, default=None
         The loss L of embeddings and labels; None: ``SupCon()``.
     kind : {"int8", "binary"}, default="int8"
         A byte for each coordinate, its largest absolute value in the batch being 127; or its sign.
@@ -207,7 +207,7 @@ class QuantizationAware(LossAround):
     Notes
     -----
     When embeddings will be stored as bytes or bits, so that the network allows for the rounding. Bytes lose little
-    without it; bits more. Costs what L costs.
+    without it; bits more. Costs what L costs, and O(B p) for the rounding.
 
     References
     ----------

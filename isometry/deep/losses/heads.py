@@ -21,9 +21,9 @@ class Head(LabelLoss):
 
     Parameters
     ----------
-    num_classes : int, default=None
+    num_classes : int or None, default=None
         Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Inputs of the layer, p; None: there is no layer.
 
     Notes
@@ -105,9 +105,9 @@ class MSE(Head):
 
     Parameters
     ----------
-    num_classes : int, default=None
+    num_classes : int or None, default=None
         Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Inputs of the layer, p; None: there is no layer.
 
     Notes
@@ -143,9 +143,9 @@ class MAE(Head):
 
     Parameters
     ----------
-    num_classes : int, default=None
+    num_classes : int or None, default=None
         Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Inputs of the layer, p; None: there is no layer.
 
     Notes
@@ -182,9 +182,9 @@ class Huber(Head):
 
     Parameters
     ----------
-    num_classes : int, default=None
+    num_classes : int or None, default=None
         Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Inputs of the layer, p; None: there is no layer.
     delta : float, default=1.0
         The residual δ up to which it is a square.
@@ -224,9 +224,9 @@ class KL(Head):
 
     Parameters
     ----------
-    num_classes : int, default=None
+    num_classes : int or None, default=None
         Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Inputs of the layer, p; None: there is no layer.
     reverse : bool, default=False
         KL(softmax ‖ t) instead; t must then be positive, so smoothing of at least 1e-3 is needed.
@@ -289,9 +289,9 @@ class Hinge(Head):
 
     Parameters
     ----------
-    num_classes : int, default=None
+    num_classes : int or None, default=None
         Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Inputs of the layer, p; None: there is no layer.
     margin : float, default=1.0
         The margin m.
@@ -355,17 +355,17 @@ class CrossEntropy(Head):
 
     Parameters
     ----------
-    num_classes : int, default=None
+    num_classes : int or None, default=None
         Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Inputs of the layer, p; None: there is no layer.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over the classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (c,).
     multilabel : bool, default=False
         Sigmoid outputs: binary cross-entropy of each class, the terms (1 − y) log(1 − σ) included; y is (B, c).
-    regularizer : Loss, default=None
+    regularizer : Loss or None, default=None
         L, such as ``Triplet()``.
     weight : float, default=1.0
         The weight λ of the regulariser.

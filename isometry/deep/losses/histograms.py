@@ -35,7 +35,7 @@ class FastAP(Loss):
     ----------
     bins : int, default=10
         Number of bins.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes
@@ -81,7 +81,7 @@ class HistogramLoss(Loss):
     ----------
     bins : int, default=100
         Number of bins.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes

@@ -15,12 +15,17 @@ from isometry.parameters import Positive, checked, one_of
 class LabelDistanceLoss(Loss):
     """Abstract: in place of masks, the distances g (B, R) between labels and which pairs are known.
 
-    ``y`` (B,) holds numbers, and g = |y_i − y_j|; or it is the matrix g (B, R) itself, NaN where unknown.
+    ``y`` (B,) holds numbers, and g is the absolute value of their difference; or it is the matrix g (B, R) itself, NaN
+    where unknown.
 
     Parameters
     ----------
-    labels : {"numbers", "vectors"}
-        ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+    distance : str or callable
+        How embeddings are compared.
+    labels : {"numbers", "vectors"}, default="numbers"
+        ``"numbers"``: y is (B,); ``"vectors"``: y is (B, q), and g is the sum of the absolute differences.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
     """
 
     def __init__(self, distance: str, labels: str = "numbers", normalize: bool = False):
@@ -64,12 +69,12 @@ class RankNContrast(LabelDistanceLoss):
     temperature : float, default=2.0
         The temperature T: the smaller, the more the closest pairs count.
     labels : {"numbers", "vectors"}, default="numbers"
-        ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+        ``"numbers"``: y is (B,); ``"vectors"``: y is (B, q), and g is the sum of the absolute differences.
 
     Notes
     -----
     For continuous targets such as ages or poses: the order of label distances becomes the order of distances. It says
-    nothing of their size; where ratios of label distances mean something, take ``LogRatio``.
+    nothing of their size; where ratios of label distances mean something, take ``LogRatio``. Costs O(B² log B).
 
     References
     ----------
@@ -132,12 +137,13 @@ class LogRatio(LabelDistanceLoss):
     eps : float, default=1e-6
         The constant ε, added to d.
     labels : {"numbers", "vectors"}, default="numbers"
-        ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+        ``"numbers"``: y is (B,); ``"vectors"``: y is (B, q), and g is the sum of the absolute differences.
 
     Notes
     -----
     For labels whose distances are proportions, such as poses or graded relevance. Embeddings are not normalised: a
-    sphere cannot hold all ratios. For class labels all distances g are 0 or 1 and a pair loss serves better.
+    sphere cannot hold all ratios. For class labels all distances g are 0 or 1 and a pair loss serves better. Costs
+    O(B² p).
 
     References
     ----------

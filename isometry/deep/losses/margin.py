@@ -29,14 +29,14 @@ class MarginLoss(Loss):
         The weight ν of β itself: above 0 it draws the boundary inwards.
     learn_beta : bool, default=True
         Learn β with the network; False keeps it as given.
-    num_classes : int, default=None
+    num_classes : int or None, default=None
         One β for each class of anchors instead of one for all.
     beta_lr : float, default=5e-4
         Learning rate of β in ``param_groups``.
     distance : str or callable, default="euclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.

@@ -36,7 +36,7 @@ class ClassCosines(LabelLoss):
         ----------
         z : Tensor
             Embeddings (B, p).
-        classes : Tensor, default=None
+        classes : Tensor or None, default=None
             Which classes, (c,); None: all.
 
         Returns
@@ -86,9 +86,9 @@ class MarginSoftmax(ClassCosines):
         The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,).
-    categories : sequence of int, default=None
+    categories : sequence of int or None, default=None
         The category of each class (C,): ``label_smoothing`` is then spread over the other classes of the same one.
     """
 
@@ -193,7 +193,7 @@ class NormalizedSoftmax(MarginSoftmax):
         The temperature T: the smaller, the more the nearest class counts.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,).
 
     Notes
@@ -254,7 +254,7 @@ class CosFace(MarginSoftmax):
         The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,).
 
     Notes

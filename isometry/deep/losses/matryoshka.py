@@ -30,23 +30,23 @@ class Matryoshka(Draws, LossModule):
 
     Parameters
     ----------
-    loss : Loss, LabelLoss or PairForm, default=None
+    loss : Loss, LabelLoss, PairForm or None, default=None
         The loss L, of embeddings and labels or of columns (then inside ``Columns``); None: ``SupCon()``.
-    sizes : sequence of int, default=None
+    sizes : sequence of int or None, default=None
         The widths m, among them the full width; None: the full width and its half, quarter and eighth.
-    weights : sequence of float, default=None
+    weights : sequence of float or None, default=None
         The weights c of the widths; None: 1 each.
     reduction : {"mean", "sum"}, default="mean"
         Whether to divide by the number of widths.
-    sizes_per_step : int, default=None
+    sizes_per_step : int or None, default=None
         How many widths are drawn at each step in training; None: all take part.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws.
 
     Notes
     -----
-    When embeddings will be cut to save memory or time in a search. Costs that of L once for each width;
-    ``sizes_per_step`` bounds it.
+    When embeddings will be cut to save memory or time in a search. Costs that of L once for each width, O(B² Σ m) for a
+    loss of pairs; ``sizes_per_step`` bounds it.
 
     References
     ----------

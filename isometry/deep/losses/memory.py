@@ -23,21 +23,21 @@ class CrossBatchMemory(LossModule):
 
     Parameters
     ----------
-    loss : Loss or str, default=None
+    loss : Loss, str or None, default=None
         The loss L, any that takes references, or its name; None: ``ThresholdContrastive()``.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Dimension p of the embeddings kept; it must be given.
     memory_size : int, default=8192
         Number of the embeddings kept.
-    weight : float, default=None
-        The weight η of the memory; None: 1, and B / |M| for a loss that sums over the references, as the default loss
-        does: the memory then counts as much as the batch and not |M| / B times as much, which lets the many dissimilar
-        pairs of the memory decide alone.
-    warmup_steps : int, default=None
+    weight : float or None, default=None
+        The weight η of the memory; None: 1, and B / M, with M embeddings kept, for a loss that sums over the
+        references, as the default loss does: the memory then counts as much as the batch and not M / B times as much,
+        which lets the many dissimilar pairs of the memory decide alone.
+    warmup_steps : int or None, default=None
         Batches before the memory is used and filled. By default a tenth of all batches of the run, at most 1000.
-    planned_steps : int, default=None
+    planned_steps : int or None, default=None
         How many batches that are. A `Trainer` says so itself; if nobody does, there is no warm-up.
-    label_size : int, default=None
+    label_size : int or None, default=None
         For losses whose labels are rows (B, c), such as sets (``SupCon``) or levels (``HierarchicalContrast``): c.
 
     Notes

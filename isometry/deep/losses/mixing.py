@@ -27,7 +27,7 @@ class EmbeddingExpansion(LossAround):
 
     Parameters
     ----------
-    loss : Loss, default=None
+    loss : Loss or None, default=None
         The loss L, any that takes references; None: ``Triplet`` of hardest positives and negatives, as published.
     n : int, default=2
         Points between two positives; 0 leaves L as it is.
@@ -35,7 +35,7 @@ class EmbeddingExpansion(LossAround):
     Notes
     -----
     More negatives at no cost for the network, for small batches. Points between two members of a class must belong to
-    it, which bent classes break. Costs that of L with about n B / 2 further references.
+    it, which bent classes break. Costs that of L with about n B / 2 further references, O(n B² p) for a loss of pairs.
 
     References
     ----------
@@ -102,20 +102,20 @@ class MixedPairs(Draws, LossAround):
 
     Parameters
     ----------
-    loss : Loss, default=None
+    loss : Loss or None, default=None
         The loss L, which takes similarities in [0, 1] for labels, such as ``GeneralizedContrastive()``; None:
         ``SupCon()``.
     weight : float, default=0.4
         The weight w of the mixed points.
     alpha : int, default=2
         The parameter α of the Beta distribution: large ones mix evenly.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws.
 
     Notes
     -----
     A regulariser for small sets and long runs, which keeps embeddings from jumping between classes. Costs about twice
-    that of L.
+    that of L, O(B² p) for a loss of pairs.
 
     References
     ----------

@@ -32,7 +32,7 @@ class MultiSimilarity(Loss):
         Pairs are chosen by ``MultiSimilarityMiner(eps)``; None: all take part. Without the miner the result is worse:
         MAP@R on unseen classes 0.607 in place of 0.614 (sentences of clinc150, a linear map) and 0.257 in place of
         0.360 (digits, a small network).
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         In place of that miner.
 
     Notes

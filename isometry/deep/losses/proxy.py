@@ -67,11 +67,11 @@ class ProxyForm(Loss):
             Embeddings (B, p).
         y : Tensor
             Labels (B,), or similarities (B, C).
-        refs : Tensor, default=None
+        refs : Tensor or None, default=None
             Refused: the proxies are the references.
-        ref_y : Tensor, default=None
+        ref_y : Tensor or None, default=None
             Refused, as ``refs``.
-        self_index : Tensor, default=None
+        self_index : Tensor or None, default=None
             Refused, as ``refs``.
 
         Returns
@@ -119,7 +119,7 @@ class ProxyNCA(ProxyForm):
         positive), for proxies that belong to no class. ``"kmeans"`` needs ``"nearest"``.
     scale : float, default=1.0
         The squared length to which both vectors are stretched.
-    momentum : float, default=None
+    momentum : float or None, default=None
         Class means forget: new = momentum · old + (1 − momentum) · batch. By default the mean of all seen.
 
     Notes

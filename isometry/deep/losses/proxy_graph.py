@@ -30,7 +30,7 @@ class ProxyGML(ProxyForm):
         Dimension p of the embeddings.
     centers_per_class : int, default=10
         Proxies of each class, N.
-    share : float, default=None
+    share : float or None, default=None
         The share of all C N proxies that are kept; None: 0.05, and for fewer than 100 classes as many as five of them
         have.
     weight : float, default=0.3

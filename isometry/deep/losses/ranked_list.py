@@ -34,7 +34,7 @@ class RankedList(Loss):
         The weight λ of the negatives, 1 − λ that of the positives.
     detach_weights : bool, default=True
         Weights are constants in the gradient: they say how much each violator moves.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes

@@ -75,7 +75,7 @@ class SmoothAP(RankLoss):
         The temperature τ of the soft steps; towards 0 the loss is 1 − AP itself, and its gradient vanishes.
     count_self : bool, default=False
         Count the query as its own first positive, as the authors' code does.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes
@@ -123,7 +123,7 @@ class PNP(RankLoss):
         The temperature τ of the soft steps: the smaller, the nearer to exact counts.
     count_self : bool, default=False
         Count the query as a positive of its own, as the authors' code does.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes
@@ -188,7 +188,7 @@ class SupAP(RankLoss):
         The slope ρ that a negative far above a positive keeps.
     delta : float, default=0.05
         Where the linear part begins, δ.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes
@@ -248,7 +248,7 @@ class ROADMAP(SupAP):
         The slope ρ that a negative far above a positive keeps, see `SupAP`.
     delta : float, default=0.05
         Where the linear part begins, δ, see `SupAP`.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes
@@ -310,10 +310,11 @@ class RecallAtK(RankLoss):
     temperature : float, default=0.01
         The temperature τ₂ of the soft steps in the ranks: the smaller, the nearer to exact ranks.
     normalizer : {"min", "positives"}, default="min"
-        min(k, |pos|) as in the authors' code, or |pos| as in the paper.
+        Divide by the smaller of k and the number of positives, as in the authors' code, or by the number of positives,
+        as in the paper.
     count_self : bool, default=False
         Let the query take rank 1, as the authors' code does.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes

@@ -40,7 +40,7 @@ class LanguageGuidance(LossAround):
     ----------
     class_vectors : array (C, q)
         An embedding of the name of each class by any text encoder.
-    loss : LossModule, default=None
+    loss : LossModule or None, default=None
         The loss L of embeddings and labels; None: ``MultiSimilarity()``.
     weight : float, default=1.0
         The weight γ of the guidance.

@@ -32,11 +32,11 @@ class SampledSoftmax(Draws, LabelLoss):
 
     Parameters
     ----------
-    loss : MarginSoftmax, default=None
+    loss : MarginSoftmax or None, default=None
         The loss L, a margin softmax such as ``CosFace``; None: ``ArcFace(num_classes, embedding_size)``.
     sample_rate : float, default=0.1
         The share r of the classes that take part, in (0, 1].
-    filter : float, default=None
+    filter : float or None, default=None
         Cosines to other classes above this are set to 0: classes that are one in truth do not push each other.
     sparse : bool, default=False
         Give the class directions a sparse gradient.
@@ -45,11 +45,11 @@ class SampledSoftmax(Draws, LabelLoss):
         divided among them, at the cost of two sums over processes of (B,) numbers and two of gradients. The batch must
         be gathered, as a `Trainer` and ``Gathered`` do. All processes keep all directions, so that values, gradients
         and files are those of one process.
-    num_classes : int, default=None
+    num_classes : int or None, default=None
         Number of classes C, for the default loss.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Dimension p of the embeddings, for the default loss.
-    random_state : int, default=None
+    random_state : int or None, default=None
         Seed of the draws; under several processes it must be given.
 
     Notes

@@ -44,7 +44,7 @@ class CoSENT(ScoredPairs):
     Notes
     -----
     For pairs with graded scores, such as those of semantic textual similarity: scores of different annotators need
-    agree in their order only. For scores that are to be met, ``CosineRegression``.
+    agree in their order only. For scores that are to be met, ``CosineRegression``. Costs O(n log n + n p).
 
     References
     ----------

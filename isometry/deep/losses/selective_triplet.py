@@ -22,9 +22,9 @@ class SelectiveTriplet(TripletForm):
         The weight λ of hard negatives.
     temperature : float, default=0.1
         The temperature σ of the easy triplets.
-    hard_above : float, default=None
+    hard_above : float or None, default=None
         Also a triplet with s⁻ above this is hard; the authors' code has 0.8.
-    min_distance : float, default=None
+    min_distance : float or None, default=None
         Positives with 1 − cos at most this large count as copies of the anchor and are passed over; the authors' code
         has 1e-4.
 

@@ -30,7 +30,7 @@ class SoftmaxTriplet(Loss):
         Let gradient reach the anchors only, as in the authors' code.
     distance : str or callable, default="inner"
         ``"sqeuclidean"`` gives the distance form, with logits −‖z_i − z_j‖²/τ.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.

@@ -30,12 +30,12 @@ class SphereFace(MarginSoftmax):
         The factor m of the own angle, 1 to 8.
     scale : float, default=1.0
         The factor of all logits.
-    anneal : tuple (start, end, rate), default=None
+    anneal : tuple (start, end, rate) or None, default=None
         The target is (λ cos θ + ψ)/(1 + λ) with λ = max(end, start / (1 + rate · step)), by steps of training. The
         papers have (1000, 5, 0.12); by default the target is ψ from the start.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,); None: all count alike.
 
     Notes
@@ -116,12 +116,12 @@ class LargeMarginSoftmax(SphereFace):
         The factor m of the own angle, 1 to 8.
     scale : float, default=1.0
         The factor of all logits.
-    anneal : tuple (start, end, rate), default=None
+    anneal : tuple (start, end, rate) or None, default=None
         The target is (λ cos θ + ψ)/(1 + λ) with λ = max(end, start / (1 + rate · step)), by steps of training; None:
         the target is ψ from the start.
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, default=None
+    class_weight : Tensor or None, default=None
         Weights of the classes (C,); None: all count alike.
 
     Notes

@@ -133,7 +133,7 @@ class EmbeddingDistillation(PairForm):
     ----------
     loss : {"cosine", "mse"}, default="cosine"
         One minus the cosine, or squared differences.
-    projection : tuple (p, q), default=None
+    projection : tuple (p, q) or None, default=None
         The dimensions p of the student and q of the teacher, between which P (q, p) is learned; None: they are equal.
 
     Notes

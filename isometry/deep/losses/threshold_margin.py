@@ -30,7 +30,7 @@ class ThresholdConsistentMargin(Loss):
         The weight λ⁺ of the positives.
     neg_weight : float, default=1.0
         The weight λ⁻ of the negatives.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes

@@ -56,7 +56,7 @@ class Triplet(SumOfTriplets):
     distance : str or callable, default="sqeuclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.
@@ -68,7 +68,8 @@ class Triplet(SumOfTriplets):
     The first choice for retrieval with classes of a few samples each, in batches of ``PKBatchSampler``. With all
     triplets most terms are zero late in training, which is what ``reduction="mean_nonzero"`` and miners are for;
     ``BatchHard`` from the start can draw all embeddings to one point, which ``BatchSemiHard`` was made to avoid. With
-    many samples of few classes, losses with proxies or a softmax over the classes need no choice of triplets.
+    many samples of few classes, losses with proxies or a softmax over the classes need no choice of triplets. All
+    triplets cost O(B² log B) time and O(B²) memory.
 
     References
     ----------
@@ -133,7 +134,7 @@ class Tuplet(Triplet):
     distance : str or callable, default="sqeuclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.
@@ -187,7 +188,7 @@ class Tuplet(Triplet):
             Embeddings of one positive of each anchor.
         negatives : Tensor (B, k, p)
             Embeddings of k negatives of each anchor.
-        present : Tensor (B, k), default=None
+        present : Tensor (B, k) or None, default=None
             Which negatives count; None: all.
 
         Returns
@@ -220,7 +221,7 @@ class RatioTriplet(SumOfTriplets):
     distance : str or callable, default="euclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=False
         Put embeddings and references on the unit sphere first.

@@ -24,7 +24,7 @@ class TripletGlobal(TripletForm):
         The weight λ of the hinge between the means.
     margin : float, default=0.4
         The margin t between the mean distances, in [0, 1].
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True
         Put embeddings and references on the unit sphere first.
@@ -63,6 +63,24 @@ class TripletGlobal(TripletForm):
         return self.moments(d_ap, d_an, torch.ones_like(d_ap), torch.ones_like(d_an))
 
     def moments(self, d_pos: Tensor, d_neg: Tensor, w_pos: Tensor, w_neg: Tensor) -> Tensor:
+        """The loss of squared distances by their weights.
+
+        Parameters
+        ----------
+        d_pos : Tensor
+            Squared distances of the positive pairs.
+        d_neg : Tensor
+            Squared distances of the negative pairs.
+        w_pos : Tensor
+            In how many triplets each positive pair is.
+        w_neg : Tensor
+            In how many triplets each negative pair is.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         mean_pos, var_pos = _moments(d_pos / 4, w_pos)
         mean_neg, var_neg = _moments(d_neg / 4, w_neg)
         hinge = (mean_pos - mean_neg + self.margin).relu()

@@ -36,7 +36,7 @@ class TupletMargin(Loss):
         The weight v of the intra-pair variance.
     eps : float, default=0.01
         How far a pair may be from the mean of its kind, as a share of it, ε of `IntraPairVariance`.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes
@@ -94,7 +94,7 @@ class IntraPairVariance(Loss):
     ----------
     eps : float, default=0.01
         ε, how far a pair may be from the mean, as a share of it.
-    miner : Miner or str, default=None
+    miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 
     Notes

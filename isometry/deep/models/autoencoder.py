@@ -169,7 +169,7 @@ class LinearAutoencoder(Autoencoder):
         Learn the mean too. Without it the subspace goes through the origin: centre the samples.
     init : {"random", "svd"}, default="random"
         "svd" is the optimum itself, from ``samples``.
-    samples : array (n, d), default=None
+    samples : array (n, d) or None, default=None
         Samples for ``init="svd"``; None: they are not needed.
 
     Notes

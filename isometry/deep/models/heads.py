@@ -85,7 +85,7 @@ class LowRankHead(nn.Module):
         Dimension p of the embeddings.
     rank : int, default=16
         Rank r of the update.
-    alpha : float, default=None
+    alpha : float or None, default=None
         The factor α; None: r.
 
     Notes
@@ -152,7 +152,7 @@ class GatedHead(nn.Module):
     ----------
     size : int
         Dimension p of the embeddings.
-    net : nn.Module, default=None
+    net : nn.Module or None, default=None
         The network f; None: one linear layer.
 
     Notes

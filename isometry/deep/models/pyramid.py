@@ -26,9 +26,9 @@ class FeaturePyramid(nn.Module):
     levels : int, default=3
         Number of maps L, for the network built here: blocks of a 3 × 3 convolution that halve the image. Ignored with
         ``layers``.
-    backbone : nn.Module, default=None
+    backbone : nn.Module or None, default=None
         Another bottom-up network, trained before, say; None: one is built.
-    layers : sequence of str, default=None
+    layers : sequence of str or None, default=None
         Which layers of that network give the maps c_1 … c_L.
 
     Notes

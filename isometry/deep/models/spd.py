@@ -161,6 +161,18 @@ class LogEig(nn.Module):
 
     @staticmethod
     def log(w: Tensor) -> Tensor:
+        """Logarithms of eigenvalues, or an error where one is not positive.
+
+        Parameters
+        ----------
+        w : Tensor
+            Eigenvalues (B, m).
+
+        Returns
+        -------
+        Tensor
+            Logarithms (B, m).
+        """
         if w.numel() and not w.min() > 0:
             raise ValueError(f"a matrix with eigenvalue {float(w.min()):.3g} has no logarithm; put ReEig before LogEig")
         return w.log()
@@ -181,7 +193,7 @@ class SPDNet(nn.Module):
     ----------
     sizes : sequence of int
         Orders of the matrices, from those given down: (9, 6, 4) has two blocks.
-    n_components : int, default=None
+    n_components : int or None, default=None
         Dimension p of the embeddings; None: the flattened logarithms themselves.
     eps : float, default=1e-4
         The smallest eigenvalue ε of the rectification. It should lie below those that matter: bring the matrices to a

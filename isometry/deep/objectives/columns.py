@@ -29,7 +29,7 @@ class Columns(nn.Module):
 
     Parameters
     ----------
-    loss : PairForm, Loss, or Matryoshka, default=None
+    loss : PairForm, Loss, Matryoshka or None, default=None
         A loss of columns; None: ``Ranking()``. A loss of embeddings and labels, such as ``InfoNCE`` or ``SigLIP``,
         compares the first column with the others: the partner in the second is the positive, all others are negatives.
     separate_forward : bool, default=False

@@ -44,7 +44,7 @@ class ContinuousScores(nn.Module):
         The weight μ of the penalty for scores outside the interval.
     symmetric : bool, default=True
         Take the mean of the relations of (i, j) and (j, i), so that the score is symmetric.
-    n_pairs : int, default=None
+    n_pairs : int or None, default=None
         Number of pairs that recur, with ids 0 … n_pairs − 1: each keeps its label from epoch to epoch. None: labels
         begin anew in each batch, and move once.
 

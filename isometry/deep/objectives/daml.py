@@ -36,7 +36,7 @@ class DAML(nn.Module):
     ----------
     generator : int or nn.Module
         The generator G, from (T, 3d') to (T, d'); the number d' of features makes a perceptron with one hidden layer.
-    loss : LossModule, default=None
+    loss : LossModule or None, default=None
         The loss L_metric; None: ``Triplet`` on squared distances with margin α. A loss that knows no triplets gets the
         batch and the synthetic negatives, which bear the label of x⁻.
     margin : float, default=1.0
@@ -47,7 +47,7 @@ class DAML(nn.Module):
         The weight λ₂, which makes x̃ violate the margin.
     lam : float, default=1.0
         The weight λ of the metric loss.
-    pretrain_steps : int, default=None
+    pretrain_steps : int or None, default=None
         Batches at the beginning in which the metric learns from real negatives; the generator already learns. None:
         half of the run, whose length a `Trainer` tells; 100 if nobody does.
     joint : bool, default=False

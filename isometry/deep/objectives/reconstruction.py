@@ -45,14 +45,14 @@ class Reconstruction(AutoencoderObjective):
     fidelity : {"sq", "l1", "bce"}, default="sq"
         The error δ, a sum over features, so that λ keeps its meaning when their number changes: squares, absolute
         values, or cross-entropy of samples in [0, 1], for which the decoder gives logits.
-    penalty : str or callable, default=None
+    penalty : str, callable or None, default=None
         The penalty λΩ: "weights_l2", "weights_l1", "code_l1", "code_l2", "code_kl", "contractive", one of
         `WeightPenalty`, `CodePenalty`, `SparseCode`, `Contractive` with parameters of its own, or ``(model, x, z) →
         scalar``; None: no penalty.
-    noise : str or callable, default=None
+    noise : str, callable or None, default=None
         The corruption q: "gaussian", "masking", "salt_pepper", one of `GaussianNoise`, `MaskingNoise`,
         `SaltPepperNoise`, or ``x → (x̃, corrupted)``; None: no noise.
-    emphasis : tuple (α, β), default=None
+    emphasis : tuple (α, β) or None, default=None
         Weights of the features that noise has corrupted, and of those it has spared; None: 1 each.
 
     Notes
@@ -328,7 +328,7 @@ class Contractive(Penalty):
     ----------
     weight : float, default=0.0001
         The weight λ.
-    probes : int, default=None
+    probes : int or None, default=None
         The number m of random vectors of the estimate; None: exact.
 
     Notes

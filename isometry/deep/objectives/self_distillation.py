@@ -31,7 +31,7 @@ class S2SD(nn.Module):
     ----------
     feature_size : int
         Dimension of the features f.
-    loss : LossModule or callable, default=None
+    loss : LossModule, callable or None, default=None
         The loss L; None: ``MultiSimilarity()``. A loss with parameters of the embedding's dimension is given as a
         function of that dimension, ``lambda p: ProxyAnchor(C, p)``, together with ``embedding_size``.
     widths : sequence of int, default=(512, 1024, 1536, 2048)
@@ -42,7 +42,7 @@ class S2SD(nn.Module):
         The temperature T of the softmaxes.
     delay : int, default=1000
         Training steps before the features teach.
-    embedding_size : int, default=None
+    embedding_size : int or None, default=None
         Dimension p of z, if ``loss`` is a function of it.
 
     Notes

@@ -27,7 +27,7 @@ class Siamese(nn.Module):
 
     Parameters
     ----------
-    loss : Loss or SimilarityHead, default=None
+    loss : Loss, SimilarityHead or None, default=None
         Of pairs: ``Contrastive``, ``GeneralizedContrastive`` (then ``similar`` may be a number in [0, 1]),
         ``MarginLoss``, ``SimilarityHead``, …; of triplets: ``Triplet``, ``RatioTriplet``, ``Angular``, …; None:
         ``Contrastive()``. Losses that need positives and negatives of an anchor at once, such as ``NCALoss``, are

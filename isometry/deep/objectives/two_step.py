@@ -29,7 +29,7 @@ class TwoStep(nn.Module):
 
     Parameters
     ----------
-    loss : nn.Module or callable, default=None
+    loss : nn.Module, callable or None, default=None
         The loss L ``(z, y)``, taken of the embeddings of the support and then of the query; None: ``Prototypes()``,
         where the prototypes of the support classify the support itself, then the query. For a model that ends in a
         classifier of c ways: ``torch.nn.functional.cross_entropy``. Parameters of a loss are not adapted.
