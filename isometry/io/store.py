@@ -158,8 +158,8 @@ def _outline(tree: Tree) -> str:
 def load(path: str | os.PathLike[str]) -> Any:
     """Read back what `save` wrote, of this version or an earlier one.
 
-    Whatever the file holds, no other error than `StoreError` is raised and none of its contents is run. SECURITY.md says
-    what exactly is promised.
+    Whatever the file holds, no other error than `StoreError` is raised and none of its contents is run. SECURITY.md
+    says what exactly is promised.
 
     Parameters
     ----------
