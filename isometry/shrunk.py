@@ -32,18 +32,46 @@ class Shrunk(MetaLearner):
 
     Parameters
     ----------
-    learner : any metric learner: linear, of a kernel, or deep
-    strength : s in [0, 1]; or "auto", which takes three further fits of the learner, or one beyond 2,000 samples
-    protocol : for classes, which samples the strength is chosen by: "closed", samples of known classes; "open", samples
-        of classes that were held out whole; "auto": open from 20 classes on
+    learner : metric learner
+        Any metric learner: linear, of a kernel, or deep.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share s of the learned metric; or "auto", which takes three further fits of the learner, or one beyond 2,000
+        samples.
+    protocol : {"auto", "closed", "open"}, default="auto"
+        For classes, which samples the strength is chosen by: "closed", samples of known classes; "open", samples of
+        classes that were held out whole; "auto": open from 20 classes on.
 
     Attributes
     ----------
-    learner_ : the learner, fitted to all samples
-    strength_ : s
-    path_ : of each strength that was tried its score, its gain over Euclidean distance and the standard error of that
-    reason_ : why this strength was chosen
-    components_ : (d, d) the map, if that of the learner is linear
+    learner_ : metric learner
+        The learner, fitted to all samples.
+    strength_ : float
+        The share s.
+    path_ : list
+        Of each strength that was tried its score, its gain over Euclidean distance and the standard error of that.
+    reason_ : str
+        Why this strength was chosen.
+    components_ : ndarray of shape (d, d)
+        The map, if that of the learner is linear.
+
+    Notes
+    -----
+    For any learner, when the question is whether it helps at all: where it does not, distance stays Euclidean.
+    Closed forms with reg="auto" and searches with strength="auto" do the same, and better, by themselves.
+
+    A fit costs four fits of the learner, two beyond 2,000 samples, and O(n² d) for the neighbours of samples held
+    out.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import MMC, Shrunk
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = Shrunk(MMC(max_iter=20)).fit(X, y)
+    >>> 0 <= metric.strength_ <= 1
+    True
+    >>> bool(metric.score(X, y) > 0.9)
+    True
     """
 
     learner: Any

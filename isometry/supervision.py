@@ -99,8 +99,24 @@ class Supervision:
 class Labels(Supervision):
     """A class label for each sample.
 
-    ``unlabelled`` is the value that means "label unknown" (scikit-learn's semi-supervised convention is −1); it is off
-    by default, because −1 is also half of the popular pair of labels {−1, +1}.
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        The labels, numbers or text.
+    unlabelled : object, default=None
+        The value that means "label unknown" (scikit-learn's semi-supervised convention is −1); it is off by default,
+        because −1 is also half of the popular pair of labels {−1, +1}.
+
+    Notes
+    -----
+    What ``fit(X, y)`` makes of an array ``y``; write it out to say which label means "unknown".
+
+    Examples
+    --------
+    >>> from isometry import Labels
+    >>> side = Labels(["cat", "dog", "cat", "?"], unlabelled="?")
+    >>> side.classes.tolist(), side.codes.tolist()
+    (['cat', 'dog'], [0, 1, 0, -1])
     """
 
     kind = "labels"
@@ -186,13 +202,36 @@ class Pairs(Supervision):
 
     Parameters
     ----------
-    i, j : (m,) indices of the samples, 0 ≤ i, j < n
-    similar : (m,) booleans; or +1/−1; or a soft similarity in [0, 1], which makes a pair similar with weight s and
-        dissimilar with weight 1 − s. With a target it may be left out: such pairs are neither
-    n : number of samples
-    weight : (m,) optional weights ≥ 0: a pair of weight 2 counts as if it were listed twice, one of weight 0 as if it
-        were not listed. Methods that cannot weigh pairs refuse weights that differ
-    target : (m,) the distance each pair should have, for the methods that can use it
+    i : array-like of int, shape (m,)
+        One sample of each pair, 0 ≤ i < n.
+    j : array-like of int, shape (m,)
+        The other sample of each pair, 0 ≤ j < n.
+    similar : array-like of shape (m,) or None, default=None
+        Booleans; or +1/−1; or a soft similarity in [0, 1], which makes a pair similar with weight s and dissimilar with
+        weight 1 − s. With a target it may be left out: such pairs are neither.
+    n : int
+        Number of samples.
+    weight : array-like of shape (m,) or None, default=None
+        Weights ≥ 0: a pair of weight 2 counts as if it were listed twice, one of weight 0 as if it were not listed.
+        Methods that cannot weigh pairs refuse weights that differ.
+    target : array-like of shape (m,) or None, default=None
+        The distance each pair should have, for the methods that can use it.
+
+    Notes
+    -----
+    For verification, duplicates and answers of people: which samples belong together, where nobody knows the class.
+    Similar pairs alone are enough: where a method needs dissimilar ones, random pairs of rows stand in. Pairs are
+    over the rows of X, so that scalers and splits work as ever; tuples as metric-learn has them become pairs by
+    ``Pairs.from_tuples``.
+
+    Examples
+    --------
+    >>> from isometry import Pairs
+    >>> side = Pairs([0, 0, 2], [1, 2, 3], [True, False, True], n=4)
+    >>> len(side.similar.i), len(side.dissimilar.i)
+    (2, 1)
+    >>> side.components().tolist()
+    [0, 0, 0, 0]
     """
 
     kind = "pairs"
@@ -304,9 +343,28 @@ class Triplets(Supervision):
 
     Parameters
     ----------
-    a, p, n : (m,) indices of the samples
-    n_samples : number of samples
-    weight : (m,) optional weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice
+    a : array-like of int, shape (m,)
+        The sample that the others are compared with.
+    p : array-like of int, shape (m,)
+        The nearer sample.
+    n : array-like of int, shape (m,)
+        The farther sample.
+    n_samples : int
+        Number of samples.
+    weight : array-like of shape (m,) or None, default=None
+        Weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice.
+
+    Notes
+    -----
+    For `LMNN`, `RelativeML`, `LSML`, `SCML`, `BoostMetric` and `OASIS`: "this is more like that than like the
+    other", from people or from clicks.
+
+    Examples
+    --------
+    >>> from isometry import Triplets
+    >>> side = Triplets([0, 1], [1, 2], [3, 3], n_samples=4)
+    >>> len(side.a)
+    2
     """
 
     kind = "triplets"
@@ -355,9 +413,29 @@ class Quadruplets(Supervision):
 
     Parameters
     ----------
-    a, b, c, d : (m,) indices of the samples
-    n_samples : number of samples
-    weight : (m,) optional weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice
+    a : array-like of int, shape (m,)
+        One sample of the near pair.
+    b : array-like of int, shape (m,)
+        The other sample of the near pair.
+    c : array-like of int, shape (m,)
+        One sample of the far pair.
+    d : array-like of int, shape (m,)
+        The other sample of the far pair.
+    n_samples : int
+        Number of samples.
+    weight : array-like of shape (m,) or None, default=None
+        Weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice.
+
+    Notes
+    -----
+    For `LSML` and `RelativeML`: judgements about two pairs that need not share a sample.
+
+    Examples
+    --------
+    >>> from isometry import Quadruplets
+    >>> side = Quadruplets([0, 1], [1, 2], [0, 1], [3, 3], n_samples=4)
+    >>> len(side.a)
+    2
     """
 
     kind = "quadruplets"
@@ -407,9 +485,26 @@ class Quadruplets(Supervision):
 
 
 class Chunklets(Supervision):
-    """Small groups of samples known to be of one class; −1: in no group.
+    """Small groups of samples known to be of one class.
 
-    ``negative_links`` (c, c) says which chunklets are known to differ; "all": every pair of them; None: none is known.
+    Parameters
+    ----------
+    codes : array-like of int, shape (n,)
+        The number of the group of each sample; −1: in no group.
+    negative_links : array-like of bool, shape (c, c), "all" or None, default=None
+        Which chunklets are known to differ; "all": every pair of them; None: none is known.
+
+    Notes
+    -----
+    For `RCA`, `DCA` and other methods of scatters within groups: pictures of one tracked face, answers of one user.
+    Who the group is stays unknown.
+
+    Examples
+    --------
+    >>> from isometry import Chunklets
+    >>> side = Chunklets([0, 0, -1, 1, 1], negative_links="all")
+    >>> len(side.similar.i), len(side.dissimilar.i)
+    (2, 4)
     """
 
     kind = "chunklets"
@@ -452,7 +547,24 @@ class Chunklets(Supervision):
 
 
 class Candidates(Supervision):
-    """Partial labels: a set of candidate classes per sample, one of which is right. ``mask`` is (n, q) boolean."""
+    """Partial labels: a set of candidate classes for each sample, one of which is right.
+
+    Parameters
+    ----------
+    mask : array-like of bool, shape (n, q)
+        Which of the q classes are candidates of each sample.
+
+    Notes
+    -----
+    For `PartialLabelGMML`: names under a picture, or annotators who disagree.
+
+    Examples
+    --------
+    >>> from isometry import Candidates
+    >>> side = Candidates([[True, False, True], [False, True, False]])
+    >>> side.mask.sum(axis=1).tolist()
+    [2, 1]
+    """
 
     kind = "candidates"
     repeatable = True
@@ -486,9 +598,25 @@ class Candidates(Supervision):
 
 
 class Targets(Supervision):
-    """A number for each sample, or several: what a regression predicts. ``values`` is (n, q).
+    """A number for each sample, or several: what a regression predicts.
 
     An array of integers holds numbers here, not names of classes.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,) or (n, q)
+        The targets; ``values`` is (n, q).
+
+    Notes
+    -----
+    For `MLKR` and `SIR`, and for `compare` with scoring="knn_r2". An array of fractions becomes this by itself; an
+    array of integers does not.
+
+    Examples
+    --------
+    >>> from isometry import Targets
+    >>> Targets([1, 3, 5]).values.shape
+    (3, 1)
     """
 
     kind = "targets"

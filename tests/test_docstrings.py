@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import doctest
 import importlib.util
 import inspect
@@ -12,6 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from sklearn.base import BaseEstimator
+
+from isometry.registry import METHODS
 
 numpydoc = pytest.importorskip("numpydoc.docscrape")
 docutils = pytest.importorskip("docutils.core")
@@ -59,7 +63,8 @@ def public_methods() -> Iterator[tuple[str, Any]]:
 
 
 NAMES = list(public_names())
-METHODS = list(public_methods())
+MEMBERS = list(public_methods())
+ROWS = {row.target.split(":")[1] for row in METHODS}  # what has an equation, and a paper
 IDS = {"argvalues": NAMES, "ids": [name for name, _ in NAMES]}
 
 
@@ -104,20 +109,21 @@ def test_the_first_line_is_a_sentence(name, value):
 @pytest.mark.parametrize("name, value", **IDS)
 def test_every_parameter_has_a_type_its_default_and_a_meaning(name, value):
     doc = parsed(value)
-    told = described([*doc["Parameters"], *doc["Attributes"]] if _holds_fields(value) else doc["Parameters"])
-    taken = parameters(value)
-    assert [n for n in taken if n not in told] == [], "not in the section Parameters"
-    if not _holds_fields(value):
-        assert [n for n in told if n not in taken] == [], "in the section Parameters, but not in the signature"
+    section = "Attributes" if _holds_fields(value) and not doc["Parameters"] else "Parameters"
+    told, taken = described(doc[section]), parameters(value)
+    assert list(told) == list(taken), f"the section {section} and the signature differ"
     for parameter, given in taken.items():
         check_entry(parameter, told[parameter])
-        if given.default is not inspect.Parameter.empty and not _holds_fields(value):
+        if given.default is not inspect.Parameter.empty and section == "Parameters":
             check_default(parameter, told[parameter].type, given.default)
+    for entry in doc["Attributes"]:
+        check_entry(entry.name, entry)
 
 
 def _holds_fields(value: Any) -> bool:
-    """Whether a class only holds what was found: its fields may stand as attributes, and nobody calls it."""
-    return inspect.isclass(value) and (issubclass(value, tuple) or "__dataclass_params__" in vars(value))
+    """Whether a class holds fields: those of one that nobody calls, such as what was found, may stand as attributes."""
+    plain = inspect.isclass(value) and not issubclass(value, BaseEstimator)
+    return plain and (issubclass(value, tuple) or dataclasses.is_dataclass(value))
 
 
 def check_entry(parameter: str, entry: Any) -> None:
@@ -145,9 +151,7 @@ def test_functions_say_what_they_return(name, value):
 
 @pytest.mark.parametrize("name, value", **IDS)
 def test_notes_say_for_whom_a_method_is_and_what_it_costs(name, value):
-    from isometry.registry import METHODS
-
-    if value.__name__ in {row.target.split(":")[1] for row in METHODS}:
+    if value.__name__ in ROWS:
         notes = "\n".join(parsed(value)["Notes"])
         assert "O(" in notes, "the section Notes does not say what it costs"
         assert parsed(value)["References"] or value.__name__ == "Euclidean"
@@ -158,10 +162,10 @@ def test_inline_markup_is_whole(name, value):
     check_markup(value)
 
 
-@pytest.mark.parametrize("name, member", METHODS, ids=[name for name, _ in METHODS])
+@pytest.mark.parametrize("name, member", MEMBERS, ids=[name for name, _ in MEMBERS])
 def test_methods_are_documented(name, member):
     function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-    overridden = name.rpartition(".")[2] in {n.rpartition(".")[2] for n, m in METHODS if m is not member and m.__doc__}
+    overridden = name.rpartition(".")[2] in {n.rpartition(".")[2] for n, m in MEMBERS if m is not member and m.__doc__}
     assert function.__doc__ or overridden
     if not function.__doc__:
         return
@@ -181,7 +185,10 @@ def test_methods_are_documented(name, member):
 def check_markup(value: Any) -> None:
     """What docutils says of the prose; the equation is no prose, and is rendered as mathematics."""
     doc = parsed(value)
-    prose = ["\n".join(doc["Summary"]), "\n".join(_without_equation(value, doc["Extended Summary"]))]
+    summary = doc["Extended Summary"]
+    if value.__name__ in ROWS:
+        summary = "\n".join(summary).partition("\n\n")[2].splitlines()
+    prose = ["\n".join(doc["Summary"]), "\n".join(summary)]
     prose += ["\n".join(doc[section]) for section in ("Notes", "References")]
     sections = ("Parameters", "Attributes", "Returns", "Raises")
     prose += ["\n".join(entry.desc) for section in sections for entry in doc[section]]
@@ -202,16 +209,6 @@ class Said:
     def write(self, text: str) -> None:
         if text.strip():
             self.into.append(text)
-
-
-MATHS = re.compile(r"[=∝←≤⪰∈Σ]")
-
-
-def _without_equation(value: Any, lines: list[str]) -> list[str]:
-    """The paragraphs after the first, if that one is an equation: indented, or with a sign of mathematics."""
-    first, _, rest = "\n".join(lines).strip().partition("\n\n")
-    indented = re.match(r".*\n\n    ", inspect.cleandoc(value.__doc__ or ""))  # numpydoc drops the indentation
-    return (rest if indented or MATHS.search(first.split("  ")[0]) else f"{first}\n\n{rest}").splitlines()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -15,7 +15,7 @@ from isometry.parameters import one_of
 class HardNegatives(NamedTuple):
     """What ``mine_hard_negatives`` finds: documents for each query, and how many.
 
-    Parameters
+    Attributes
     ----------
     documents : array (n, k)
         Rows of documents by falling cosine, −1 where fewer than k were found.

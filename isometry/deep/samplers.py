@@ -304,7 +304,7 @@ class PKBatchSampler(EpochSampler):
 class Episode(NamedTuple):
     """A small classification task, its classes renamed to 0 … n_way − 1.
 
-    Parameters
+    Attributes
     ----------
     xs : Tensor (S, …)
         Samples of the support, class by class.

@@ -22,7 +22,18 @@ OTHER_LABELS = "Write the labels as text, such as c17, or choose another column"
 
 
 class TableError(ValueError):
-    """A table that cannot be used as it is; the message says why and what to do."""
+    """A table that cannot be used as it is; the message says why and what to do.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from isometry.io import TableError, read_table
+    >>> try:
+    ...     read_table(pd.DataFrame({"x": [1.0, 2.0], "kind": ["a", "b"]}), "species")
+    ... except TableError:
+    ...     print("no such column")
+    no such column
+    """
 
 
 def import_optional(module: str) -> Any:

@@ -25,14 +25,49 @@ QUERIES = 8192  # rows that are mapped and searched at a time, between two steps
 
 
 class Neighbors(NamedTuple):
-    """The k nearest of each query, nearest first; ties in the order in which rows were added."""
+    """The k nearest of each query, nearest first; ties in the order in which rows were added.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (m, k)
+        Ids of the nearest rows.
+    scores : ndarray of shape (m, k)
+        Distances, or cosines.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Index
+    >>> found = Index().fit(np.array([[0.0], [1.0], [5.0]])).search(np.array([[0.9]]), 2)
+    >>> found.ids.tolist()
+    [[1, 0]]
+    """
 
     ids: np.ndarray  # (m, k)
     scores: np.ndarray  # (m, k) distances, or cosines
 
 
 class Near(NamedTuple):
-    """All that is near enough to some queries, by query and then in the order in which rows were added."""
+    """All that is near enough to some queries, by query and then in the order in which rows were added.
+
+    Attributes
+    ----------
+    queries : ndarray of shape (t,)
+        Numbers of the rows of the queries.
+    ids : ndarray of shape (t,)
+        Ids of what is near.
+    scores : ndarray of shape (t,)
+        Distances, or cosines.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Index
+    >>> index = Index().fit(np.array([[0.0], [1.0], [5.0]]))
+    >>> near = index.within(np.array([[0.4], [9.0]]), 1.0)
+    >>> near.queries.tolist(), near.ids.tolist()
+    ([0, 0], [0, 1])
+    """
 
     queries: np.ndarray  # (t,) numbers of rows of the queries
     ids: np.ndarray  # (t,)
@@ -48,22 +83,37 @@ class Index(BaseEstimator):
 
     Parameters
     ----------
-    metric : a fitted metric or pipeline, which maps the rows and is saved with them; or "euclidean" or "cosine" for
-        embeddings as they are
-    engine : "exact"; or with FAISS "faiss-flat" (exact), "faiss-ivf" (cells) or "faiss-hnsw" (a graph), the last two
-        approximate
-    quantizer : "float16", "int8" or "binary": keep short codes in place of embeddings, see `Quantizer`; "binary" keeps
-        bits to find candidates by and bytes to order them
-    effort : of the approximate engines, cells or candidates that a search looks at; None: what finds nearly all
-    rescore : with "binary", candidates for each neighbour
-    verbose : show a progress bar
+    metric : fitted metric, Pipeline, "euclidean" or "cosine", default="euclidean"
+        A fitted metric or pipeline, which maps the rows and is saved with them; or "euclidean" or "cosine" for
+        embeddings as they are.
+    engine : {"exact", "faiss-flat", "faiss-ivf", "faiss-hnsw"}, default="exact"
+        "exact"; or with FAISS "faiss-flat" (exact), "faiss-ivf" (cells) or "faiss-hnsw" (a graph), the last two
+        approximate.
+    quantizer : {"float16", "int8", "binary"} or None, default=None
+        Kind of short codes to keep in place of embeddings, see `Quantizer`; "binary" keeps bits to find candidates by
+        and bytes to order them.
+    effort : int or None, default=None
+        Number of cells or candidates that a search of the approximate engines looks at; None: what finds nearly all.
+    rescore : int, default=4
+        Number of candidates for each neighbour, with "binary".
+    verbose : bool or int, default=False
+        Show a progress bar.
 
     Attributes
     ----------
-    ids_ : (n,) int64 or text
-    embeddings_ : (n, p) float32, or codes
-    origin_ : (p,) what was subtracted from embeddings, so that 32 bits have their digits where they differ; None for
-        the cosine
+    ids_ : ndarray of shape (n,)
+        Ids of the rows, int64 or text.
+    embeddings_ : ndarray of shape (n, p)
+        Embeddings as float32, or their codes.
+    origin_ : ndarray of shape (p,) or None
+        What was subtracted from embeddings, so that 32 bits have their digits where they differ; None for the cosine.
+
+    Notes
+    -----
+    For search in production: rows under ids, added and removed, saved with their metric. For one evaluation in
+    memory `isometry.eval.nearest` is enough.
+
+    A query costs O(n p) with the exact engine; memory is O(n p), 4 bytes a number, or less with a ``quantizer``.
 
     Examples
     --------

@@ -22,7 +22,25 @@ __all__ = ["Matcher", "Matches"]
 
 
 class Matches(NamedTuple):
-    """Pairs of rows that match, in the order of the first table, then of the second."""
+    """Pairs of rows that match, in the order of the first table, then of the second.
+
+    Attributes
+    ----------
+    left : ndarray of shape (t,)
+        Ids of the first table.
+    right : ndarray of shape (t,)
+        Ids of the second table.
+    scores : ndarray of shape (t,)
+        Distances, or cosines.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Matcher
+    >>> found = Matcher(1.0).match(np.array([[0.0], [3.0]]), np.array([[0.5], [9.0]]))
+    >>> found.left.tolist(), found.right.tolist()
+    ([0], [0])
+    """
 
     left: np.ndarray  # (t,) ids of the first table
     right: np.ndarray  # (t,) ids of the second
@@ -36,17 +54,22 @@ class Matcher(BaseEstimator):
     "one-to-one" chooses pairs so that Σ (threshold − distance) is largest, with each row in one pair at most: the
     assignment problem with the right to leave rows out.
 
-    Parameters
-    ----------
-    threshold : the largest distance of a match; with ``metric="cosine"`` the least cosine. None: by `fit_threshold`
-    metric : a fitted metric, or "euclidean" or "cosine" for embeddings as they are
-    kind : "one-to-one"; "one-to-many": each row of the second table matches its nearest of the first, which may match
-        several; "many-to-one": the other way round; "many-to-many": all pairs near enough
-
     Attributes
     ----------
-    threshold_ : the threshold that `fit_threshold` found
-    rate_ : the share it was asked to keep, on the pairs it saw, and the ends of its 95 % interval
+    threshold : float or None
+        The largest distance of a match; with ``metric="cosine"`` the least cosine. None: by `fit_threshold`.
+    metric : fitted metric, "euclidean" or "cosine"
+        A fitted metric, or "euclidean" or "cosine" for embeddings as they are.
+    kind : {"one-to-one", "one-to-many", "many-to-one", "many-to-many"}
+        "one-to-one"; "one-to-many": each row of the second table matches its nearest of the first, which may match
+        several; "many-to-one": the other way round; "many-to-many": all pairs near enough.
+
+    Notes
+    -----
+    For record linkage and alignment: the same products in two shops, the same sentences in two languages. Within
+    one table use `duplicates`. A threshold from pairs that are known is better than a guess: see `fit_threshold`.
+
+    Distances cost O(n m p) for tables of n and m rows; the assignment is over the pairs near enough only.
 
     Examples
     --------

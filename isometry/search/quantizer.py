@@ -34,16 +34,31 @@ class Quantizer(BaseEstimator):
 
     Parameters
     ----------
-    kind : "float16", "int8" or "binary"
-    center : compare with the mean of each dimension to make bits; if not, with 0
-    rotate : turn the embeddings at random first, which spreads what they say evenly over the bits
-    random_state : seed of the rotation
+    kind : {"float16", "int8", "binary"}, default="int8"
+        Kind of the codes.
+    center : bool, default=True
+        Whether to compare with the mean of each dimension to make bits; if not, with 0.
+    rotate : bool, default=False
+        Whether to turn the embeddings at random first, which spreads what they say evenly over the bits.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the rotation.
 
     Attributes
     ----------
-    scale_ : (d,) s; 1 for a dimension that is 0 everywhere
-    mean_, spread_ : (d,) m, and the mean of |z − m|
-    rotation_ : (d, d) orthogonal; None without ``rotate``
+    scale_ : ndarray of shape (d,)
+        Steps s; 1 for a dimension that is 0 everywhere.
+    mean_ : ndarray of shape (d,)
+        Means m.
+    spread_ : ndarray of shape (d,)
+        Means of ``|z − m|``.
+    rotation_ : ndarray of shape (d, d) or None
+        An orthogonal matrix; None without ``rotate``.
+
+    Notes
+    -----
+    For galleries too large for float32. float16 loses next to nothing, int8 little; bits alone order roughly, and
+    are for finding candidates. Encoding costs O(n d), a search O(n d) for each query; codes take 2, 1 and 1/8 bytes
+    a number.
 
     Examples
     --------

@@ -47,34 +47,59 @@ class PairVerifier(BaseEstimator):
 
     Parameters
     ----------
-    learner : a metric learner, or a pipeline that ends with one; None: distances of X as it is, e.g. embeddings. A
-        metric that is fitted already stays as it is inside scikit-learn's ``FrozenEstimator``
-    method : "sigmoid" or "isotonic" (which needs thousands of pairs)
-    n_splits : folds
-    protocol : for labels: "open" holds out whole classes, as when new identities come; "closed" holds out samples of
-        classes that are known. None: open where there are at least 4 classes. Pairs are held out by components of their
-        graph
-    prior : share of "same" among the pairs that will be asked about. None: the share among all pairs in ``y``. The
-        probabilities rest on it: from labels of c classes of one size it is about 1/c
-    max_pairs : of labelled samples at most this many held-out pairs are measured
-    calibration : "cross": as above; "train": by the pairs that the metric was learned from, which flatters it, for
-        comparison with other libraries or where pairs are too few to hold some out
-    preprocessor : the table whose row numbers the tuples hold; or a function, called once with the distinct names in
-        the tuples, that returns a row of numbers for each
-    random_state : seed of folds and of the choice of pairs
+    learner : metric learner, Pipeline or None, default=None
+        A metric learner, or a pipeline that ends with one; None: distances of X as it is, e.g. embeddings. A metric
+        that is fitted already stays as it is inside scikit-learn's ``FrozenEstimator``.
+    method : {"sigmoid", "isotonic"}, default="sigmoid"
+        Form of the probability; "isotonic" needs thousands of pairs.
+    n_splits : int, default=5
+        Number of folds.
+    protocol : {"closed", "open"} or None, default=None
+        For labels: "open" holds out whole classes, as when new identities come; "closed" holds out samples of classes
+        that are known. None: open where there are at least 4 classes. Pairs are held out by components of their graph.
+    prior : float or None, default=None
+        Share of "same" among the pairs that will be asked about. None: the share among all pairs in ``y``. The
+        probabilities rest on it: from labels of c classes of one size it is about 1/c.
+    max_pairs : int, default=200000
+        Number of held-out pairs of labelled samples that are measured, at most.
+    calibration : {"cross", "train"}, default="cross"
+        "cross": as above; "train": by the pairs that the metric was learned from, which flatters it, for comparison
+        with other libraries or where pairs are too few to hold some out.
+    preprocessor : array-like, callable or None, default=None
+        The table whose row numbers the tuples hold; or a function, called once with the distinct names in the tuples,
+        that returns a row of numbers for each.
+    random_state : int, RandomState instance or None, default=None
+        Seed of folds and of the choice of pairs.
 
     Attributes
     ----------
-    metric_ : the fitted learner
-    threshold_ : distance up to which pairs are accepted; after ``fit``, where the probability is one half
-    reject_threshold_ : distance beyond which pairs are rejected; between the two ``predict`` gives 0
-    calibrator_ : the fitted link from u to the probability
-    auc_ : area under the ROC curve of the held-out pairs
-    calibration_error_ : expected calibration error of the held-out pairs, by links fitted to other folds
-    prior_ : share of "same" that the probabilities assume
-    n_pairs_ : number of held-out pairs
-    n_sampled_negatives_ : different pairs that were drawn at random, because ``y`` held none
-    classes_ : −1 and 1
+    metric_ : metric learner
+        The fitted learner.
+    threshold_ : float
+        Distance up to which pairs are accepted; after ``fit``, where the probability is one half.
+    reject_threshold_ : float
+        Distance beyond which pairs are rejected; between the two ``predict`` gives 0.
+    calibrator_ : object
+        The fitted link from u to the probability.
+    auc_ : float
+        Area under the ROC curve of the held-out pairs.
+    calibration_error_ : float
+        Expected calibration error of the held-out pairs, by links fitted to other folds.
+    prior_ : float
+        Share of "same" that the probabilities assume.
+    n_pairs_ : int
+        Number of held-out pairs.
+    n_sampled_negatives_ : int
+        Number of different pairs that were drawn at random, because ``y`` held none.
+    classes_ : ndarray of shape (2,)
+        The values −1 and 1.
+
+    Notes
+    -----
+    For decisions about pairs: the same person, the same product, a duplicate or not, with an error rate that can be
+    promised. To rank candidates a metric alone will do.
+
+    A fit costs ``n_splits`` + 1 fits of the learner and O(``max_pairs``) distances.
 
     Examples
     --------

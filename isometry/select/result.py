@@ -19,7 +19,49 @@ BASELINE = "Euclidean"  # what every other metric is compared with
 
 @dataclass
 class MethodResult:
-    """One candidate: how it scored on held-out data, and how that differs from Euclidean on the same points."""
+    """One candidate: how it scored on held-out data, and how that differs from Euclidean on the same points.
+
+    Attributes
+    ----------
+    name : str
+        Display name, unique in a comparison: "LMNN", or "NCA(n_components=2)".
+    estimator : metric learner
+        The learner, not fitted.
+    score : Interval or None
+        Mean over held-out points, with its interval; None if every fit failed.
+    difference : Interval or None
+        Paired difference to Euclidean; None for Euclidean itself and for failures.
+    reliable : str
+        "better", "worse" or "unclear" against Euclidean, corrected for the number of candidates; "" if that cannot be
+        said.
+    fit_seconds : float
+        Seconds of a fit, the mean over folds.
+    values : ndarray of shape (n,)
+        Value of each held-out sample, averaged over repeats; their mean is the score; NaN: none.
+    failures : list of str
+        Reasons, one for each failed fit.
+    n_fits : int
+        Number of fits.
+    unconverged : int
+        Number of fits that ended with a ConvergenceWarning.
+    warnings : list of str
+        Other distinct warnings.
+    best_params : list of dict
+        Parameters of each outer fold, when tuned.
+    n_planned : int
+        Number of fits that were to be made; n_fits is less only after an interruption or at the end of a budget.
+    left_out : str
+        Why there was no time for it.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import compare
+    >>> X, y = load_iris(return_X_y=True)
+    >>> result = next(r for r in compare(X, y, ["RCA"], n_splits=3).results if r.name == "RCA")
+    >>> result.n_fits, bool(result.score.low <= result.score.mean <= result.score.high)
+    (3, True)
+    """
 
     name: str  # display name, unique in a comparison: "LMNN", or "NCA(n_components=2)"
     estimator: Any  # the unfitted learner
@@ -78,7 +120,52 @@ class AutomaticChoice:
 
 @dataclass
 class Comparison:
-    """The outcome of `compare`. Printing it shows the table and the verdict."""
+    """The outcome of `compare`. Printing it shows the table and the verdict.
+
+    Attributes
+    ----------
+    results : list of MethodResult
+        Candidates, best first, failures last.
+    scoring : str
+        Name of the score: "knn", "map@r", "recall@1", "pair_auc", ….
+    protocol : {"closed", "open"}
+        Whether held-out samples were of known classes.
+    n_splits : int
+        Number of folds.
+    n_repeats : int
+        How often the cross-validation was repeated.
+    level : float
+        Confidence of the intervals.
+    verdict : str
+        The outcome in one or two sentences.
+    data : dict
+        What was compared: name, n_samples, n_features, n_classes, supervision, feature_names, class_names.
+    settings : dict
+        How: scaler, tune, random_state, n_jobs, versions, seconds.
+    interrupted : bool
+        Whether it was ended before its time.
+    best : str or None
+        Name of the reliably best metric; None if none is.
+    best_estimator : Pipeline or None
+        Scaler and learner of ``best_name``, fitted on all data.
+    best_name : str or None
+        The name in ``best``, or who has the top score; the next if that could not be fitted.
+    automatic : AutomaticChoice or None
+        What choosing the best is worth; None if nothing was scored.
+    notes : list of str
+        What the reader should know about folds, failures and data.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import compare
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = compare(X, y, ["RCA"], n_splits=3)
+    >>> list(found.to_frame().columns)[:3]
+    ['method', 'score', 'low']
+    >>> found.best_name in ("RCA", "Covariance", "Euclidean")
+    True
+    """
 
     results: list[MethodResult]  # best first, failures last
     scoring: str  # "knn", "map@r", "recall@1", "pair_auc", ...

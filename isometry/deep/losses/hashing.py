@@ -112,7 +112,7 @@ def _drawn(count: int, bits: int, generator: torch.Generator) -> Tensor:
 class BinaryCodes:
     """Codes of bits, eight in a byte.
 
-    Parameters
+    Attributes
     ----------
     packed : Tensor
         The bytes (n, ⌈b/8⌉), the first bit of each the highest.

@@ -120,7 +120,7 @@ class Siamese(nn.Module):
 class SimilarityHead(LossModule):
     """A learned probability that two samples are of the same kind, trained by cross-entropy.
 
-        P(similar) = σ(Σ_j α_j |z¹_j − z²_j| + b)
+        P(similar) = σ(Σ_j α_j abs(z¹_j − z²_j) + b)
 
     Parameters
     ----------

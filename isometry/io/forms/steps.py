@@ -19,7 +19,20 @@ KERNELS = ("rbf", "laplacian", "linear", "poly", "polynomial", "sigmoid", "cosin
 
 
 class ExportError(ValueError):
-    """A metric that cannot be written in a form."""
+    """A metric that cannot be written in a form.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import GrassmannGMML, export
+    >>> from isometry.io import ExportError
+    >>> metric = GrassmannGMML().fit(np.random.default_rng(0).normal(size=(6, 3, 1)), [0, 0, 0, 1, 1, 1])
+    >>> try:
+    ...     export(metric, "metric.npy")
+    ... except ExportError:
+    ...     print("not in this form")
+    not in this form
+    """
 
 
 @dataclass(frozen=True)
