@@ -37,7 +37,7 @@ class TableDataset(Dataset[Any]):
     labels : sequence (n,) or None, default=None
         One label a sample, of any type; None: there are none.
     dtype : torch.dtype, default=torch.float32
-        Of the samples.
+        Type of the samples.
 
     Notes
     -----

@@ -218,9 +218,9 @@ class Loss(LossModule, ABC):
             Labels (B,), or a matrix of similarities (B, R).
         refs : Tensor
             References (R, p).
-        ref_y : Tensor
+        ref_y : Tensor or None
             Labels of the references (R,).
-        self_index : Tensor
+        self_index : Tensor or None
             Which reference is the anchor itself (B,), −1 for none.
 
         Returns

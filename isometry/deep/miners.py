@@ -496,7 +496,7 @@ class RandomTriplets(Draws, TripleMiner):
     t_per_anchor : int, default=1
         Triplets of each anchor.
     random_state : int or None, default=None
-        Seed of the draws.
+        Seed of the draws; None: torch's global generator.
 
     Notes
     -----
@@ -550,7 +550,7 @@ class DistanceWeighted(Draws, TripleMiner):
     nonzero_loss_cutoff : float, default=1.4
         Negatives farther than this are left out.
     random_state : int or None, default=None
-        Seed of the draws.
+        Seed of the draws; None: torch's global generator.
 
     Notes
     -----

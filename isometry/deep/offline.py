@@ -106,7 +106,7 @@ def mine_triplets(
         How embeddings are compared, as in the loss that the triplets are for.
     normalize : bool, default=True
         Put embeddings on the unit sphere first, as the loss does.
-    max_per_anchor : int, default=1
+    max_per_anchor : int or None, default=1
         How many triplets of an anchor are kept, the choice being random; None keeps all, which for a miner that lists
         every positive may be far more than O(n).
     block : int, default=1024
@@ -180,7 +180,7 @@ class OfflineTripletSampler(TupleSampler):
         How embeddings are compared, as in the loss that the triplets are for.
     normalize : bool, default=True
         Put embeddings on the unit sphere first, as the loss does.
-    max_per_anchor : int, default=1
+    max_per_anchor : int or None, default=1
         How many triplets of an anchor are kept, drawn at random; None: all.
     block : int, default=1024
         Anchors at a time.

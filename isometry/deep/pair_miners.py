@@ -206,7 +206,7 @@ class UniformHistogram(Draws, Miner):
     per_bin : int, default=10
         How many pairs of each bin are kept, k.
     random_state : int or None, default=None
-        Seed of the draws.
+        Seed of the draws; None: torch's global generator.
 
     Notes
     -----
@@ -297,7 +297,7 @@ class TripletMargin(RuleOfTriplets):
     Parameters
     ----------
     margin : float, default=0.2
-        m, in the unit of the distance of the loss.
+        The margin m, in the unit of the distance of the loss.
     kind : {"all", "hard", "semihard", "easy"}, default="all"
         All triplets that violate the margin, the hard or the semi-hard among them, or those that keep it.
 
@@ -412,7 +412,7 @@ class InRange(Inner):
 
     Parameters
     ----------
-    miner : Miner, str or None, default=None
+    miner : Miner or None, default=None
         The miner that chooses among the pairs in range; None: all are taken.
     pos : tuple (low, high), default=(-math.inf, math.inf)
         Distances l⁺ and u⁺ of positives, in the unit of the distance of the loss.
@@ -469,12 +469,12 @@ class AtMost(Draws, Inner):
 
     Parameters
     ----------
-    miner : Miner, str or None, default=None
+    miner : Miner or None, default=None
         The miner whose choice is sampled; None: all pairs.
     t : int, default=10
         Most triplets, or positives and negatives, of an anchor.
     random_state : int or None, default=None
-        Seed of the draws.
+        Seed of the draws; None: torch's global generator.
 
     Notes
     -----

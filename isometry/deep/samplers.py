@@ -36,10 +36,10 @@ class EpochSampler(Sampler[Any], ABC):
     ----------
     random_state : int
         Seed; the same in all processes.
-    rank : int
+    rank : int or None
         Number of this process; None: that of ``torch.distributed``, if a group exists, else 0. Leave the sharding to
         one side: a loader that splits batches by itself needs ``rank=0, world_size=1`` here.
-    world_size : int
+    world_size : int or None
         How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
     """
 

@@ -292,7 +292,7 @@ class ViewsDataset(Dataset[Any]):
     Parameters
     ----------
     samples : data set
-        Without labels.
+        Samples without labels.
     augment : callable
         A sample to a random variant of it.
     n_views : int, default=2

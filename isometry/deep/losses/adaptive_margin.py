@@ -354,7 +354,7 @@ class ElasticFace(Draws, MarginSoftmax):
     class_weight : Tensor or None, default=None
         Weights of the classes (C,); None: all count alike.
     random_state : int or None, default=None
-        Seed of the draws.
+        Seed of the draws; None: torch's global generator.
 
     Notes
     -----

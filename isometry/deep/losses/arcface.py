@@ -34,7 +34,7 @@ class ArcFace(MarginSoftmax):
     embedding_size : int
         Dimension p of the embeddings.
     margin : float, default=0.5
-        m, in radians.
+        The margin m, in radians.
     scale : float or "auto", default=64.0
         The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
     multiplier : float, default=1.0
@@ -46,9 +46,10 @@ class ArcFace(MarginSoftmax):
     label_smoothing : float, default=0.0
         Share of the target spread over all classes, or over those of the same category.
     class_weight : Tensor or None, default=None
-        Weights of the classes (C,).
+        Weights of the classes (C,); None: all count alike.
     categories : sequence of int or None, default=None
-        The category of each class (C,).
+        The category of each class (C,): ``label_smoothing`` is then spread over the other classes of the same one;
+        None: over all.
 
     Notes
     -----

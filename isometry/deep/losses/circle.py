@@ -25,9 +25,9 @@ class Circle(Loss):
     Parameters
     ----------
     margin : float, default=0.4
-        m in (0, 1): 0.4 for retrieval, 0.25 for faces and people.
+        The margin m, in (0, 1): 0.4 for retrieval, 0.25 for faces and people.
     gamma : float, default=80.0
-        γ: 80 for retrieval, 256 for faces, 128 for people.
+        The factor γ of the similarities: 80 for retrieval, 256 for faces, 128 for people.
     miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 

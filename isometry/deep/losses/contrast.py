@@ -56,7 +56,7 @@ class InfoNCE(Loss):
     Parameters
     ----------
     temperature : float, default=0.07
-        T; SimCLR has 0.5 for views.
+        The temperature T: the smaller, the more the closest pairs count; SimCLR has 0.5 for views.
     reduction : {"pairs", "anchors"}, default="pairs"
         One mean over all positive pairs, or over those of each anchor first, which is SINCERE.
     distance : str or callable, default="inner"

@@ -54,9 +54,9 @@ class Contrastive(Draws, PairHinges):
     Parameters
     ----------
     margin : float, default=1.0
-        m, beyond which a dissimilar pair costs nothing.
+        The margin m, beyond which a dissimilar pair costs nothing.
     pos_margin : float, default=0.0
-        Within which a similar pair costs nothing.
+        The distance within which a similar pair costs nothing.
     squared_hinge : bool, default=True
         False: the linear form d and [m − d]_+, to be used with ``distance="sqeuclidean"`` or ``"euclidean"``.
     balanced : bool, default=False
@@ -138,7 +138,7 @@ class GeneralizedContrastive(PairHinges):
     Parameters
     ----------
     margin : float, default=0.5
-        m, beyond which a dissimilar pair costs nothing.
+        The margin m, beyond which a dissimilar pair costs nothing.
     distance : str or callable, default="euclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.

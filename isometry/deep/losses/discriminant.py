@@ -43,7 +43,7 @@ class ProbabilisticDA(LabelLoss):
     form : {"ratio", "log_ratio", "logdet"}, default="ratio"
         Which of these, or the logarithm of the first.
     eps : float, default=1e-6
-        Added to the variance between, in units of the embedding.
+        What is added to the variance between, in units of the embedding.
     ridge : float, default=1e-2
         The constant ε, in units of the mean variance.
 
@@ -241,8 +241,8 @@ class DeepFisherDA(LabelLoss):
     Parameters
     ----------
     class_counts : sequence of int or None, default=None
-        n_l of the training set.
-    target_scale : {"sqrt_n", None}, default="sqrt_n"
+        Samples n_l of each class in the training set; None: they are not needed, with ``per_batch``.
+    target_scale : {"sqrt_n"} or None, default="sqrt_n"
         Multiply the targets by √n, which makes them of order one and only rescales the solution.
     per_batch : bool, default=False
         Use the counts of each batch instead, as the survey prints it; the targets then change from batch to batch.

@@ -362,11 +362,11 @@ class CrossEntropy(Head):
     label_smoothing : float, default=0.0
         Share of the target spread evenly over the classes.
     class_weight : Tensor or None, default=None
-        Weights of the classes (c,).
+        Weights of the classes (c,); None: all count alike.
     multilabel : bool, default=False
         Sigmoid outputs: binary cross-entropy of each class, the terms (1 − y) log(1 − σ) included; y is (B, c).
     regularizer : Loss or None, default=None
-        L, such as ``Triplet()``.
+        The loss L, such as ``Triplet()``; None: there is none.
     weight : float, default=1.0
         The weight λ of the regulariser.
 

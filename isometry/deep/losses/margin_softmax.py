@@ -87,7 +87,7 @@ class MarginSoftmax(ClassCosines):
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
     class_weight : Tensor or None, default=None
-        Weights of the classes (C,).
+        Weights of the classes (C,); None: all count alike.
     categories : sequence of int or None, default=None
         The category of each class (C,): ``label_smoothing`` is then spread over the other classes of the same one.
     """
@@ -194,7 +194,7 @@ class NormalizedSoftmax(MarginSoftmax):
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
     class_weight : Tensor or None, default=None
-        Weights of the classes (C,).
+        Weights of the classes (C,); None: all count alike.
 
     Notes
     -----
@@ -255,7 +255,7 @@ class CosFace(MarginSoftmax):
     label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
     class_weight : Tensor or None, default=None
-        Weights of the classes (C,).
+        Weights of the classes (C,); None: all count alike.
 
     Notes
     -----

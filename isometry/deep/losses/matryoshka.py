@@ -41,7 +41,7 @@ class Matryoshka(Draws, LossModule):
     sizes_per_step : int or None, default=None
         How many widths are drawn at each step in training; None: all take part.
     random_state : int or None, default=None
-        Seed of the draws.
+        Seed of the draws; None: torch's global generator.
 
     Notes
     -----

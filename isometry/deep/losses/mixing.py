@@ -110,7 +110,7 @@ class MixedPairs(Draws, LossAround):
     alpha : int, default=2
         The parameter α of the Beta distribution: large ones mix evenly.
     random_state : int or None, default=None
-        Seed of the draws.
+        Seed of the draws; None: torch's global generator.
 
     Notes
     -----

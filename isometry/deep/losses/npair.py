@@ -39,7 +39,7 @@ class NPair(Loss):
     symmetric : bool, default=False
         With disjoint pairs: average with the loss of positives as anchors.
     l2_reg : float, default=0.002
-        λ, keeps the norms of unnormalised embeddings in check.
+        The weight λ of the squared norms, which keeps those of unnormalised embeddings in check.
     distance : str or callable, default="inner"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.

@@ -110,7 +110,7 @@ class ProxyNCA(ProxyForm):
     num_classes : int
         Number of classes C, and of proxies; k-means centroids may be more or fewer than the classes.
     embedding_size : int
-        k-means centroids may be more or fewer than the classes.
+        Dimension p of the embeddings.
     proxies : {"learned", "class_mean", "kmeans"}, default="learned"
         Parameters trained with the network; running class means (after each training step, see ``momentum``); or
         centroids, set by ``fit_proxies``.

@@ -304,7 +304,7 @@ class RecallAtK(RankLoss):
     Parameters
     ----------
     k : sequence of int, default=(1, 2, 4, 8, 16)
-        Those not below the number of references are left out, with a warning.
+        The numbers k; those not below the number of references are left out, with a warning.
     rank_temperature : float, default=1.0
         The temperature τ₁ of the soft step at k.
     temperature : float, default=0.01

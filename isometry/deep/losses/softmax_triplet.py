@@ -29,7 +29,8 @@ class SoftmaxTriplet(Loss):
     detach_reference : bool, default=False
         Let gradient reach the anchors only, as in the authors' code.
     distance : str or callable, default="inner"
-        ``"sqeuclidean"`` gives the distance form, with logits −‖z_i − z_j‖²/τ.
+        How embeddings are compared, smaller for closer pairs; ``"sqeuclidean"`` gives the distance form, with logits
+        −‖z_i − z_j‖²/τ.
     miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
     normalize : bool, default=True

@@ -109,9 +109,9 @@ class LargeMarginSoftmax(SphereFace):
     Parameters
     ----------
     num_classes : int
-        See ``SphereFace``.
+        Number of classes C.
     embedding_size : int
-        See ``SphereFace``.
+        Dimension p of the embeddings.
     margin : int, default=4
         The factor m of the own angle, 1 to 8.
     scale : float, default=1.0

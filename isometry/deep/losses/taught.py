@@ -40,7 +40,7 @@ class MarginMSE(TaughtRanking):
     Parameters
     ----------
     similarity : {"inner", "cosine"}, default="inner"
-        How student's embeddings are compared, s.
+        How the student's embeddings are compared, s.
 
     Notes
     -----
@@ -87,7 +87,7 @@ class ScoreKL(TaughtRanking):
     teacher_temperature : float, default=1.0
         The temperature T_t of the teacher's softmax.
     similarity : {"inner", "cosine"}, default="inner"
-        How student's embeddings are compared, s.
+        How the student's embeddings are compared, s.
 
     Notes
     -----

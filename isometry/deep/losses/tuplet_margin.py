@@ -29,7 +29,7 @@ class TupletMargin(Loss):
     Parameters
     ----------
     margin : float, default=0.1
-        β, in radians: a positive pair need not come nearer than this.
+        The margin β, in radians: a positive pair need not come nearer than this.
     scale : float, default=64.0
         The factor s of the cosines.
     variance_weight : float, default=0.5
@@ -93,7 +93,7 @@ class IntraPairVariance(Loss):
     Parameters
     ----------
     eps : float, default=0.01
-        ε, how far a pair may be from the mean, as a share of it.
+        How far a pair may be from the mean, as a share of it, ε.
     miner : Miner, str or None, default=None
         What chooses among the positives and negatives, a miner or its name; None: all take part.
 

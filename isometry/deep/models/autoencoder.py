@@ -276,9 +276,9 @@ def mlp_autoencoder(
     hidden : sequence of int, default=(512, 256)
         Sizes of the layers between.
     activation : {"relu", "tanh", "sigmoid", "gelu", "linear"}, default="relu"
-        Between layers.
+        The nonlinearity between layers.
     code : {"relu", "tanh", "sigmoid", "gelu", "linear"}, default="linear"
-        On the code: "sigmoid" for the penalty "code_kl", "relu" for codes with exact zeros.
+        The nonlinearity on the code: "sigmoid" for the penalty "code_kl", "relu" for codes with exact zeros.
     tied : bool, default=False
         The decoder's matrices are the transposes of the encoder's.
 
@@ -317,7 +317,7 @@ def mlp_variational(
     hidden : sequence of int, default=(512, 256)
         Sizes of the layers between.
     activation : {"relu", "tanh", "sigmoid", "gelu", "linear"}, default="relu"
-        Between layers.
+        The nonlinearity between layers.
 
     Returns
     -------

@@ -22,7 +22,7 @@ class FeaturePyramid(nn.Module):
     shape : tuple (c, h, w)
         Channels, height and width of the images.
     channels : int, default=64
-        Of each map, a multiple of 8.
+        Channels of each map, a multiple of 8.
     levels : int, default=3
         Number of maps L, for the network built here: blocks of a 3 × 3 convolution that halve the image. Ignored with
         ``layers``.
