@@ -185,10 +185,12 @@ def check_markup(value: Any) -> None:
     prose += ["\n".join(entry.desc) for section in sections for entry in doc[section]]
     for text in prose:
         said: list[str] = []
-        docutils.publish_doctree(
+        tree = docutils.publish_doctree(
             text, settings_overrides={"report_level": 1, "warning_stream": Said(said), "halt_level": 5}
         )
         assert not said, f"{''.join(said)}\nin: {text}"
+        initials = list(tree.findall(lambda node: node.tagname == "enumerated_list"))
+        assert not initials, f"an initial at the start of a line is taken for a number: begin it with '| '\nin: {text}"
 
 
 class Said:

@@ -103,7 +103,7 @@ def few_shot(
 
     References
     ----------
-    J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
+    | J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
 
     Examples
     --------

@@ -86,7 +86,7 @@ def hubness(Z: np.ndarray, k: int = 10, gallery: np.ndarray | None = None, corre
 
     References
     ----------
-    M. Radovanović, A. Nanopoulos, M. Ivanović, "Hubs in space", JMLR 2010.
+    | M. Radovanović, A. Nanopoulos, M. Ivanović, "Hubs in space", JMLR 2010.
 
     Examples
     --------

@@ -101,7 +101,7 @@ def retrieval(
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "A metric learning reality check", ECCV 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "A metric learning reality check", ECCV 2020.
 
     Examples
     --------

@@ -57,7 +57,7 @@ class AML(LinearMetric):
 
     References
     ----------
-    S. Chen, C. Gong, J. Yang, X. Li, Y. Wei, J. Li, "Adversarial metric learning", IJCAI 2018.
+    | S. Chen, C. Gong, J. Yang, X. Li, Y. Wei, J. Li, "Adversarial metric learning", IJCAI 2018.
 
     Examples
     --------

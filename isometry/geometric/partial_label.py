@@ -57,7 +57,7 @@ class PartialLabelGMML(LinearMetric):
 
     References
     ----------
-    Y. Zhou, H. Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018.
+    | Y. Zhou, H. Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018.
 
     Examples
     --------

@@ -73,8 +73,8 @@ class KernelCCA(MetricLearner):
 
     References
     ----------
-    D. R. Hardoon, S. Szedmak, J. Shawe-Taylor, "Canonical correlation analysis: an overview with application to
-    learning methods", Neural Computation 2004.
+    | D. R. Hardoon, S. Szedmak, J. Shawe-Taylor, "Canonical correlation analysis: an overview with application to
+      learning methods", Neural Computation 2004.
 
     Examples
     --------

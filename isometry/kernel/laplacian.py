@@ -89,7 +89,8 @@ class LaplacianKernelML(MetricLearner):
 
     References
     ----------
-    M. S. Baghshah, S. B. Shouraki, "Kernel-based metric learning for semi-supervised clustering", Neurocomputing 2010.
+    | M. S. Baghshah, S. B. Shouraki, "Kernel-based metric learning for semi-supervised clustering", Neurocomputing
+      2010.
 
     Examples
     --------

@@ -114,7 +114,7 @@ class BayesianML(MetricPosterior, OnlineMetric):
 
     References
     ----------
-    L. Yang, R. Jin, R. Sukthankar, "Bayesian active distance metric learning", UAI 2007.
+    | L. Yang, R. Jin, R. Sukthankar, "Bayesian active distance metric learning", UAI 2007.
 
     Examples
     --------

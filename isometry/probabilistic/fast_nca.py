@@ -75,7 +75,7 @@ class FastNCA(SearchedMetric):
 
     References
     ----------
-    W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+    | W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
 
     Examples
     --------

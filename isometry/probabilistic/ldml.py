@@ -71,7 +71,8 @@ class LDML(SearchedMetric):
 
     References
     ----------
-    M. Guillaumin, J. Verbeek, C. Schmid, "Is that you? Metric learning approaches for face identification", ICCV 2009.
+    | M. Guillaumin, J. Verbeek, C. Schmid, "Is that you? Metric learning approaches for face identification", ICCV
+      2009.
 
     Examples
     --------

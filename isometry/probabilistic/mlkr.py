@@ -62,7 +62,7 @@ class MLKR(LinearMetric):
 
     References
     ----------
-    K. Q. Weinberger, G. Tesauro, "Metric learning for kernel regression", AISTATS 2007.
+    | K. Q. Weinberger, G. Tesauro, "Metric learning for kernel regression", AISTATS 2007.
 
     Examples
     --------

@@ -76,8 +76,8 @@ class NCA(SearchedMetric):
 
     References
     ----------
-    J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
-    Z. Yang, J. Laaksonen, "Regularized neighborhood component analysis", SCIA 2007.
+    | J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
+    | Z. Yang, J. Laaksonen, "Regularized neighborhood component analysis", SCIA 2007.
 
     Examples
     --------

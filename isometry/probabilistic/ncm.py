@@ -70,8 +70,8 @@ class NCM(LinearMetric):
 
     References
     ----------
-    T. Mensink, J. Verbeek, F. Perronnin, G. Csurka, "Distance-based image classification: generalizing to new classes
-    at near-zero cost", IEEE Transactions on Pattern Analysis and Machine Intelligence 2013.
+    | T. Mensink, J. Verbeek, F. Perronnin, G. Csurka, "Distance-based image classification: generalizing to new classes
+      at near-zero cost", IEEE Transactions on Pattern Analysis and Machine Intelligence 2013.
 
     Examples
     --------

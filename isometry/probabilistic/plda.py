@@ -69,9 +69,10 @@ class PLDA(MomentsMetric):
 
     References
     ----------
-    S. Ioffe, "Probabilistic linear discriminant analysis", ECCV 2006.
-    S. J. D. Prince, J. H. Elder, "Probabilistic linear discriminant analysis for inferences about identity", ICCV 2007.
-    D. Chen, X. Cao, L. Wang, F. Wen, J. Sun, "Bayesian face revisited: a joint formulation", ECCV 2012.
+    | S. Ioffe, "Probabilistic linear discriminant analysis", ECCV 2006.
+    | S. J. D. Prince, J. H. Elder, "Probabilistic linear discriminant analysis for inferences about identity", ICCV
+      2007.
+    | D. Chen, X. Cao, L. Wang, F. Wen, J. Sun, "Bayesian face revisited: a joint formulation", ECCV 2012.
 
     Examples
     --------

@@ -54,15 +54,22 @@ class Matcher(BaseEstimator):
     "one-to-one" chooses pairs so that Σ (threshold − distance) is largest, with each row in one pair at most: the
     assignment problem with the right to leave rows out.
 
-    Attributes
+    Parameters
     ----------
-    threshold : float or None
+    threshold : float or None, default=None
         The largest distance of a match; with ``metric="cosine"`` the least cosine. None: by `fit_threshold`.
-    metric : fitted metric, "euclidean" or "cosine"
+    metric : fitted metric, "euclidean" or "cosine", default="euclidean"
         A fitted metric, or "euclidean" or "cosine" for embeddings as they are.
-    kind : {"one-to-one", "one-to-many", "many-to-one", "many-to-many"}
+    kind : {"one-to-one", "one-to-many", "many-to-one", "many-to-many"}, default="one-to-one"
         "one-to-one"; "one-to-many": each row of the second table matches its nearest of the first, which may match
         several; "many-to-one": the other way round; "many-to-many": all pairs near enough.
+
+    Attributes
+    ----------
+    threshold_ : float
+        The threshold that `fit_threshold` found.
+    rate_ : Interval
+        The share it was asked to keep, on the pairs it saw, and the ends of its 95 % interval.
 
     Notes
     -----

@@ -71,7 +71,7 @@ class ChiSquareLMNN(MetricLearner):
 
     References
     ----------
-    D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
+    | D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
 
     Examples
     --------

@@ -112,9 +112,9 @@ class CCA(CrossView):
 
     References
     ----------
-    H. Hotelling, "Relations between two sets of variates", Biometrika 1936.
-    Y. Gong, Q. Ke, M. Isard, S. Lazebnik, "A multi-view embedding space for modeling internet images, tags, and their
-    semantics", International Journal of Computer Vision 2014.
+    | H. Hotelling, "Relations between two sets of variates", Biometrika 1936.
+    | Y. Gong, Q. Ke, M. Isard, S. Lazebnik, "A multi-view embedding space for modeling internet images, tags, and their
+      semantics", International Journal of Computer Vision 2014.
 
     Examples
     --------
@@ -185,7 +185,7 @@ class Procrustes(CrossView):
 
     References
     ----------
-    P. H. Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 1966.
+    | P. H. Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 1966.
 
     Examples
     --------

@@ -68,10 +68,10 @@ class GMLVQ(LinearMetric):
 
     References
     ----------
-    P. Schneider, M. Biehl, B. Hammer, "Adaptive relevance matrices in learning vector quantization", Neural Computation
-    2009.
-    P. Schneider, K. Bunte, H. Stiekema, B. Hammer, T. Villmann, M. Biehl, "Regularization in matrix relevance
-    learning", IEEE Transactions on Neural Networks 2010.
+    | P. Schneider, M. Biehl, B. Hammer, "Adaptive relevance matrices in learning vector quantization", Neural
+      Computation 2009.
+    | P. Schneider, K. Bunte, H. Stiekema, B. Hammer, T. Villmann, M. Biehl, "Regularization in matrix relevance
+      learning", IEEE Transactions on Neural Networks 2010.
 
     Examples
     --------

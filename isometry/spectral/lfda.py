@@ -66,9 +66,10 @@ class LFDA(ScatterMetric):
 
     References
     ----------
-    M. Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR 2007.
-    M. Sugiyama, T. Idé, S. Nakajima, J. Sese, "Semi-supervised local Fisher discriminant analysis for dimensionality
-    reduction", Machine Learning 2010.
+    | M. Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR
+      2007.
+    | M. Sugiyama, T. Idé, S. Nakajima, J. Sese, "Semi-supervised local Fisher discriminant analysis for dimensionality
+      reduction", Machine Learning 2010.
 
     Examples
     --------

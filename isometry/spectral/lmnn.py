@@ -106,11 +106,11 @@ class LMNN(SearchedMetric):
 
     References
     ----------
-    K. Q. Weinberger, L. K. Saul, "Distance metric learning for large margin nearest neighbor classification", JMLR
-    2009.
-    P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
-    nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
-    Imaging Systems 6(1), 2020.
+    | K. Q. Weinberger, L. K. Saul, "Distance metric learning for large margin nearest neighbor classification", JMLR
+      2009.
+    | P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
+      nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
+      Imaging Systems 6(1), 2020.
 
     Examples
     --------

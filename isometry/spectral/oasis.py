@@ -50,7 +50,7 @@ class OASIS(OnlineMetric):
     Attributes
     ----------
     bilinear_ : ndarray of shape (d, d)
-        The matrix W, for samples (x − mean_)/unit_.
+        The matrix W, for samples ``(x − mean_)/unit_``.
     mean_ : ndarray of shape (d,)
         What is subtracted from samples.
     unit_ : float
@@ -67,8 +67,8 @@ class OASIS(OnlineMetric):
 
     References
     ----------
-    G. Chechik, V. Sharma, U. Shalit, S. Bengio, "Large scale online learning of image similarity through ranking", JMLR
-    2010.
+    | G. Chechik, V. Sharma, U. Shalit, S. Bengio, "Large scale online learning of image similarity through ranking",
+      JMLR 2010.
 
     Examples
     --------
