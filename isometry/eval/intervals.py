@@ -34,6 +34,18 @@ class Interval(NamedTuple):
     high: float
 
     def contains(self, value: float) -> bool:
+        """Whether a value lies between the ends, or on one.
+
+        Parameters
+        ----------
+        value : float
+            The value.
+
+        Returns
+        -------
+        bool
+            Whether it does.
+        """
         return self.low <= value <= self.high
 
 

@@ -59,7 +59,20 @@ class CrossView(LinearMetric):
         raise NotImplementedError
 
     def transform_view(self, X: Any, view: int = 0) -> np.ndarray:
-        """Map samples of which only the columns of one view are known (n, d_view), 0 or 1, to the common space."""
+        """Map samples of which only the columns of one view are known to the common space.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d_view)
+            Columns of one view.
+        view : {0, 1}, default=0
+            Which view.
+
+        Returns
+        -------
+        ndarray of shape (n, p)
+            The mapped samples.
+        """
         check_is_fitted(self)
         if view not in (0, 1):
             raise ValueError(f"view={view!r} must be 0 or 1")

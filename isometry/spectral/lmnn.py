@@ -208,6 +208,20 @@ class LMNN(SearchedMetric):
 
         A rule beside the vote of neighbours: it also asks how many training points the new one would be an impostor of.
         Targets are the nearest of each class in the learned space; see `isometry.spectral.energy`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples to classify.
+        X_train : array-like of shape (n, d)
+            Training samples.
+        y_train : array-like of shape (n,)
+            Their labels.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The labels.
         """
         labels = Labels(y_train)
         Z_train, Z = (np.asarray(self.transform(part), dtype=np.float64) for part in (X_train, X))

@@ -135,7 +135,20 @@ class OASIS(OnlineMetric):
         return losses
 
     def score_pairs(self, X: Any, pairs: Any) -> np.ndarray:
-        """The learned similarity xᵀWx' of listed pairs: rows X (n, d), and (m, 2) indices or a `Pairs` object."""
+        """The learned similarity xᵀWx' of listed pairs.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : array-like of shape (m, 2) or Pairs
+            Pairs of rows of X.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The similarities.
+        """
         check_is_fitted(self)
         X = (validate_data(self, X, dtype=np.float64, reset=False) - self.mean_) / self.unit_
         i, j = pair_rows(pairs)
