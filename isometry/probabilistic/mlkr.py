@@ -40,7 +40,7 @@ class MLKR(LinearMetric):
         Where the search starts; named starts are scaled so that neighbours are at distance about 1, an array is a map
         (p, d).
     batch_size : int or None, default=None
-        Size of mini-batches, for n beyond 10⁵: so many samples at a time, against all others: O(batch · n). Adam takes
+        Size of mini-batches, for n beyond 10⁵: so many samples at a time, against all others. Adam takes
         the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_``
         has the means of the batches. None: no batches.
     max_iter : int, default=100

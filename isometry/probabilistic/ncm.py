@@ -28,7 +28,7 @@ class NCM(LinearMetric):
 
     min_L −(1/n) Σ_i log Σ_{m of class y_i} p(m|x_i) + reg s |L|²,  p(m|x) ∝ exp(−|L(x − μ_m)|²/2),  s = tr Cov X/d
 
-    The centroids μ_m are those of k-means in each class, and stay fixed. A step costs O(n K p) for K of them.
+    The centroids μ_m are those of k-means in each class, and stay fixed.
 
     Parameters
     ----------

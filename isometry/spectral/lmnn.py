@@ -72,7 +72,7 @@ class LMNN(SearchedMetric):
         Largest number of impostors of an anchor, nearest first ("batch_all" only); None: all. ``max_impostors_`` is
         this number if it left any out, else None.
     batch_size : int or None, default=None
-        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, with all their impostors: O(batch · n). Adam
+        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, with all their impostors. Adam
         takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches, ``objective_`` their last mean. None: no batches.
     solver : {"lbfgs", "sdp"}, default="lbfgs"
