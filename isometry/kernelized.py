@@ -119,9 +119,9 @@ class Kernelized(MetaLearner, KernelMetric):
     Attributes
     ----------
     learner_ : metric learner
-        The learner, fitted to the coordinates φ(X); like basis_ and spectrum_ not in a saved file if linear.
+        The learner, fitted to the coordinates φ(X); like ``basis_`` and ``spectrum_`` not in a saved file if linear.
     dual_coef_ : ndarray of shape (p, m) or None
-        Coefficients Tᵀ with transform(x) = Tᵀ(k(landmarks, x) − kernel_means_); None if the learner is not linear.
+        Coefficients Tᵀ with ``transform(x) = Tᵀ(k(landmarks, x) − kernel_means_)``; None if the learner is not linear.
     basis_ : ndarray of shape (m, r)
         V diag(l)^{-1/2}, with V the eigenvectors and l the eigenvalues of the landmarks' kernel.
     spectrum_ : ndarray of shape (r,)

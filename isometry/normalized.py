@@ -18,9 +18,13 @@ __all__ = ["Normalized"]
 
 @parameters
 class Normalized(MetaLearner):
-    """Unit length after the map of a learner: z(x) = L(x − m) / |L(x − m)|, whose Euclidean distance is the cosine's.
+    """Unit length after the map of a learner, where Euclidean distance is that of the cosine.
 
-    For embeddings whose length says little. m is the mean of the samples. If the map is not linear, the mean of the
+    With m the mean of the samples, a sample is mapped to::
+
+        z(x) = L(x − m) / |L(x − m)|
+
+    For embeddings whose length says little. If the map is not linear, the mean of the
     mapped samples takes the place of Lm. A sample at the centre is mapped to 0.
 
     Parameters

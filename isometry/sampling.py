@@ -42,6 +42,22 @@ class Sampler(BaseEstimator):
     """Abstract: draws a supervision object from labels."""
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Supervision:
+        """Draw from labels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers.
+
+        Returns
+        -------
+        Supervision
+            What was drawn, over the rows of X.
+        """
         raise NotImplementedError
 
 
@@ -70,6 +86,22 @@ class AllPairs(Sampler):
     """
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Labels:
+        """Give the labels themselves, which stand for all pairs.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers, not used.
+
+        Returns
+        -------
+        Labels
+            The labels.
+        """
         return labels
 
 
@@ -104,6 +136,22 @@ class RandomPairs(Sampler):
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
         # drawing at random takes long to find the last pairs: where more than a quarter is wanted, all are listed
+        """Draw pairs from labels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers.
+
+        Returns
+        -------
+        Pairs
+            The pairs, over the rows of X.
+        """
         if self.n > labels.pair_counts[0] / 4 and not self.balanced:
             similar = _subset(labels.similar, self.n, rng)
         else:
@@ -138,6 +186,22 @@ class NeighborPairs(Sampler):
     k: Count = 3
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
+        """Find the pairs of labelled samples.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers, not used.
+
+        Returns
+        -------
+        Pairs
+            The pairs, over the rows of X.
+        """
         edges = []
         for neighbors in _neighbors_by_label(X, labels.codes, self.k):
             edges.append(EdgeList.make(*undirected(neighbors)))
@@ -174,6 +238,22 @@ class NeighborTriplets(Sampler):
     misses: Count | None = None
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
+        """Find the triplets of labelled samples.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers, not used.
+
+        Returns
+        -------
+        Triplets
+            The triplets, over the rows of X.
+        """
         same, other = _neighbors_by_label(X, labels.codes, self.k, self.misses)  # (n, k), (n, m)
         return _triplets(same, other)
 
@@ -213,6 +293,22 @@ class RandomComparisons(Sampler):
     balanced: bool = False
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets | Quadruplets:
+        """Draw triplets or quadruplets from labels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers.
+
+        Returns
+        -------
+        Triplets or Quadruplets
+            The comparisons, over the rows of X.
+        """
         if not self.anchored:
             S, D = _random_similar(labels, self.n, self.balanced, rng), _random_dissimilar(labels, self.n, rng)
             m = min(len(S.i), len(D.i))
@@ -270,6 +366,22 @@ class OrdinalTriplets(Sampler):
     misses: Count = 15
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
+        """Find the triplets of samples whose labels have an order.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers, not used.
+
+        Returns
+        -------
+        Triplets
+            The triplets, over the rows of X.
+        """
         codes = labels.codes
         same, other = _neighbors_by_label(X, codes, self.k, self.misses)
         by_class = _triplets(same, other)
@@ -345,6 +457,22 @@ class RandomChunklets(Sampler):
     size: Count = 2
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Chunklets:
+        """Draw chunklets from labels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers.
+
+        Returns
+        -------
+        Chunklets
+            The chunklets, over the rows of X.
+        """
         codes = labels.codes
         order = rng.permutation(len(codes))
         order = order[np.argsort(codes[order], kind="stable")]

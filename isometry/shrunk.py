@@ -24,7 +24,9 @@ FOLDS = 3
 class Shrunk(MetaLearner):
     """A learned metric, drawn back to Euclidean distance as far as samples held out ask for.
 
-    d²(x, y) = (1 − s) |x − y|² / c₀ + s |f(x) − f(y)|² / c₁
+    The squared distance is a mixture::
+
+        d²(x, y) = (1 − s) |x − y|² / c₀ + s |f(x) − f(y)|² / c₁
 
     with f the map of the learner and c₀, c₁ the mean squared distances of the training samples before and after it. The
     strength s is the smallest that does as well on samples held out as the best of 1/4, 1/2, 3/4 and 1, within a

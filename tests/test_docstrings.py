@@ -64,7 +64,7 @@ def public_methods() -> Iterator[tuple[str, Any]]:
 
 NAMES = list(public_names())
 MEMBERS = list(public_methods())
-ROWS = {row.target.split(":")[1] for row in METHODS}  # what has an equation, and a paper
+ROWS = {row.target for row in METHODS}  # what has an equation, and a paper
 IDS = {"argvalues": NAMES, "ids": [name for name, _ in NAMES]}
 
 
@@ -92,6 +92,10 @@ def parameters(value: Any) -> dict[str, inspect.Parameter]:
 def _made_elsewhere(kind: type) -> bool:
     made = kind.__init__
     return inspect.isfunction(made) and made.__module__.partition(".")[0] not in ("isometry", kind.__module__)
+
+
+def _is_method(value: Any) -> bool:
+    return f"{value.__module__}:{value.__name__}" in ROWS
 
 
 def described(entries: list[Any]) -> dict[str, Any]:
@@ -151,7 +155,7 @@ def test_functions_say_what_they_return(name, value):
 
 @pytest.mark.parametrize("name, value", **IDS)
 def test_notes_say_for_whom_a_method_is_and_what_it_costs(name, value):
-    if value.__name__ in ROWS:
+    if _is_method(value):
         notes = "\n".join(parsed(value)["Notes"])
         assert "O(" in notes, "the section Notes does not say what it costs"
         assert parsed(value)["References"] or value.__name__ == "Euclidean"
@@ -172,13 +176,12 @@ def test_methods_are_documented(name, member):
     first, *rest = inspect.cleandoc(function.__doc__).splitlines()
     assert first.endswith(".") and (not rest or not rest[0]), first
     doc = parsed(function)
-    if doc["Parameters"]:
-        told, taken = described(doc["Parameters"]), parameters(function)
-        assert set(told) == set(taken)
-        for parameter, given in taken.items():
-            check_entry(parameter, told[parameter])
-            if given.default is not inspect.Parameter.empty:
-                check_default(parameter, told[parameter].type, given.default)
+    told, taken = described(doc["Parameters"]), parameters(function)
+    assert list(told) == list(taken), "the section Parameters and the signature differ"
+    for parameter, given in taken.items():
+        check_entry(parameter, told[parameter])
+        if given.default is not inspect.Parameter.empty:
+            check_default(parameter, told[parameter].type, given.default)
     check_markup(function)
 
 
@@ -186,7 +189,7 @@ def check_markup(value: Any) -> None:
     """What docutils says of the prose; the equation is no prose, and is rendered as mathematics."""
     doc = parsed(value)
     summary = doc["Extended Summary"]
-    if value.__name__ in ROWS:
+    if _is_method(value):
         summary = "\n".join(summary).partition("\n\n")[2].splitlines()
     prose = ["\n".join(doc["Summary"]), "\n".join(summary)]
     prose += ["\n".join(doc[section]) for section in ("Notes", "References")]
@@ -194,10 +197,12 @@ def check_markup(value: Any) -> None:
     prose += ["\n".join(entry.desc) for section in sections for entry in doc[section]]
     for text in prose:
         said: list[str] = []
-        docutils.publish_doctree(
-            text, settings_overrides={"report_level": 2, "warning_stream": Said(said), "halt_level": 5}
+        tree = docutils.publish_doctree(
+            text, settings_overrides={"report_level": 1, "warning_stream": Said(said), "halt_level": 5}
         )
         assert not said, f"{''.join(said)}\nin: {text}"
+        initials = list(tree.findall(lambda node: node.tagname == "enumerated_list"))
+        assert not initials, f"an initial at the start of a line is taken for a number: begin it with '| '\nin: {text}"
 
 
 class Said:

@@ -192,7 +192,13 @@ class Affine(nn.Module):
         return F.grid_sample(images, grid, padding_mode="border", align_corners=False).view_as(x)
 
     def draw(self, x: Tensor) -> Tensor:
-        """Maps (B, 2, 3) in coordinates where the image is [−1, 1]², whatever its aspect."""
+        """Maps (B, 2, 3) in coordinates where the image is [−1, 1]², whatever its aspect.
+
+        Parameters
+        ----------
+        x : Tensor
+            Images (B, c, h, w).
+        """
         B, _, h, w = x.shape
         angle = math.radians(self.degrees) * uniform(x, B)
         zoom = 1 + self.scale * uniform(x, B)

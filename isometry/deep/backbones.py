@@ -275,8 +275,10 @@ class Tokenizer:
 
     Parameters
     ----------
-    tokenizer : of transformers
-    max_length : tokens at most; the rest of a text is cut off
+    tokenizer : object
+        A tokeniser of transformers.
+    max_length : int
+        Most tokens; the rest of a text is cut off.
     """
 
     def __init__(self, tokenizer: Any, max_length: int):

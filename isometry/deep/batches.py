@@ -118,7 +118,13 @@ class ShuffledBatches(EpochSampler):
             yield np.array_split(order[b * self.batch_size : (b + 1) * self.batch_size], world)[rank].tolist()
 
     def order(self, rng: np.random.Generator) -> np.ndarray:
-        """The rows of an epoch, one batch after another."""
+        """The rows of an epoch, one batch after another.
+
+        Parameters
+        ----------
+        rng : np.random.Generator
+            Source of random numbers.
+        """
         return rng.permutation(self.n)
 
 
@@ -156,7 +162,13 @@ class BucketedBatches(ShuffledBatches):
         super().__init__(len(self.lengths), batch_size, random_state=random_state)
 
     def order(self, rng: np.random.Generator) -> np.ndarray:
-        """The rows of an epoch, one batch after another."""
+        """The rows of an epoch, one batch after another.
+
+        Parameters
+        ----------
+        rng : np.random.Generator
+            Source of random numbers.
+        """
         rows, size = super().order(rng)[: len(self) * self.batch_size], self.batch_size
         parts = np.split(rows, range(self.bucket * size, len(rows), self.bucket * size))
         parts = [part[np.argsort(self.lengths[part], kind="stable")] for part in parts]

@@ -158,14 +158,18 @@ def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 class Checkpoints:
-    """The files of a run: ``last.safetensors`` to continue from, ``previous.safetensors`` the one before it, and
-    ``best.safetensors`` with the best weights.
+    """The files of a run: ``last.safetensors`` to continue from, ``previous.safetensors``, and ``best.safetensors``.
+
+    The second is the one before the last, the third holds the best weights.
 
     Parameters
     ----------
-    folder : path, or None to keep none
-    settings : what must not change between a checkpoint and its continuation
-    keep : newest states that are kept by their step too
+    folder : str, Path or None
+        Where they are; None: none are kept.
+    settings : dict
+        What must not change between a checkpoint and its continuation.
+    keep : int, default=0
+        Newest states that are kept by their step too.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, settings: dict[str, Any], keep: int = 0):

@@ -224,8 +224,8 @@ class BayesianUpdating(Draws, LossModule, ABC):
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. R. Tizhoosh, "Batch-incremental triplet sampling for training
-    triplet networks using Bayesian updating theorem", ICPR 2021.
+    | M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. R. Tizhoosh, "Batch-incremental triplet sampling for training
+      triplet networks using Bayesian updating theorem", ICPR 2021.
     """
 
     def __init__(
@@ -280,7 +280,15 @@ class BayesianUpdating(Draws, LossModule, ABC):
             return self.loss(self._sqdist(z, y[:, None].expand_as(others)), self._sqdist(z, others))
 
     def other_classes(self, y: Tensor, known: Tensor) -> Tensor:
-        """The known classes an anchor does not belong to, all of them or some, (B, J)."""
+        """The known classes an anchor does not belong to, all of them or some, (B, J).
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        known : Tensor
+            Which classes have been seen (C,).
+        """
         k = torch.arange(len(known) - 1, device=y.device).expand(len(y), -1)
         if self.n_samples is not None and self.n_samples < k.shape[1]:
             keys = torch.rand(k.shape, generator=self.generator(y.device), device=y.device)
@@ -294,7 +302,15 @@ class BayesianUpdating(Draws, LossModule, ABC):
 
     @abstractmethod
     def loss(self, d_pos: Tensor, d_neg: Tensor) -> Tensor:
-        """Squared distances to positives and to negatives, (B, J) each, to a scalar."""
+        """Squared distances to positives and to negatives, (B, J) each, to a scalar.
+
+        Parameters
+        ----------
+        d_pos : Tensor
+            Squared distances to the positives (B, J).
+        d_neg : Tensor
+            Squared distances to the negatives (B, J).
+        """
 
 
 class BUT(BayesianUpdating):
@@ -325,8 +341,8 @@ class BUT(BayesianUpdating):
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
-    triplet networks using Bayesian updating theorem", ICPR 2021.
+    | M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
+      triplet networks using Bayesian updating theorem", ICPR 2021.
 
     Examples
     --------
@@ -370,8 +386,8 @@ class BUNCA(BayesianUpdating):
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
-    triplet networks using Bayesian updating theorem", ICPR 2021.
+    | M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
+      triplet networks using Bayesian updating theorem", ICPR 2021.
 
     Examples
     --------

@@ -124,8 +124,8 @@ class DeepMetric(MetricLearner):
 
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
 
     Examples
     --------

@@ -99,17 +99,17 @@ def pulled(W: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def euclidean(z: Tensor, refs: Tensor) -> Tensor:
-    """‖z_i − r_j‖"""
+    """Distances ‖z_i − r_j‖."""
     return _Euclidean.apply(z, refs, False)
 
 
 def sqeuclidean(z: Tensor, refs: Tensor) -> Tensor:
-    """‖z_i − r_j‖²"""
+    """Squared distances ‖z_i − r_j‖²."""
     return _Euclidean.apply(z, refs, True)
 
 
 def cosine(z: Tensor, refs: Tensor) -> Tensor:
-    """1 − cos(z_i, r_j)"""
+    """Dissimilarities 1 − cos(z_i, r_j)."""
     return 1 - unit(z) @ unit(refs).T
 
 
@@ -119,7 +119,7 @@ def inner(z: Tensor, refs: Tensor) -> Tensor:
 
 
 def manhattan(z: Tensor, refs: Tensor) -> Tensor:
-    """Σ_k |z_ik − r_jk|"""
+    """Distances Σ_k |z_ik − r_jk|."""
     return torch.cdist(z, refs, p=1)
 
 

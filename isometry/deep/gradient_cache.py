@@ -39,8 +39,8 @@ class GradientCache(ObjectiveWrapper):
 
     References
     ----------
-    L. Gao, Y. Zhang, J. Han, J. Callan, "Scaling deep contrastive learning batch size under memory limited setup",
-    RepL4NLP 2021.
+    | L. Gao, Y. Zhang, J. Han, J. Callan, "Scaling deep contrastive learning batch size under memory limited setup",
+      RepL4NLP 2021.
 
     Examples
     --------

@@ -1,4 +1,6 @@
-"""What all losses share. From ``forward`` to the formula of a loss it is three steps:
+"""What all losses share.
+
+From ``forward`` to the formula of a loss it is three steps:
 
 1. ``Loss.forward`` checks what it is given and calls ``compute``.
 2. ``Loss.compute`` makes the masks of positives and negatives (B, R), brings embeddings and references to unit length
@@ -231,7 +233,19 @@ class Loss(LossModule, ABC):
         return self.compare(*self.prepare(z, refs), *self.masks(y, ref_y, self_index, z.dtype))
 
     def compare(self, z: Tensor, refs: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """The scalar of embeddings and references as they are compared, and masks: distances, miner, formula."""
+        """The scalar of embeddings and references as they are compared, and masks: distances, miner, formula.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        refs : Tensor
+            References (R, p).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         if self.accelerated and self.miner is None and (totals := self.totals(pos, neg)) is not None:
             return in_blocks(self.distance, z, refs, lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals))
         D = get_distance(self.distance)(z, refs)
@@ -241,17 +255,45 @@ class Loss(LossModule, ABC):
         return self.loss(D, pos, neg)
 
     def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Labels as ``masks`` takes them, (B,) and (R,), or a matrix (B, R) that a loss makes of labels of its kind."""
+        """Labels as ``masks`` takes them, (B,) and (R,), or a matrix (B, R) that a loss makes of labels of its kind.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        """
         return y, ref_y
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Which references are positive and which negative, (B, R) each."""
+        """Which references are positive and which negative, (B, R) each.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        dtype : torch.dtype
+            Type of the embeddings.
+        """
         return masks(y, ref_y, self_index)
 
     def prepare(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings and references as they are compared: of unit length, if so asked."""
+        """Embeddings and references as they are compared: of unit length, if so asked.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        refs : Tensor
+            References (R, p).
+        """
         if not self.normalize:
             return z, refs
         same, z = refs is z, unit(z)
@@ -294,14 +336,30 @@ class Loss(LossModule, ABC):
         return paired(self.distance, a, b)
 
     def mine(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """The masks that the miner leaves."""
+        """The masks that the miner leaves.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         if self.miner is None:
             return pos, neg
         with torch.no_grad():
             return self.miner.select(self.as_mined(D.detach()), pos, neg)
 
     def as_mined(self, D: Tensor) -> Tensor:
-        """The distances as the miner compares them: not squared, if it needs that."""
+        """The distances as the miner compares them: not squared, if it needs that.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        """
         return ROOTS[self.distance](D) if self.miner is not None and self.miner.needs_unit_euclidean else D
 
     @abstractmethod
@@ -327,11 +385,30 @@ class Loss(LossModule, ABC):
         """The part of some anchors in ``loss``, and ∂loss/∂D as a new matrix; D stays as it is.
 
         If D has a graph the slopes must have one too; ``overwritable`` copies what would be overwritten in place.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        totals : Tensor or None
+            What ``totals`` gave.
         """
         raise NotImplementedError(f"{type(self).__name__} has no slopes: set accelerated = False")
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor | None:
-        """What ``slopes`` of some anchors are divided by, counted over the whole batch; None: they need all anchors."""
+        """What ``slopes`` of some anchors are divided by, counted over the whole batch; None: they need all anchors.
+
+        Parameters
+        ----------
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         return None
 
     def views(self, *zs: Tensor) -> Tensor:
@@ -404,7 +481,19 @@ class TripletForm(Loss):
         """
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None) -> Tensor:
-        """All triplets of the masks as a list; ``D_refs`` (R, R) are the distances among references, if needed."""
+        """All triplets of the masks as a list; ``D_refs`` (R, R) are the distances among references, if needed.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        D_refs : Tensor or None, default=None
+            Distances among the references (R, R), if they are needed.
+        """
         a, p, n = (pos[:, :, None] & neg[:, None]).nonzero(as_tuple=True)
         return self.triplet_loss(D[a, p], D[a, n], *(() if D_refs is None else (D_refs[p, n],)))
 

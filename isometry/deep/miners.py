@@ -221,8 +221,8 @@ class BatchAll(Miner):
 
     References
     ----------
-    S. Ding, L. Lin, G. Wang, H. Chao, "Deep feature learning with relative distance comparison for person
-    re-identification", Pattern Recognition 2015.
+    | S. Ding, L. Lin, G. Wang, H. Chao, "Deep feature learning with relative distance comparison for person
+      re-identification", Pattern Recognition 2015.
 
     Examples
     --------
@@ -255,7 +255,7 @@ class BatchHard(TripleMiner):
 
     References
     ----------
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+    | A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
 
     Examples
     --------
@@ -292,8 +292,8 @@ class BatchSemiHard(TripleMiner):
 
     References
     ----------
-    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
-    2015.
+    | F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
+      2015.
 
     Examples
     --------
@@ -343,7 +343,7 @@ class EasyPositive(TripleMiner):
 
     References
     ----------
-    H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
+    | H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
 
     Examples
     --------
@@ -370,7 +370,17 @@ class EasyPositive(TripleMiner):
         return self.negatives != "all"
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
-        """One triplet an anchor; for ``"hard"`` and ``"semihard"`` negatives."""
+        """One triplet an anchor; for ``"hard"`` and ``"semihard"`` negatives.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         pos = self.candidates(D, pos)
         p = _nearest(D, pos)
         if self.negatives == "semihard":
@@ -386,7 +396,15 @@ class EasyPositive(TripleMiner):
         return nearest, neg & anchors
 
     def candidates(self, D: Tensor, pos: Tensor) -> Tensor:
-        """The positives that are no copies of their anchor."""
+        """The positives that are no copies of their anchor.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        """
         return pos if self.min_distance is None else pos & (self.min_distance < D)
 
 
@@ -400,7 +418,7 @@ class MultiSimilarityMiner(Miner):
     Parameters
     ----------
     eps : float, default=0.1
-        ε, by how much a pair may fall short of a violation, in the unit of the distance.
+        How far a pair may fall short of a violation, ε, in the unit of the distance.
 
     Notes
     -----
@@ -409,8 +427,8 @@ class MultiSimilarityMiner(Miner):
 
     References
     ----------
-    X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep metric
-    learning", CVPR 2019.
+    | X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep
+      metric learning", CVPR 2019.
 
     Examples
     --------
@@ -452,8 +470,8 @@ class Extreme(Draws, TripleMiner):
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
-    based on extreme distances of histopathology patches", ISVC 2020.
+    | M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
+      based on extreme distances of histopathology patches", ISVC 2020.
 
     Examples
     --------
@@ -505,8 +523,8 @@ class RandomTriplets(Draws, TripleMiner):
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
-    triplet networks using Bayesian updating theorem", ICPR 2021.
+    | M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
+      triplet networks using Bayesian updating theorem", ICPR 2021.
 
     Examples
     --------
@@ -559,7 +577,7 @@ class DistanceWeighted(Draws, TripleMiner):
 
     References
     ----------
-    C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
+    | C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
 
     Examples
     --------
@@ -590,7 +608,13 @@ class DistanceWeighted(Draws, TripleMiner):
         self.random_state = random_state
 
     def log_weight(self, D: Tensor) -> Tensor:
-        """−log q(d) up to a constant."""
+        """The logarithm of 1 / q(d), up to a constant.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        """
         p = self.embedding_size
         if p < 3:
             return torch.zeros_like(D)

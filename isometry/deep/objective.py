@@ -94,7 +94,13 @@ class LossObjective(nn.Module):
         return found
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for the parameters of the loss."""
+        """Optimiser groups for the parameters of the loss.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return parameter_groups(self.loss, lr)
 
 

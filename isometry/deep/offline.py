@@ -199,8 +199,8 @@ class OfflineTripletSampler(TupleSampler):
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
-    based on extreme distances of histopathology patches", ISVC 2020.
+    | M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
+      based on extreme distances of histopathology patches", ISVC 2020.
 
     Examples
     --------
@@ -273,7 +273,13 @@ class OfflineTripletSampler(TupleSampler):
         return self.triplets.numpy()
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
-        """As for every sampler, and the triplets: the network that gave them is gone."""
+        """As for every sampler, and the triplets: the network that gave them is gone.
+
+        Parameters
+        ----------
+        position : int or None, default=None
+            Items of the epoch that are done; None: those that were given out.
+        """
         return {**super().state_dict(position), "mined": self._mined}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

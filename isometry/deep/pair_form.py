@@ -74,7 +74,15 @@ class PairForm(nn.Module, ABC):
             return finite(self.compute(*columns, **given), self, torch.cat(columns))
 
     def check_target(self, target: Tensor | None, z: Tensor) -> Tensor:
-        """The target in the precision of the embeddings, or an error that says what it should be."""
+        """The target in the precision of the embeddings, or an error that says what it should be.
+
+        Parameters
+        ----------
+        target : Tensor or None
+            The target as it was given.
+        z : Tensor
+            Embeddings (B, p).
+        """
         name = type(self).__name__
         if target is None or self.target is None:
             raise ValueError(f"{name} needs a target: {self.target}" if target is None else f"{name} takes no target")

@@ -34,7 +34,7 @@ class PairMargin(Miner):
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Overlap(Miner):
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class HDC(Miner):
 
     References
     ----------
-    Y. Yuan, K. Yang, C. Zhang, "Hard-aware deeply cascaded embedding", ICCV 2017.
+    | Y. Yuan, K. Yang, C. Zhang, "Hard-aware deeply cascaded embedding", ICCV 2017.
 
     Examples
     --------
@@ -170,7 +170,7 @@ class Ranked(Miner):
 
     References
     ----------
-    A. Shabanov, A. Tarasov, S. Nikolenko, "STIR: Siamese transformer for image retrieval postprocessing", arXiv 2023.
+    | A. Shabanov, A. Tarasov, S. Nikolenko, "STIR: Siamese transformer for image retrieval postprocessing", arXiv 2023.
 
     Examples
     --------
@@ -214,7 +214,7 @@ class UniformHistogram(Draws, Miner):
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
 
     Examples
     --------
@@ -265,7 +265,17 @@ class RuleOfTriplets(TripleMiner):
 
     @abstractmethod
     def keeps(self, D: Tensor, p: Tensor, candidates: Tensor) -> Tensor:
-        """Which of the candidates (B, R) are negatives that anchors take with their positives p (B,)."""
+        """Which of the candidates (B, R) are negatives that anchors take with their positives p (B,).
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        p : Tensor
+            The positive of each anchor (B,).
+        candidates : Tensor
+            The negatives to choose from, a boolean matrix (B, R).
+        """
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
         a, p, n = [pos.new_empty(0, dtype=torch.long)], [pos.new_empty(0, dtype=torch.long)], [pos.new_empty(0).long()]
@@ -277,7 +287,17 @@ class RuleOfTriplets(TripleMiner):
         return torch.cat(a), torch.cat(p), torch.cat(n)
 
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """The pairs that occur in those triplets, without a list of them."""
+        """The pairs that occur in those triplets, without a list of them.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         chosen = torch.zeros_like(pos), torch.zeros_like(neg)
         for column, candidates in passes(pos, neg):
             kept = self.keeps(D, column, candidates)
@@ -308,8 +328,8 @@ class TripletMargin(RuleOfTriplets):
 
     References
     ----------
-    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
-    2015.
+    | F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
+      2015.
 
     Examples
     --------
@@ -355,7 +375,7 @@ class AngularMiner(RuleOfTriplets):
 
     References
     ----------
-    J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
+    | J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
 
     Examples
     --------
@@ -426,7 +446,7 @@ class InRange(Inner):
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
 
     Examples
     --------
@@ -450,7 +470,17 @@ class InRange(Inner):
         self.pos, self.neg = pos, neg
 
     def inside(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """The masks within the ranges."""
+        """The masks within the ranges.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         return pos & (self.pos[0] <= D) & (self.pos[1] >= D), neg & (self.neg[0] <= D) & (self.neg[1] >= D)
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
@@ -482,7 +512,7 @@ class AtMost(Draws, Inner):
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
 
     Examples
     --------

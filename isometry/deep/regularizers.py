@@ -150,7 +150,7 @@ class LpNorm(Regularizer):
 
     References
     ----------
-    K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+    | K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
 
     Examples
     --------
@@ -183,8 +183,8 @@ class ZeroMean(Regularizer):
 
     References
     ----------
-    T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
-    learning", CVPR 2019.
+    | T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
+      learning", CVPR 2019.
 
     Examples
     --------
@@ -210,7 +210,7 @@ class CenterInvariant(Regularizer):
 
     References
     ----------
-    Y. Wu, H. Liu, J. Li, Y. Fu, "Deep face recognition with center invariant loss", ACM Multimedia workshops 2017.
+    | Y. Wu, H. Liu, J. Li, Y. Fu, "Deep face recognition with center invariant loss", ACM Multimedia workshops 2017.
 
     Examples
     --------
@@ -236,7 +236,7 @@ class RegularFace(Regularizer):
 
     References
     ----------
-    K. Zhao, J. Xu, M.-M. Cheng, "RegularFace: deep face recognition via exclusive regularization", CVPR 2019.
+    | K. Zhao, J. Xu, M.-M. Cheng, "RegularFace: deep face recognition via exclusive regularization", CVPR 2019.
 
     Examples
     --------
@@ -267,7 +267,7 @@ class Spherical(Regularizer):
 
     References
     ----------
-    D. Zhang, Y. Li, Z. Zhang, "Deep metric learning with spherical embedding", NeurIPS 2020.
+    | D. Zhang, Y. Li, Z. Zhang, "Deep metric learning with spherical embedding", NeurIPS 2020.
 
     Examples
     --------
@@ -307,7 +307,7 @@ class KoLeo(Regularizer):
 
     References
     ----------
-    A. Sablayrolles, M. Douze, C. Schmid, H. Jégou, "Spreading vectors for similarity search", ICLR 2019.
+    | A. Sablayrolles, M. Douze, C. Schmid, H. Jégou, "Spreading vectors for similarity search", ICLR 2019.
 
     Examples
     --------
@@ -341,8 +341,8 @@ class Uniformity(Regularizer):
 
     References
     ----------
-    T. Wang, P. Isola, "Understanding contrastive representation learning through alignment and uniformity on the
-    hypersphere", ICML 2020.
+    | T. Wang, P. Isola, "Understanding contrastive representation learning through alignment and uniformity on the
+      hypersphere", ICML 2020.
 
     Examples
     --------
@@ -374,7 +374,7 @@ class SpreadOut(Regularizer):
 
     References
     ----------
-    X. Zhang, F. X. Yu, S. Kumar, S.-F. Chang, "Learning spread-out local feature descriptors", ICCV 2017.
+    | X. Zhang, F. X. Yu, S. Kumar, S.-F. Chang, "Learning spread-out local feature descriptors", ICCV 2017.
 
     Examples
     --------
@@ -411,8 +411,8 @@ class SIGReg(Draws, Regularizer):
 
     References
     ----------
-    R. Balestriero, Y. LeCun, "LeJEPA: provable and scalable self-supervised learning without the heuristics", arXiv
-    2025.
+    | R. Balestriero, Y. LeCun, "LeJEPA: provable and scalable self-supervised learning without the heuristics", arXiv
+      2025.
 
     Examples
     --------

@@ -40,7 +40,7 @@ class NoDuplicates(EpochSampler):
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class MultiSource(EpochSampler):
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
 
     Examples
     --------

@@ -139,7 +139,7 @@ class PKBatchSampler(EpochSampler):
 
     Parameters
     ----------
-    labels : sequence (n,) or boolean matrix (n, c)
+    labels : sequence (n,) or bool array (n, c)
         One label a sample, of any type; or which of c classes it belongs to, then a sample can stand in a batch for
         several of them.
     classes_per_batch : int, default=8
@@ -172,7 +172,7 @@ class PKBatchSampler(EpochSampler):
 
     References
     ----------
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+    | A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
 
     Examples
     --------
@@ -371,8 +371,8 @@ class EpisodeSampler(EpochSampler):
 
     References
     ----------
-    O. Vinyals, C. Blundell, T. Lillicrap, K. Kavukcuoglu, D. Wierstra, "Matching networks for one shot learning", NIPS
-    2016.
+    | O. Vinyals, C. Blundell, T. Lillicrap, K. Kavukcuoglu, D. Wierstra, "Matching networks for one shot learning",
+      NIPS 2016.
 
     Examples
     --------

@@ -22,7 +22,13 @@ class TupleSampler(EpochSampler):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """The tuples (m, k) of an epoch, of all processes together."""
+        """The tuples (m, k) of an epoch, of all processes together.
+
+        Parameters
+        ----------
+        rng : np.random.Generator
+            Source of random numbers.
+        """
 
     @property
     @abstractmethod
@@ -70,8 +76,8 @@ class TripletSampler(TupleSampler):
 
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
 
     Examples
     --------
@@ -135,8 +141,8 @@ class PairSampler(TupleSampler):
 
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
 
     Examples
     --------
@@ -306,8 +312,8 @@ class ViewsDataset(Dataset[Any]):
 
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
 
     Examples
     --------

@@ -39,5 +39,11 @@ class ObjectiveWrapper(nn.Module):
         return getattr(self.objective, "geometry", dict)()
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for the parameters of the objective."""
+        """Optimiser groups for the parameters of the objective.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return parameter_groups(self.objective, lr)

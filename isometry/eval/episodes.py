@@ -39,10 +39,22 @@ class FewShot:
 
     @property
     def mean(self) -> float:
+        """The mean accuracy over episodes."""
         return float(self.accuracy.mean())
 
     def interval(self, level: float = 0.95) -> Interval:
-        """The mean with its interval over episodes: of other episodes of these samples, not of other classes."""
+        """The mean with its interval over episodes: of other episodes of these samples, not of other classes.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Confidence of the interval.
+
+        Returns
+        -------
+        Interval
+            The mean, and the ends of its interval.
+        """
         return mean_interval(self.accuracy, level)
 
 
@@ -103,7 +115,7 @@ def few_shot(
 
     References
     ----------
-    J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
+    | J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
 
     Examples
     --------

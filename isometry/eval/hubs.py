@@ -86,7 +86,7 @@ def hubness(Z: np.ndarray, k: int = 10, gallery: np.ndarray | None = None, corre
 
     References
     ----------
-    M. Radovanović, A. Nanopoulos, M. Ivanović, "Hubs in space", JMLR 2010.
+    | M. Radovanović, A. Nanopoulos, M. Ivanović, "Hubs in space", JMLR 2010.
 
     Examples
     --------
@@ -141,22 +141,60 @@ class HubnessCorrection:
         self.method, self.k = method, k
 
     def fit(self, gallery: np.ndarray, queries: np.ndarray | None = None) -> HubnessCorrection:
-        """Learn how near others are to each gallery item: ``queries`` or, where these come later, other items."""
+        """Learn how near others are to each gallery item.
+
+        Parameters
+        ----------
+        gallery : ndarray of shape (n, p)
+            Items that will be searched.
+        queries : ndarray of shape (m, p) or None, default=None
+            The other side; None, where these come later: other items.
+
+        Returns
+        -------
+        HubnessCorrection
+            Itself.
+        """
         self.gallery_ = np.asarray(gallery)
         self.sizes_ = self._sizes(NeighborSearch.over(self.gallery_, queries))
         return self
 
     def rerank(self, Z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k nearest gallery items of every row of Z by corrected distance: indices (m, k), distances (m, k).
+        """The k nearest gallery items of every row of Z by corrected distance.
 
         They are sought among the 10 k nearest by distance itself; by "mutual_proximity" among all.
+
+        Parameters
+        ----------
+        Z : ndarray of shape (m, p)
+            Queries.
+        k : int
+            Number of neighbours.
+
+        Returns
+        -------
+        indices : ndarray of shape (m, k)
+            Neighbours, nearest first.
+        distances : ndarray of shape (m, k)
+            Their corrected distances.
         """
         if not hasattr(self, "gallery_"):
             raise ValueError("fit the correction to the gallery first")
         return nearest(Z, k, self.gallery_, correction=self)
 
     def search(self, search: NeighborSearch) -> CorrectedSearch:
-        """A search by corrected distance. Of a gallery that is not fitted, the queries are the other side."""
+        """A search by corrected distance. Of a gallery that is not fitted, the queries are the other side.
+
+        Parameters
+        ----------
+        search : NeighborSearch
+            A search by distance itself.
+
+        Returns
+        -------
+        CorrectedSearch
+            The search by corrected distance.
+        """
         of_queries = self._sizes(search)
         if hasattr(self, "sizes_"):
             if len(self.sizes_) != len(search.gallery):

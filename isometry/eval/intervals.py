@@ -34,6 +34,18 @@ class Interval(NamedTuple):
     high: float
 
     def contains(self, value: float) -> bool:
+        """Whether a value lies between the ends, or on one.
+
+        Parameters
+        ----------
+        value : float
+            The value.
+
+        Returns
+        -------
+        bool
+            Whether it does.
+        """
         return self.low <= value <= self.high
 
 
@@ -120,8 +132,8 @@ def pair_rate_interval(
 ) -> Interval:
     """A share of pairs, with an interval that allows for pairs that have an end in common.
 
-    Pairs depend on one another where they meet in a group; with S_g the sum of r over the pairs that touch g, and S_gh over
-    those between g and h::
+    Pairs depend on one another where they meet in a group; with S_g the sum of r over the pairs that touch g, and S_gh
+    over those between g and h::
 
         variance = G/(G−1) · Σ_{p, q that meet} r_p r_q = G/(G−1) · (Σ_g S_g² − Σ_{g≠h} S_gh²)
 

@@ -25,8 +25,8 @@ def nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest gallery items of every row of Z, by squared Euclidean distance.
 
-    Ties go to the smaller index. Without a ``gallery`` the rows of Z are searched among themselves, and a row is never its
-    own neighbour (a duplicate of it may be). float32 and float64 are kept.
+    Ties go to the smaller index. Without a ``gallery`` the rows of Z are searched among themselves, and a row is never
+    its own neighbour (a duplicate of it may be). float32 and float64 are kept.
 
     Parameters
     ----------

@@ -48,7 +48,13 @@ class Ranking:
     n_without_match: int
 
     def mean(self) -> dict[str, float]:
-        """Means over the queries, by name: ``mrr``, ``map@5/min``, ``map@5/R``, ``ndcg@5`` …"""
+        """Means over the queries, by name.
+
+        Returns
+        -------
+        dict of str to float
+            Means: ``mrr``, ``map@5/min``, ``map@5/R``, ``ndcg@5`` and so on.
+        """
         columns = {"mrr": self.reciprocal_rank}
         columns |= {f"map@{k}/min": v for k, v in self.map_at_min.items()}
         columns |= {f"map@{k}/R": v for k, v in self.map_at_R.items()}

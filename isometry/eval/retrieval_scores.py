@@ -49,7 +49,13 @@ class Retrieval:
     n_without_match: int
 
     def mean(self) -> dict[str, float]:
-        """Means over the queries, by name: ``recall@1`` …, ``precision@1`` …, ``r_precision``, ``map@r``."""
+        """Means over the queries, by name.
+
+        Returns
+        -------
+        dict of str to float
+            Means: ``recall@1`` and so on, ``precision@1`` and so on, ``r_precision``, ``map@r``.
+        """
         columns = {f"recall@{k}": v for k, v in self.recall_at.items()}
         columns |= {f"precision@{k}": v for k, v in self.precision_at.items()}
         columns |= {"r_precision": self.r_precision, "map@r": self.map_at_r}
@@ -101,7 +107,7 @@ def retrieval(
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "A metric learning reality check", ECCV 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "A metric learning reality check", ECCV 2020.
 
     Examples
     --------

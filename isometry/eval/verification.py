@@ -59,19 +59,52 @@ class Roc:
         return float(self.fpr[t - 1] + share * (self.fpr[t] - self.fpr[t - 1]))
 
     def threshold_at_fpr(self, fpr: float) -> float:
-        """The largest threshold that accepts at most this share of dissimilar pairs; −inf if it may accept none."""
+        """The largest threshold that accepts at most this share of dissimilar pairs; −inf if it may accept none.
+
+        Parameters
+        ----------
+        fpr : float
+            Share of dissimilar pairs that may be accepted.
+
+        Returns
+        -------
+        float
+            The threshold.
+        """
         if not 0 <= fpr <= 1:
             raise ValueError(f"fpr={fpr} is a share of the dissimilar pairs: choose it between 0 and 1.")
         return float(self.thresholds[np.searchsorted(self.fpr, fpr, side="right") - 1])
 
     def threshold_at_tpr(self, tpr: float) -> float:
-        """The smallest threshold that accepts at least this share of similar pairs; −inf if it need accept none."""
+        """The smallest threshold that accepts at least this share of similar pairs; −inf if it need accept none.
+
+        Parameters
+        ----------
+        tpr : float
+            Share of similar pairs that must be accepted.
+
+        Returns
+        -------
+        float
+            The threshold.
+        """
         if not 0 <= tpr <= 1:
             raise ValueError(f"tpr={tpr} is a share of the similar pairs: choose it between 0 and 1.")
         return float(self.thresholds[np.searchsorted(self.tpr, tpr - ROUNDING, side="left")])
 
     def threshold_at_precision(self, precision: float) -> float:
-        """The largest threshold at which this share of the accepted pairs is similar."""
+        """The largest threshold at which this share of the accepted pairs is similar.
+
+        Parameters
+        ----------
+        precision : float
+            Share of similar pairs among those accepted.
+
+        Returns
+        -------
+        float
+            The threshold.
+        """
         if not 0 < precision <= 1:
             raise ValueError(f"precision={precision} is a share of the accepted pairs: choose it above 0 and at most 1")
         reached = self.precision[1:]  # (t − 1,) without the point that accepts nothing
@@ -90,9 +123,20 @@ class Roc:
         return np.divide(right, right + wrong, out=np.ones_like(right), where=right + wrong > 0)
 
     def best_threshold(self, criterion: str = "accuracy", *, beta: float = 1.0) -> float:
-        """The smallest threshold of highest accuracy, or of highest ``"balanced"`` accuracy ½ (tpr + 1 − fpr).
+        """The threshold that does best by a criterion.
 
-        ``"f_beta"``: the largest threshold of highest (1 + β²) P R / (β² P + R), of precision P and recall R = tpr.
+        Parameters
+        ----------
+        criterion : {"accuracy", "balanced", "f_beta"}, default="accuracy"
+            "accuracy", or "balanced" accuracy ½ (tpr + 1 − fpr): the smallest threshold of the highest; "f_beta": the
+            largest threshold of the highest (1 + β²) P R / (β² P + R), of precision P and recall R = tpr.
+        beta : float, default=1.0
+            How many times as much recall counts as precision.
+
+        Returns
+        -------
+        float
+            The threshold.
         """
         shares = {"accuracy": self.similar_share, "balanced": 0.5}
         if criterion == "f_beta":
@@ -106,7 +150,20 @@ class Roc:
         return self.cheapest_threshold(1 - similar, similar)
 
     def cheapest_threshold(self, false_match: float, false_non_match: float) -> float:
-        """The smallest threshold of least ``false_match`` · fpr + ``false_non_match`` · (1 − tpr)."""
+        """The smallest threshold of least ``false_match`` · fpr + ``false_non_match`` · (1 − tpr).
+
+        Parameters
+        ----------
+        false_match : float
+            Price of a dissimilar pair that is accepted.
+        false_non_match : float
+            Price of a similar pair that is not.
+
+        Returns
+        -------
+        float
+            The threshold.
+        """
         return float(self.thresholds[np.argmax(false_non_match * self.tpr - false_match * self.fpr)])
 
 
@@ -138,7 +195,7 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """Expected calibration error: Σ_b share · |frequency − probability|."""
+        """Expected calibration error: Σ_b share · ``|frequency − probability|``."""
         return float(self.share @ np.abs(self.frequency - self.probability))
 
 

@@ -57,7 +57,7 @@ class AML(LinearMetric):
 
     References
     ----------
-    S. Chen, C. Gong, J. Yang, X. Li, Y. Wei, J. Li, "Adversarial metric learning", IJCAI 2018.
+    | S. Chen, C. Gong, J. Yang, X. Li, Y. Wei, J. Li, "Adversarial metric learning", IJCAI 2018.
 
     Examples
     --------
@@ -133,7 +133,20 @@ class AML(LinearMetric):
         return (Ut.T * self._shrink(s**2)) @ Ut
 
     def adversarial_pairs(self, X: Any, pairs: Pairs) -> np.ndarray:
-        """Where the adversary moves the points of each pair: an array (m, 2, d)."""
+        """Where the adversary moves the points of each pair.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : Pairs
+            Pairs over the rows of X.
+
+        Returns
+        -------
+        ndarray of shape (m, 2, d)
+            The moved points.
+        """
         X = np.asarray(X, dtype=np.float64)
         R = self._confusion(self.components_.astype(np.float64))
         x, x_ = X[pairs.i], X[pairs.j]  # (m, d)

@@ -91,7 +91,7 @@ class CDML(MetricLearner):
 
     References
     ----------
-    S. Chen, L. Luo, J. Yang, C. Gong, J. Li, H. Huang, "Curvilinear distance metric learning", NeurIPS 2019.
+    | S. Chen, L. Luo, J. Yang, C. Gong, J. Li, H. Huang, "Curvilinear distance metric learning", NeurIPS 2019.
 
     Examples
     --------

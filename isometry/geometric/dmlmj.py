@@ -52,8 +52,8 @@ class DMLMJ(ScatterMetric):
 
     References
     ----------
-    B. Nguyen, C. Morell, B. De Baets, "Supervised distance metric learning through maximization of the Jeffrey
-    divergence", Pattern Recognition 2017.
+    | B. Nguyen, C. Morell, B. De Baets, "Supervised distance metric learning through maximization of the Jeffrey
+      divergence", Pattern Recognition 2017.
 
     Examples
     --------
@@ -73,7 +73,24 @@ class DMLMJ(ScatterMetric):
     reg: Reg = "auto"
 
     def scatters(self, X: np.ndarray, side: Labels | Pairs) -> tuple[Frame, np.ndarray, np.ndarray]:
-        """The frame of the samples, and S and D in it."""
+        """The scatters that the metric follows from, for any ``reg``.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        side : Labels or Pairs
+            What is known of them.
+
+        Returns
+        -------
+        frame : Frame
+            The frame of the samples.
+        S : ndarray
+            Scatter of similar samples in it.
+        D : ndarray
+            Scatter of dissimilar samples in it.
+        """
         frame = Frame.of(X.astype(np.float64))
         if isinstance(side, Labels):
             return frame, *neighbor_scatters(frame.X, side.codes, self.n_neighbors, self.n_neighbors)

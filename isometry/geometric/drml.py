@@ -63,8 +63,8 @@ class DRML(LinearMetric):
 
     References
     ----------
-    M. Harandi, M. Salzmann, R. Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML
-    2017.
+    | M. Harandi, M. Salzmann, R. Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML
+      2017.
 
     Examples
     --------

@@ -51,7 +51,7 @@ class GMML(MomentsMetric):
 
     References
     ----------
-    P. Zadeh, R. Hosseini, S. Sra, "Geometric mean metric learning", ICML 2016.
+    | P. Zadeh, R. Hosseini, S. Sra, "Geometric mean metric learning", ICML 2016.
 
     Examples
     --------

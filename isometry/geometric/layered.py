@@ -63,7 +63,7 @@ class LayeredGMML(MetricLearner):
 
     References
     ----------
-    H. Hajiabadi, R. Godaz, M. Ghasemi, R. Monsefi, "Layered geometric learning", ICAISC 2019.
+    | H. Hajiabadi, R. Godaz, M. Ghasemi, R. Monsefi, "Layered geometric learning", ICAISC 2019.
 
     Examples
     --------

@@ -89,7 +89,7 @@ class LowRankGMML(LinearMetric):
 
     References
     ----------
-    M. Bhutani, P. Jawanpuria, H. Kasai, B. Mishra, "Low-rank geometric mean metric learning", arXiv 1806.05454, 2018.
+    | M. Bhutani, P. Jawanpuria, H. Kasai, B. Mishra, "Low-rank geometric mean metric learning", arXiv 1806.05454, 2018.
 
     Examples
     --------

@@ -57,7 +57,7 @@ class PartialLabelGMML(LinearMetric):
 
     References
     ----------
-    Y. Zhou, H. Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018.
+    | Y. Zhou, H. Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018.
 
     Examples
     --------
@@ -98,10 +98,24 @@ class PartialLabelGMML(LinearMetric):
         self._store(inverse_geodesic_factor(S, D, self.t), dtype)
 
     def vote_predict(self, X: Any, X_train: Any, candidates: Any) -> np.ndarray:
-        """(m,) column of ``candidates`` (n, q), the sets of the training rows, with the largest vote of the neighbours.
+        """The candidate with the largest vote of the neighbours.
 
         The k nearest training rows in the learned space vote for all their candidates; one at distance d_r has the
         weight 1 − d_r/Σ_s d_s, so that near ones count more.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples to classify.
+        X_train : array-like of shape (n, d)
+            Training samples.
+        candidates : array-like of bool, shape (n, q)
+            Sets of candidates of the training rows.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            A column of ``candidates`` for each sample.
         """
         mask = candidates.mask if isinstance(candidates, Candidates) else np.asarray(candidates)
         Z_train, Z = (np.asarray(self.transform(part), dtype=np.float64) for part in (X_train, X))

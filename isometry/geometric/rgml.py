@@ -68,7 +68,7 @@ class RGML(LinearMetric):
 
     References
     ----------
-    A. Collas, A. Breloy, G. Ginolhac, C. Ren, J.-P. Ovarlez, "Robust geometric metric learning", EUSIPCO 2022.
+    | A. Collas, A. Breloy, G. Ginolhac, C. Ren, J.-P. Ovarlez, "Robust geometric metric learning", EUSIPCO 2022.
 
     Examples
     --------

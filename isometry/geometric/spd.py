@@ -47,8 +47,8 @@ class SPDGMML(MatrixMetric):
 
     References
     ----------
-    P. Zhu, H. Cheng, Q. Hu, Q. Wang, C. Zhang, "Towards generalized and efficient metric learning on Riemannian
-    manifold", IJCAI 2018.
+    | P. Zhu, H. Cheng, Q. Hu, Q. Wang, C. Zhang, "Towards generalized and efficient metric learning on Riemannian
+      manifold", IJCAI 2018.
 
     Examples
     --------

@@ -52,7 +52,7 @@ def refuse_repeats(name: str, columns: list[str]) -> None:
 
 
 def expand_vectors(frame: pd.DataFrame) -> pd.DataFrame:
-    """Columns whose cells are vectors as several columns: ``v`` becomes ``v[0]``, ``v[1]``, …"""
+    """Columns whose cells are vectors as several columns: ``v`` becomes ``v[0]``, ``v[1]`` and so on."""
     objects = [c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if kind == np.dtype(object)]
     vectors = [c for c in objects if isinstance(frame[c].iloc[0], (list, np.ndarray))]
     if not vectors:

@@ -59,7 +59,7 @@ def KernelANMM(
 
     References
     ----------
-    F. Wang, C. Zhang, "Feature extraction by maximizing the average neighborhood margin", CVPR 2007.
+    | F. Wang, C. Zhang, "Feature extraction by maximizing the average neighborhood margin", CVPR 2007.
 
     Examples
     --------

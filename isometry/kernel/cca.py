@@ -73,8 +73,8 @@ class KernelCCA(MetricLearner):
 
     References
     ----------
-    D. R. Hardoon, S. Szedmak, J. Shawe-Taylor, "Canonical correlation analysis: an overview with application to
-    learning methods", Neural Computation 2004.
+    | D. R. Hardoon, S. Szedmak, J. Shawe-Taylor, "Canonical correlation analysis: an overview with application to
+      learning methods", Neural Computation 2004.
 
     Examples
     --------
@@ -143,7 +143,20 @@ class KernelCCA(MetricLearner):
         return self.cca_.transform_view(Z, view).astype(X.dtype, copy=False)
 
     def transform_view(self, X: Any, view: int = 0) -> np.ndarray:
-        """Map samples of which only the columns of one view are known (n, d_view), 0 or 1, to the common space."""
+        """Map samples of which only the columns of one view are known to the common space.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d_view)
+            Columns of one view.
+        view : {0, 1}, default=0
+            Which view.
+
+        Returns
+        -------
+        ndarray of shape (n, p)
+            The mapped samples.
+        """
         check_is_fitted(self)
         if view not in (0, 1):
             raise ValueError(f"view={view!r} must be 0 or 1")

@@ -57,8 +57,8 @@ def KernelDMLMJ(
 
     References
     ----------
-    B. Nguyen, C. Morell, B. De Baets, "Supervised distance metric learning through maximization of the Jeffrey
-    divergence", Pattern Recognition 2017.
+    | B. Nguyen, C. Morell, B. De Baets, "Supervised distance metric learning through maximization of the Jeffrey
+      divergence", Pattern Recognition 2017.
 
     Examples
     --------

@@ -80,7 +80,7 @@ def KernelFastNCA(
 
     References
     ----------
-    W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+    | W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
 
     Examples
     --------

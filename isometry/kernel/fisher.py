@@ -59,7 +59,7 @@ def KernelFisherML(
 
     References
     ----------
-    B. Alipanahi, M. Biggs, A. Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008.
+    | B. Alipanahi, M. Biggs, A. Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008.
 
     Examples
     --------

@@ -59,7 +59,7 @@ def KernelIGML(
 
     References
     ----------
-    S. Wang, R. Jin, "An information geometry approach for distance metric learning", AISTATS 2009.
+    | S. Wang, R. Jin, "An information geometry approach for distance metric learning", AISTATS 2009.
 
     Examples
     --------

@@ -51,10 +51,10 @@ def KernelKISSME(
 
     References
     ----------
-    B. Nguyen, B. De Baets, "Kernel distance metric learning using pairwise constraints for person re-identification",
-    IEEE Transactions on Image Processing 2019.
-    M. Köstinger, M. Hirzer, P. Wohlhart, P. M. Roth, H. Bischof, "Large scale metric learning from equivalence
-    constraints", CVPR 2012.
+    | B. Nguyen, B. De Baets, "Kernel distance metric learning using pairwise constraints for person re-identification",
+      IEEE Transactions on Image Processing 2019.
+    | M. Köstinger, M. Hirzer, P. Wohlhart, P. M. Roth, H. Bischof, "Large scale metric learning from equivalence
+      constraints", CVPR 2012.
 
     Examples
     --------

@@ -89,7 +89,8 @@ class LaplacianKernelML(MetricLearner):
 
     References
     ----------
-    M. S. Baghshah, S. B. Shouraki, "Kernel-based metric learning for semi-supervised clustering", Neurocomputing 2010.
+    | M. S. Baghshah, S. B. Shouraki, "Kernel-based metric learning for semi-supervised clustering", Neurocomputing
+      2010.
 
     Examples
     --------
@@ -206,8 +207,9 @@ def _shortest_links(X: np.ndarray, piece: np.ndarray) -> np.ndarray:
 def solve_semidefinite(
     Q: LinearOperator, dissimilar: EdgeList, rng: np.random.RandomState, *, max_iter: int, tol: float
 ) -> tuple[Solution, np.ndarray, float]:
-    """min tr(YᵀQY) subject to |y_i − y_j|² ≥ 1 for the listed pairs: Y (n, r), the multipliers μ, and the least
-    eigenvalue of Q − Laplacian(μ).
+    """min tr(YᵀQY) subject to |y_i − y_j|² ≥ 1 for the listed pairs.
+
+    Returned are Y (n, r), the multipliers μ, and the least eigenvalue of Q − Laplacian(μ).
 
     Augmented Lagrangian: with m = [μ + ρ(1 − d)]₊, minimise tr(YᵀQY) + Σ(m² − μ²)/2ρ, then μ ← m. A minimiser has
     tr(YᵀQY) = Σμ, the value of the dual problem, whose constraint is Q − Laplacian(μ) ⪰ 0; Y is returned scaled so

@@ -63,7 +63,8 @@ def KernelLFDA(
 
     References
     ----------
-    M. Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR 2007.
+    | M. Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR
+      2007.
 
     Examples
     --------

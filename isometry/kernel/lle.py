@@ -101,7 +101,7 @@ class KernelLLE(KernelMetric):
 
     References
     ----------
-    M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+    | M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
 
     Examples
     --------

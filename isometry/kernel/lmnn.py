@@ -68,7 +68,7 @@ def KernelLMNN(
 
     References
     ----------
-    L. Torresani, K.-C. Lee, "Large margin component analysis", NIPS 2006.
+    | L. Torresani, K.-C. Lee, "Large margin component analysis", NIPS 2006.
 
     Examples
     --------

@@ -83,7 +83,7 @@ def KernelMarginSVM(
 
     References
     ----------
-    I. W. Tsang, J. T. Kwok, "Distance metric learning with kernels", ICANN 2003.
+    | I. W. Tsang, J. T. Kwok, "Distance metric learning with kernels", ICANN 2003.
 
     Examples
     --------

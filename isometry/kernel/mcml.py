@@ -68,7 +68,7 @@ def KernelMCML(
 
     References
     ----------
-    A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
+    | A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
 
     Examples
     --------

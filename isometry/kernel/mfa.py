@@ -64,8 +64,8 @@ def KernelMFA(
 
     References
     ----------
-    S. Yan, D. Xu, B. Zhang, H.-J. Zhang, Q. Yang, S. Lin, "Graph embedding and extensions: a general framework for
-    dimensionality reduction", TPAMI 2007.
+    | S. Yan, D. Xu, B. Zhang, H.-J. Zhang, Q. Yang, S. Lin, "Graph embedding and extensions: a general framework for
+      dimensionality reduction", TPAMI 2007.
 
     Examples
     --------

@@ -66,7 +66,7 @@ class KernelSpectrum(KernelMetric):
 
     References
     ----------
-    D.-Y. Yeung, H. Chang, "A kernel approach for semisupervised metric learning", IEEE Trans. Neural Networks 2007.
+    | D.-Y. Yeung, H. Chang, "A kernel approach for semisupervised metric learning", IEEE Trans. Neural Networks 2007.
 
     Examples
     --------

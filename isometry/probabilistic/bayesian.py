@@ -77,7 +77,7 @@ class BayesianML(MetricPosterior, OnlineMetric):
     posterior_covariance_ : ndarray of shape (K + 1, K + 1)
         Posterior covariance V, threshold first.
     basis_ : ndarray of shape (K, d)
-        The scaled directions: w = (basis_ (x_i − x_j))².
+        The scaled directions: ``w = (basis_ (x_i − x_j))²``.
     bias_ : float
         Posterior mean of the threshold on squared distances.
     threshold_ : float
@@ -114,7 +114,7 @@ class BayesianML(MetricPosterior, OnlineMetric):
 
     References
     ----------
-    L. Yang, R. Jin, R. Sukthankar, "Bayesian active distance metric learning", UAI 2007.
+    | L. Yang, R. Jin, R. Sukthankar, "Bayesian active distance metric learning", UAI 2007.
 
     Examples
     --------

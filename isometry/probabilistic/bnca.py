@@ -116,7 +116,8 @@ class BNCA(MetricPosterior, LinearMetric):
 
     References
     ----------
-    D. Wang, X. Tan, "Bayesian neighborhood component analysis", IEEE Trans. Neural Networks and Learning Systems 2017.
+    | D. Wang, X. Tan, "Bayesian neighborhood component analysis", IEEE Trans. Neural Networks and Learning Systems
+      2017.
 
     Examples
     --------

@@ -76,8 +76,8 @@ class DMBK(MomentsMetric):
 
     References
     ----------
-    L. Feng, H. Wang, B. Jin, H. Li, M. Xue, L. Wang, "Learning a distance metric by balancing KL-divergence for
-    imbalanced datasets", IEEE Transactions on Systems, Man, and Cybernetics: Systems 2018.
+    | L. Feng, H. Wang, B. Jin, H. Li, M. Xue, L. Wang, "Learning a distance metric by balancing KL-divergence for
+      imbalanced datasets", IEEE Transactions on Systems, Man, and Cybernetics: Systems 2018.
 
     Examples
     --------

@@ -29,8 +29,7 @@ class FastNCA(SearchedMetric):
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) on H_i ∪ M_i
 
-    with H_i the k nearest samples of the same class and M_i the k nearest of other classes, in the input space. One
-    evaluation costs O(nkp + npd) and memory is O(nk).
+    with H_i the k nearest samples of the same class and M_i the k nearest of other classes, in the input space.
 
     Parameters
     ----------
@@ -75,7 +74,7 @@ class FastNCA(SearchedMetric):
 
     References
     ----------
-    W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+    | W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class IGML(MomentsMetric):
 
     References
     ----------
-    S. Wang, R. Jin, "An information geometry approach for distance metric learning", AISTATS 2009.
+    | S. Wang, R. Jin, "An information geometry approach for distance metric learning", AISTATS 2009.
 
     Examples
     --------

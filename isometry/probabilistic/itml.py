@@ -85,7 +85,7 @@ class ITML(SearchedMetric, OnlineMetric):
 
     References
     ----------
-    J. V. Davis, B. Kulis, P. Jain, S. Sra, I. S. Dhillon, "Information-theoretic metric learning", ICML 2007.
+    | J. V. Davis, B. Kulis, P. Jain, S. Sra, I. S. Dhillon, "Information-theoretic metric learning", ICML 2007.
 
     Examples
     --------

@@ -55,8 +55,8 @@ class KISSME(MomentsMetric):
 
     References
     ----------
-    M. Köstinger, M. Hirzer, P. Wohlhart, P. M. Roth, H. Bischof, "Large scale metric learning from equivalence
-    constraints", CVPR 2012.
+    | M. Köstinger, M. Hirzer, P. Wohlhart, P. M. Roth, H. Bischof, "Large scale metric learning from equivalence
+      constraints", CVPR 2012.
 
     Examples
     --------
@@ -134,8 +134,8 @@ class XQDA(KISSME):
 
     References
     ----------
-    S. Liao, Y. Hu, X. Zhu, S. Z. Li, "Person re-identification by local maximal occurrence representation and metric
-    learning", CVPR 2015.
+    | S. Liao, Y. Hu, X. Zhu, S. Z. Li, "Person re-identification by local maximal occurrence representation and metric
+      learning", CVPR 2015.
 
     Examples
     --------

@@ -62,7 +62,7 @@ class LDM(LinearMetric):
 
     References
     ----------
-    L. Yang, R. Jin, R. Sukthankar, Y. Liu, "An efficient algorithm for local distance metric learning", AAAI 2006.
+    | L. Yang, R. Jin, R. Sukthankar, Y. Liu, "An efficient algorithm for local distance metric learning", AAAI 2006.
 
     Examples
     --------

@@ -71,7 +71,8 @@ class LDML(SearchedMetric):
 
     References
     ----------
-    M. Guillaumin, J. Verbeek, C. Schmid, "Is that you? Metric learning approaches for face identification", ICCV 2009.
+    | M. Guillaumin, J. Verbeek, C. Schmid, "Is that you? Metric learning approaches for face identification", ICCV
+      2009.
 
     Examples
     --------
@@ -110,5 +111,18 @@ class LDML(SearchedMetric):
         return solution
 
     def pair_probability(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """Probability of being similar, at the share of similar pairs learned from; see ``pair_distance``."""
+        """Probability of being similar, at the share of similar pairs learned from.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d) or (m, 2, d)
+            Rows, of which ``pairs`` lists some; or an array of pairs.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The probabilities.
+        """
         return expit(self.bias_ - self.pair_distance(X, pairs).astype(np.float64) ** 2)

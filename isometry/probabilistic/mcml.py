@@ -65,7 +65,7 @@ class MCML(SearchedMetric):
 
     References
     ----------
-    A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
+    | A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
 
     Examples
     --------

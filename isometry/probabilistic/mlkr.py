@@ -40,7 +40,7 @@ class MLKR(LinearMetric):
         Where the search starts; named starts are scaled so that neighbours are at distance about 1, an array is a map
         (p, d).
     batch_size : int or None, default=None
-        Size of mini-batches, for n beyond 10⁵: so many samples at a time, against all others: O(batch · n). Adam takes
+        Size of mini-batches, for n beyond 10⁵: so many samples at a time, against all others. Adam takes
         the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_``
         has the means of the batches. None: no batches.
     max_iter : int, default=100
@@ -62,7 +62,7 @@ class MLKR(LinearMetric):
 
     References
     ----------
-    K. Q. Weinberger, G. Tesauro, "Metric learning for kernel regression", AISTATS 2007.
+    | K. Q. Weinberger, G. Tesauro, "Metric learning for kernel regression", AISTATS 2007.
 
     Examples
     --------
@@ -103,7 +103,22 @@ class MLKR(LinearMetric):
         return DistanceObjective(X, DenseEdges(len(X)), regression_loss(columns(side)), ridge_penalty(reg))
 
     def kernel_predict(self, X: Any, X_train: Any, y_train: Any) -> np.ndarray:
-        """Σ_j p_j y_j over the training samples, for each row of X: the regression whose error was minimised."""
+        """Σ_j p_j y_j over the training samples, for each row of X: the regression whose error was minimised.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples to predict for.
+        X_train : array-like of shape (n, d)
+            Training samples.
+        y_train : array-like of shape (n,) or (n, q)
+            Their targets.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, q)
+            The predictions.
+        """
         Z, Z_train = (np.asarray(self.transform(part), dtype=np.float64) for part in (X, X_train))
         y = np.asarray(y_train, dtype=np.float64)
         if len(y) != len(Z_train):

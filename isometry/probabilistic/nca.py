@@ -53,7 +53,7 @@ class NCA(SearchedMetric):
         Where the search starts: "auto" is LDA if p ≤ c − 1, else PCA; named starts are scaled so that neighbours are at
         distance about 1, an array is a map (p, d).
     batch_size : int or None, default=None
-        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, against all candidates: O(batch · n). Adam
+        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, against all candidates. Adam
         takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches. None: no batches.
     max_iter : int, default=100
@@ -76,8 +76,8 @@ class NCA(SearchedMetric):
 
     References
     ----------
-    J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
-    Z. Yang, J. Laaksonen, "Regularized neighborhood component analysis", SCIA 2007.
+    | J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
+    | Z. Yang, J. Laaksonen, "Regularized neighborhood component analysis", SCIA 2007.
 
     Examples
     --------

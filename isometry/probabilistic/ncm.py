@@ -28,7 +28,7 @@ class NCM(LinearMetric):
 
     min_L −(1/n) Σ_i log Σ_{m of class y_i} p(m|x_i) + reg s |L|²,  p(m|x) ∝ exp(−|L(x − μ_m)|²/2),  s = tr Cov X/d
 
-    The centroids μ_m are those of k-means in each class, and stay fixed. A step costs O(n K p) for K of them.
+    The centroids μ_m are those of k-means in each class, and stay fixed.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ class NCM(LinearMetric):
 
     References
     ----------
-    T. Mensink, J. Verbeek, F. Perronnin, G. Csurka, "Distance-based image classification: generalizing to new classes
-    at near-zero cost", IEEE Transactions on Pattern Analysis and Machine Intelligence 2013.
+    | T. Mensink, J. Verbeek, F. Perronnin, G. Csurka, "Distance-based image classification: generalizing to new classes
+      at near-zero cost", IEEE Transactions on Pattern Analysis and Machine Intelligence 2013.
 
     Examples
     --------
@@ -122,13 +122,35 @@ class NCM(LinearMetric):
         return class_centroids(X, side.codes, self.n_centroids, rng.randint(2**31), share=0.5)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(n, c) the probability of each class, in the order of ``np.unique`` of the labels."""
+        """The probability of each class, in the order of ``np.unique`` of the labels.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, c)
+            The probabilities.
+        """
         P, _ = neighbor_softmax(self._to_centroids(X) / 2)  # (n, K)
         classes, code = np.unique(self.centroid_classes_, return_inverse=True)
         return P @ np.eye(len(classes))[code]
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of the nearest centroid."""
+        """The class of the nearest centroid.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The classes.
+        """
         nearest = self._to_centroids(X).argmin(axis=1)
         return self.centroid_classes_[nearest]
 

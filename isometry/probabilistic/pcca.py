@@ -65,7 +65,7 @@ class PCCA(SearchedMetric):
 
     References
     ----------
-    A. Mignon, F. Jurie, "PCCA: a new approach for distance learning from sparse pairwise constraints", CVPR 2012.
+    | A. Mignon, F. Jurie, "PCCA: a new approach for distance learning from sparse pairwise constraints", CVPR 2012.
 
     Examples
     --------

@@ -69,9 +69,10 @@ class PLDA(MomentsMetric):
 
     References
     ----------
-    S. Ioffe, "Probabilistic linear discriminant analysis", ECCV 2006.
-    S. J. D. Prince, J. H. Elder, "Probabilistic linear discriminant analysis for inferences about identity", ICCV 2007.
-    D. Chen, X. Cao, L. Wang, F. Wen, J. Sun, "Bayesian face revisited: a joint formulation", ECCV 2012.
+    | S. Ioffe, "Probabilistic linear discriminant analysis", ECCV 2006.
+    | S. J. D. Prince, J. H. Elder, "Probabilistic linear discriminant analysis for inferences about identity", ICCV
+      2007.
+    | D. Chen, X. Cao, L. Wang, F. Wen, J. Sun, "Bayesian face revisited: a joint formulation", ECCV 2012.
 
     Examples
     --------
@@ -123,9 +124,21 @@ class PLDA(MomentsMetric):
         return solution
 
     def score_pairs(self, X: Any, pairs: Any) -> np.ndarray:
-        """(m,) log-likelihood ratio of "same class" to "different classes", of rows of X listed as (m, 2) or `Pairs`.
+        """Log-likelihood ratio of "same class" to "different classes".
 
         ½ Σ_l [log((1+ψ)²/(1+2ψ)) + s²ψ/((1+ψ)(1+2ψ)) − t²ψ/(1+ψ)],  s, t = (u ± u')/√2,  u = Vᵀ(x − m)
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : array-like of shape (m, 2) or Pairs
+            Pairs of rows of X.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The ratios.
         """
         U, psi = self._coordinates(X), self.psi_
         i, j = pair_rows(pairs)
@@ -134,13 +147,41 @@ class PLDA(MomentsMetric):
         return np.asarray(constant + s @ (psi / ((1 + psi) * (1 + 2 * psi))) - t @ (psi / (1 + psi))) / 2
 
     def pair_probability(self, X: Any, pairs: Any, prior: float = 0.5) -> np.ndarray:
-        """(m,) probability that the samples of a pair are of one class, if ``prior`` is the share of such pairs."""
+        """Probability that the samples of a pair are of one class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : array-like of shape (m, 2) or Pairs
+            Pairs of rows of X.
+        prior : float, default=0.5
+            Share of pairs of one class among those asked about.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The probabilities.
+        """
         if not 0 < prior < 1:
             raise ValueError(f"prior={prior} is the share of pairs that are the same: choose it between 0 and 1")
         return np.asarray(expit(self.score_pairs(X, pairs) + logit(prior)))
 
     def enroll(self, X: Any, y: Any) -> Enrolled:
-        """What samples of (new) classes say of their means: scores other samples against them."""
+        """What samples of (new) classes say of their means: scores other samples against them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples of classes that may be new.
+        y : array-like of shape (n_samples,)
+            Their classes.
+
+        Returns
+        -------
+        Enrolled
+            Scores other samples against these classes.
+        """
         labels = Labels(y)
         U = self._coordinates(X)
         if len(labels) != len(U):

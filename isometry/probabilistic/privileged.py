@@ -74,8 +74,8 @@ class PrivilegedML(LinearMetric):
 
     References
     ----------
-    X. Yang, M. Wang, L. Zhang, D. Tao, "Empirical risk minimization for metric learning using privileged information",
-    IJCAI 2016.
+    | X. Yang, M. Wang, L. Zhang, D. Tao, "Empirical risk minimization for metric learning using privileged
+      information", IJCAI 2016.
 
     Examples
     --------

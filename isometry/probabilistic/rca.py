@@ -44,10 +44,10 @@ class ProbabilisticRCA(MomentsMetric):
 
     References
     ----------
-    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning distance functions using equivalence relations", ICML
-    2003.
-    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning a Mahalanobis metric from equivalence constraints",
-    JMLR 2005.
+    | A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning distance functions using equivalence relations", ICML
+      2003.
+    | A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning a Mahalanobis metric from equivalence constraints",
+      JMLR 2005.
 
     Examples
     --------

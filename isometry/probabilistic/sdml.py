@@ -52,8 +52,8 @@ class SDML(LinearMetric):
 
     References
     ----------
-    G.-J. Qi, J. Tang, Z.-J. Zha, T.-S. Chua, H.-J. Zhang, "An efficient sparse metric learning in high-dimensional
-    space via l1-penalized log-determinant regularization", ICML 2009.
+    | G.-J. Qi, J. Tang, Z.-J. Zha, T.-S. Chua, H.-J. Zhang, "An efficient sparse metric learning in high-dimensional
+      space via l1-penalized log-determinant regularization", ICML 2009.
 
     Examples
     --------

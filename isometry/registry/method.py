@@ -115,14 +115,42 @@ class Method:
         return self.own_sees or ", ".join(source.sees(self.builds or self.target))
 
     def load(self) -> Any:
-        """The class or factory itself."""
+        """The class or factory itself.
+
+        Returns
+        -------
+        object
+            The class or function.
+        """
         module, attribute = self.target.split(":")
         return getattr(importlib.import_module(module), attribute)
 
     def make(self, **params: Any) -> Any:
-        """A new instance; ``params`` override the row's own."""
+        """A new instance.
+
+        Parameters
+        ----------
+        **params : dict
+            Arguments in place of the row's own.
+
+        Returns
+        -------
+        object
+            The instance.
+        """
         return self.load()(**{**self.params, **params})
 
     def example(self, **params: Any) -> Any:
-        """A new instance with parameters that suit small test problems."""
+        """A new instance with parameters that suit small test problems.
+
+        Parameters
+        ----------
+        **params : dict
+            Arguments in place of the row's own.
+
+        Returns
+        -------
+        object
+            The instance.
+        """
         return self.make(**{**self.test_params, **params})

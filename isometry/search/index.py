@@ -137,7 +137,22 @@ class Index(BaseEstimator):
     verbose: bool | int = False
 
     def fit(self, X: Any, y: Any = None, *, ids: Any = None) -> Self:
-        """Fill the index with rows (n, d), under ``ids``, or their numbers."""
+        """Fill the index with rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows.
+        y : object, default=None
+            Not used.
+        ids : array-like of shape (n,) or None, default=None
+            Names of the rows, whole numbers or text; None: their numbers.
+
+        Returns
+        -------
+        self
+            The index.
+        """
         check_parameters(self)
         if self.engine != "exact":
             if self.quantizer is not None:
@@ -156,7 +171,20 @@ class Index(BaseEstimator):
         return self
 
     def add(self, X: Any, ids: Any = None) -> Self:
-        """Add rows (m, d) under ids that are not there yet; without any, numbers go on where they ended."""
+        """Add rows under ids that are not there yet.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, d)
+            Rows.
+        ids : array-like of shape (m,) or None, default=None
+            Names of the rows; None: numbers go on where they ended.
+
+        Returns
+        -------
+        self
+            The index.
+        """
         if not hasattr(self, "ids_"):
             return self.fit(X, ids=ids)
         Z = self._space.embed(X)
@@ -180,7 +208,18 @@ class Index(BaseEstimator):
         return self
 
     def remove(self, ids: Any) -> Self:
-        """Remove rows by their ids; ids that are not there are an error, and then nothing is removed."""
+        """Remove rows by their ids.
+
+        Parameters
+        ----------
+        ids : array-like
+            Ids; any that is not there is an error, and then nothing is removed.
+
+        Returns
+        -------
+        self
+            The index.
+        """
         check_is_fitted(self)
         keep = np.ones(len(self.ids_), dtype=bool)
         keep[find_ids(self.ids_, ids, "the index")] = False
@@ -190,9 +229,21 @@ class Index(BaseEstimator):
         return self
 
     def search(self, X: Any, k: int = 10) -> Neighbors:
-        """The k nearest rows of each query (m, d): their ids and scores, which are distances or, of "cosine", cosines.
+        """The k nearest rows of each query.
 
         Euclidean distance and fitted metrics give distances, least first; the cosine gives cosines, greatest first.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, d)
+            Queries.
+        k : int, default=10
+            Number of neighbours.
+
+        Returns
+        -------
+        Neighbors
+            Their ids and scores.
         """
         check_is_fitted(self)
         if not 1 <= k <= len(self):
@@ -207,9 +258,21 @@ class Index(BaseEstimator):
         return Neighbors(self.ids_[rows], space.scores(d))
 
     def within(self, X: Any, threshold: float) -> Near:
-        """All rows near enough to each query: at most ``threshold`` away, or with a cosine of at least that.
+        """All rows near enough to each query.
 
         Compares with all rows, whatever the engine, and of codes with what they stand for.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, d)
+            Queries.
+        threshold : float
+            The largest distance, or the least cosine.
+
+        Returns
+        -------
+        Near
+            Their ids and scores, by query.
         """
         check_is_fitted(self)
         space = self._space
@@ -229,14 +292,36 @@ class Index(BaseEstimator):
         return hasattr(self, "ids_")
 
     def save(self, path: str | os.PathLike[str], card: dict[str, Any] | None = None) -> None:
-        """Write rows, ids and metric to one file without pickle; an older file is replaced only by a complete one."""
+        """Write rows, ids and metric to one file without pickle.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file; an older one is replaced only by a complete one.
+        card : dict or None, default=None
+            What else should be known of it, as JSON can hold it.
+        """
         save(self, path, card)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, metric: Any = None, n_features: int | None = None) -> Self:
-        """Read an index back; an error if it is one of another metric, or of rows of another width, than is expected.
+        """Read an index back.
 
         Engines of FAISS are built again at the first search.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, as `save` wrote it.
+        metric : fitted metric, str or None, default=None
+            What the index is expected to be of: an error if it is one of another metric.
+        n_features : int or None, default=None
+            Width that rows are expected to have: an error if it is another.
+
+        Returns
+        -------
+        Index
+            The index.
         """
         index = load(path)
         if not isinstance(index, cls):

@@ -120,7 +120,22 @@ class AutoMetric(MetricLearner):
     verbose: bool | int = False
 
     def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
-        """Compare, choose, and learn from all samples; ``y`` are class labels or a supervision object."""
+        """Compare, choose, and learn from all samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        y : array-like, Supervision or None, default=None
+            Class labels or a supervision object.
+        **more : dict
+            Refused: candidates take X and y only.
+
+        Returns
+        -------
+        self
+            The fitted metric.
+        """
         if more:
             raise TypeError(f"AutoMetric.fit takes X and y, and no {next(iter(more))!r}")
         check_parameters(self)
@@ -166,7 +181,18 @@ class AutoMetric(MetricLearner):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Map X to the space where the chosen distance is Euclidean."""
+        """Map X to the space where the chosen distance is Euclidean.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, p)
+            The mapped samples.
+        """
         self._check_fitted()
         return np.asarray(self.pipeline_.transform(X))
 

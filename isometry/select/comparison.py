@@ -1,4 +1,4 @@
-"""The honest comparison: does any learned metric beat plain Euclidean distance on held-out data?"""
+"""The honest comparison: whether any learned metric beats plain Euclidean distance on held-out data."""
 
 from __future__ import annotations
 

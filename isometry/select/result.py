@@ -80,6 +80,7 @@ class MethodResult:
 
     @property
     def complete(self) -> bool:
+        """Whether all fits that were to be made were made."""
         return self.n_fits >= self.n_planned
 
     @property
@@ -190,7 +191,13 @@ class Comparison:
         raise KeyError(f"no metric called {name!r} was compared; there are {', '.join(r.name for r in self.results)}")
 
     def to_frame(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
+        """The table as a pandas DataFrame.
+
+        Returns
+        -------
+        DataFrame
+            One row for each candidate.
+        """
         import pandas
 
         nothing = Interval(np.nan, np.nan, np.nan)
@@ -203,7 +210,13 @@ class Comparison:
         return pandas.DataFrame(rows, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """What was found, for programs: the rows of the table, verdict and settings, without estimators and values."""
+        """What was found, for programs, without estimators and values.
+
+        Returns
+        -------
+        dict
+            The rows of the table, verdict and settings.
+        """
         facts = ("name", "reliable", "fit_seconds", "n_fits", "n_planned", "unconverged", "left_out", "failures")
         rows = []
         for r in self.results:
@@ -241,7 +254,13 @@ class Comparison:
         return "\n".join([*lines, "", self.verdict])
 
     def transformed_names(self) -> list[str] | None:
-        """Names of the features that metrics see, after the scaler; None where it does not tell them."""
+        """Names of the features that metrics see, after the scaler.
+
+        Returns
+        -------
+        list of str or None
+            The names; None where the scaler does not tell them.
+        """
         names = self.data.get("feature_names")
         scaler: Any = None if self.best_estimator is None or len(self.best_estimator) < 2 else self.best_estimator[0]
         if names is None or not hasattr(scaler, "get_feature_names_out"):
@@ -272,7 +291,22 @@ class Comparison:
         )
 
     def report(self, path: str | Path, X: Any = None, y: Any = None) -> Path:
-        """Write the report page; give X and y to have the pictures of the data too."""
+        """Write the report page.
+
+        Parameters
+        ----------
+        path : str or path-like
+            An ``.html`` file, or a folder, which gets an ``index.html``.
+        X : array-like of shape (n, d) or None, default=None
+            The data that were compared, for the pictures.
+        y : array-like, Supervision or None, default=None
+            Their labels or other supervision.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
         from isometry.report import write_report
 
         return write_report(self, path, X=X, y=y)

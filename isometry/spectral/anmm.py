@@ -50,7 +50,7 @@ class ANMM(AutomaticStrength):
 
     References
     ----------
-    F. Wang, C. Zhang, "Feature extraction by maximizing the average neighborhood margin", CVPR 2007.
+    | F. Wang, C. Zhang, "Feature extraction by maximizing the average neighborhood margin", CVPR 2007.
 
     Examples
     --------

@@ -73,8 +73,8 @@ class BoostMetric(LinearMetric):
 
     References
     ----------
-    C. Shen, J. Kim, L. Wang, A. van den Hengel, "Positive semidefinite metric learning using boosting-like algorithms",
-    JMLR 2012.
+    | C. Shen, J. Kim, L. Wang, A. van den Hengel, "Positive semidefinite metric learning using boosting-like
+      algorithms", JMLR 2012.
 
     Examples
     --------

@@ -71,7 +71,7 @@ class ChiSquareLMNN(MetricLearner):
 
     References
     ----------
-    D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
+    | D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
 
     Examples
     --------
@@ -133,7 +133,20 @@ class ChiSquareLMNN(MetricLearner):
         return (overlap(A, self.landmarks_) @ self.basis_).astype(X.dtype, copy=False)
 
     def chi_square(self, X: Any, pairs: Any) -> np.ndarray:
-        """χ²(Lx, Lx') of listed pairs, exactly: rows X (n, d), and (m, 2) indices or a `Pairs` object."""
+        """The distances χ²(Lx, Lx') of listed pairs, exactly.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : array-like of shape (m, 2) or Pairs
+            Pairs of rows of X.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The distances.
+        """
         check_is_fitted(self)
         A = histograms(validate_data(self, X, dtype=np.float64, reset=False)) @ self.components_.T
         i, j = pair_rows(pairs)

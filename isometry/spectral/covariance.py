@@ -51,7 +51,7 @@ class Covariance(MomentsMetric):
 
     References
     ----------
-    P. C. Mahalanobis, "On the generalised distance in statistics", Proc. Nat. Inst. Sci. India, 1936.
+    | P. C. Mahalanobis, "On the generalised distance in statistics", Proc. Nat. Inst. Sci. India, 1936.
 
     Examples
     --------

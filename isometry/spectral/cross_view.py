@@ -59,7 +59,20 @@ class CrossView(LinearMetric):
         raise NotImplementedError
 
     def transform_view(self, X: Any, view: int = 0) -> np.ndarray:
-        """Map samples of which only the columns of one view are known (n, d_view), 0 or 1, to the common space."""
+        """Map samples of which only the columns of one view are known to the common space.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d_view)
+            Columns of one view.
+        view : {0, 1}, default=0
+            Which view.
+
+        Returns
+        -------
+        ndarray of shape (n, p)
+            The mapped samples.
+        """
         check_is_fitted(self)
         if view not in (0, 1):
             raise ValueError(f"view={view!r} must be 0 or 1")
@@ -112,9 +125,9 @@ class CCA(CrossView):
 
     References
     ----------
-    H. Hotelling, "Relations between two sets of variates", Biometrika 1936.
-    Y. Gong, Q. Ke, M. Isard, S. Lazebnik, "A multi-view embedding space for modeling internet images, tags, and their
-    semantics", International Journal of Computer Vision 2014.
+    | H. Hotelling, "Relations between two sets of variates", Biometrika 1936.
+    | Y. Gong, Q. Ke, M. Isard, S. Lazebnik, "A multi-view embedding space for modeling internet images, tags, and their
+      semantics", International Journal of Computer Vision 2014.
 
     Examples
     --------
@@ -185,7 +198,7 @@ class Procrustes(CrossView):
 
     References
     ----------
-    P. H. Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 1966.
+    | P. H. Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 1966.
 
     Examples
     --------

@@ -48,8 +48,8 @@ class DCA(MomentsMetric):
 
     References
     ----------
-    S. C. H. Hoi, W. Liu, M. R. Lyu, W.-Y. Ma, "Learning distance metrics with contextual constraints for image
-    retrieval", CVPR 2006.
+    | S. C. H. Hoi, W. Liu, M. R. Lyu, W.-Y. Ma, "Learning distance metrics with contextual constraints for image
+      retrieval", CVPR 2006.
 
     Examples
     --------

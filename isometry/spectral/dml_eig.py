@@ -60,7 +60,7 @@ class DMLeig(LinearMetric):
 
     References
     ----------
-    Y. Ying, P. Li, "Distance metric learning with eigenvalue optimization", JMLR 2012.
+    | Y. Ying, P. Li, "Distance metric learning with eigenvalue optimization", JMLR 2012.
 
     Examples
     --------

@@ -55,9 +55,9 @@ class FisherML(MomentsMetric):
 
     References
     ----------
-    B. Alipanahi, M. Biggs, A. Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008.
-    A. Ghodsi, D. Wilkinson, F. Southey, "Improving embeddings by flexible exploitation of side information", IJCAI
-    2007.
+    | B. Alipanahi, M. Biggs, A. Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008.
+    | A. Ghodsi, D. Wilkinson, F. Southey, "Improving embeddings by flexible exploitation of side information", IJCAI
+      2007.
 
     Examples
     --------

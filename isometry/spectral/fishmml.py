@@ -59,7 +59,7 @@ class FishMML(LinearMetric):
 
     References
     ----------
-    C. Zhang, Y. Liu, Y. Liu, Q. Hu, X. Liu, P. Zhu, "FISH-MML: Fisher-HSIC multi-view metric learning", IJCAI 2018.
+    | C. Zhang, Y. Liu, Y. Liu, Q. Hu, X. Liu, P. Zhu, "FISH-MML: Fisher-HSIC multi-view metric learning", IJCAI 2018.
 
     Examples
     --------

@@ -78,7 +78,7 @@ class GBLMNN(MetricLearner):
 
     References
     ----------
-    D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
+    | D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
 
     Examples
     --------

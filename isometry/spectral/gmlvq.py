@@ -68,10 +68,10 @@ class GMLVQ(LinearMetric):
 
     References
     ----------
-    P. Schneider, M. Biehl, B. Hammer, "Adaptive relevance matrices in learning vector quantization", Neural Computation
-    2009.
-    P. Schneider, K. Bunte, H. Stiekema, B. Hammer, T. Villmann, M. Biehl, "Regularization in matrix relevance
-    learning", IEEE Transactions on Neural Networks 2010.
+    | P. Schneider, M. Biehl, B. Hammer, "Adaptive relevance matrices in learning vector quantization", Neural
+      Computation 2009.
+    | P. Schneider, K. Bunte, H. Stiekema, B. Hammer, T. Villmann, M. Biehl, "Regularization in matrix relevance
+      learning", IEEE Transactions on Neural Networks 2010.
 
     Examples
     --------
@@ -113,7 +113,18 @@ class GMLVQ(LinearMetric):
         return solution
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of the nearest prototype."""
+        """The class of the nearest prototype.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The classes.
+        """
         Z = np.asarray(self.transform(X), dtype=np.float64)
         nearest = sqdist(Z, self._transform(self.prototypes_).astype(np.float64)).argmin(axis=1)
         return self.prototype_classes_[nearest]

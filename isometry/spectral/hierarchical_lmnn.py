@@ -88,9 +88,9 @@ class HierarchicalLMNN(LinearMetric):
 
     References
     ----------
-    P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
-    nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
-    Imaging Systems 6(1), 2020.
+    | P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
+      nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
+      Imaging Systems 6(1), 2020.
 
     Examples
     --------

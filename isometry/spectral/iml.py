@@ -74,7 +74,7 @@ class IML(LinearMetric):
 
     References
     ----------
-    L. Gautheron, A. Habrard, E. Morvant, M. Sebban, "Metric learning from imbalanced data", ICTAI 2019.
+    | L. Gautheron, A. Habrard, E. Morvant, M. Sebban, "Metric learning from imbalanced data", ICTAI 2019.
 
     Examples
     --------

@@ -66,9 +66,10 @@ class LFDA(ScatterMetric):
 
     References
     ----------
-    M. Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR 2007.
-    M. Sugiyama, T. Idé, S. Nakajima, J. Sese, "Semi-supervised local Fisher discriminant analysis for dimensionality
-    reduction", Machine Learning 2010.
+    | M. Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR
+      2007.
+    | M. Sugiyama, T. Idé, S. Nakajima, J. Sese, "Semi-supervised local Fisher discriminant analysis for dimensionality
+      reduction", Machine Learning 2010.
 
     Examples
     --------
@@ -96,7 +97,26 @@ class LFDA(ScatterMetric):
         return "minus one" if self.beta > 0 else "dropped"
 
     def scatters(self, X: np.ndarray, side: Labels) -> tuple[Frame, np.ndarray, np.ndarray, np.ndarray]:
-        """The frame of the samples, and S_b, S_w and S_t in it."""
+        """The scatters that the metric follows from, for any ``reg``.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        side : Labels
+            Their labels.
+
+        Returns
+        -------
+        frame : Frame
+            The frame of the samples.
+        S_b : ndarray
+            Local scatter between classes, in it.
+        S_w : ndarray
+            Local scatter within classes, in it.
+        S_t : ndarray
+            Scatter of all samples, in it.
+        """
         frame = Frame.of(X.astype(np.float64))
         Z, known, b = frame.X, side.labelled, self.beta
         S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors)

@@ -64,7 +64,7 @@ class LLERegularizedML(AutomaticStrength):
 
     References
     ----------
-    M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+    | M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
 
     Examples
     --------

@@ -73,7 +73,7 @@ class LLMA(MetricLearner):
 
     References
     ----------
-    H. Chang, D.-Y. Yeung, "Locally linear metric adaptation for semi-supervised clustering", ICML 2004.
+    | H. Chang, D.-Y. Yeung, "Locally linear metric adaptation for semi-supervised clustering", ICML 2004.
 
     Examples
     --------

@@ -72,7 +72,7 @@ class LMNN(SearchedMetric):
         Largest number of impostors of an anchor, nearest first ("batch_all" only); None: all. ``max_impostors_`` is
         this number if it left any out, else None.
     batch_size : int or None, default=None
-        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, with all their impostors: O(batch · n). Adam
+        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, with all their impostors. Adam
         takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
         ``history_`` has the means of the batches, ``objective_`` their last mean. None: no batches.
     solver : {"lbfgs", "sdp"}, default="lbfgs"
@@ -106,11 +106,11 @@ class LMNN(SearchedMetric):
 
     References
     ----------
-    K. Q. Weinberger, L. K. Saul, "Distance metric learning for large margin nearest neighbor classification", JMLR
-    2009.
-    P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
-    nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
-    Imaging Systems 6(1), 2020.
+    | K. Q. Weinberger, L. K. Saul, "Distance metric learning for large margin nearest neighbor classification", JMLR
+      2009.
+    | P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
+      nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
+      Imaging Systems 6(1), 2020.
 
     Examples
     --------
@@ -208,6 +208,20 @@ class LMNN(SearchedMetric):
 
         A rule beside the vote of neighbours: it also asks how many training points the new one would be an impostor of.
         Targets are the nearest of each class in the learned space; see `isometry.spectral.energy`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples to classify.
+        X_train : array-like of shape (n, d)
+            Training samples.
+        y_train : array-like of shape (n,)
+            Their labels.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The labels.
         """
         labels = Labels(y_train)
         Z_train, Z = (np.asarray(self.transform(part), dtype=np.float64) for part in (X_train, X))

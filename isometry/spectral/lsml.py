@@ -58,8 +58,8 @@ class LSML(LinearMetric):
 
     References
     ----------
-    E. Y. Liu, Z. Guo, X. Zhang, V. Jojic, W. Wang, "Metric learning from relative comparisons by minimizing squared
-    residual", ICDM 2012.
+    | E. Y. Liu, Z. Guo, X. Zhang, V. Jojic, W. Wang, "Metric learning from relative comparisons by minimizing squared
+      residual", ICDM 2012.
 
     Examples
     --------

@@ -75,7 +75,7 @@ class MarginSVM(LinearMetric):
 
     References
     ----------
-    I. W. Tsang, J. T. Kwok, "Distance metric learning with kernels", ICANN 2003.
+    | I. W. Tsang, J. T. Kwok, "Distance metric learning with kernels", ICANN 2003.
 
     Examples
     --------

@@ -58,8 +58,8 @@ class MFA(ScatterMetric):
 
     References
     ----------
-    S. Yan, D. Xu, B. Zhang, H.-J. Zhang, Q. Yang, S. Lin, "Graph embedding and extensions: a general framework for
-    dimensionality reduction", TPAMI 2007.
+    | S. Yan, D. Xu, B. Zhang, H.-J. Zhang, Q. Yang, S. Lin, "Graph embedding and extensions: a general framework for
+      dimensionality reduction", TPAMI 2007.
 
     Examples
     --------
@@ -83,7 +83,24 @@ class MFA(ScatterMetric):
     reg: Reg = "auto"
 
     def scatters(self, X: np.ndarray, side: Labels) -> tuple[Frame, np.ndarray, np.ndarray]:
-        """The frame of the samples, and S_w and S_b in it."""
+        """The scatters that the metric follows from, for any ``reg``.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        side : Labels
+            Their labels.
+
+        Returns
+        -------
+        frame : Frame
+            The frame of the samples.
+        S_w : ndarray
+            Scatter of near pairs within classes, in it.
+        S_b : ndarray
+            Scatter of near pairs across classes, in it.
+        """
         frame = Frame.of(X.astype(np.float64))
         Z, codes = frame.X, side.codes
         inside = undirected(target_neighbors(Z, codes, self.n_neighbors))

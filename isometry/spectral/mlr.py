@@ -70,7 +70,7 @@ class MLR(LinearMetric):
 
     References
     ----------
-    B. McFee, G. Lanckriet, "Metric learning to rank", ICML 2010.
+    | B. McFee, G. Lanckriet, "Metric learning to rank", ICML 2010.
 
     Examples
     --------

@@ -71,8 +71,8 @@ class MMC(LinearMetric):
 
     References
     ----------
-    E. P. Xing, A. Y. Ng, M. I. Jordan, S. Russell, "Distance metric learning with application to clustering with
-    side-information", NIPS 2002.
+    | E. P. Xing, A. Y. Ng, M. I. Jordan, S. Russell, "Distance metric learning with application to clustering with
+      side-information", NIPS 2002.
 
     Examples
     --------

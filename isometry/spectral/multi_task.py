@@ -66,7 +66,7 @@ class MultiTaskLMNN(TaskMetric):
 
     References
     ----------
-    S. Parameswaran, K. Q. Weinberger, "Large margin multi-task metric learning", NIPS 2010.
+    | S. Parameswaran, K. Q. Weinberger, "Large margin multi-task metric learning", NIPS 2010.
 
     Examples
     --------

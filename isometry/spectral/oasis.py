@@ -50,7 +50,7 @@ class OASIS(OnlineMetric):
     Attributes
     ----------
     bilinear_ : ndarray of shape (d, d)
-        The matrix W, for samples (x − mean_)/unit_.
+        The matrix W, for samples ``(x − mean_)/unit_``.
     mean_ : ndarray of shape (d,)
         What is subtracted from samples.
     unit_ : float
@@ -67,8 +67,8 @@ class OASIS(OnlineMetric):
 
     References
     ----------
-    G. Chechik, V. Sharma, U. Shalit, S. Bengio, "Large scale online learning of image similarity through ranking", JMLR
-    2010.
+    | G. Chechik, V. Sharma, U. Shalit, S. Bengio, "Large scale online learning of image similarity through ranking",
+      JMLR 2010.
 
     Examples
     --------
@@ -135,7 +135,20 @@ class OASIS(OnlineMetric):
         return losses
 
     def score_pairs(self, X: Any, pairs: Any) -> np.ndarray:
-        """The learned similarity xᵀWx' of listed pairs: rows X (n, d), and (m, 2) indices or a `Pairs` object."""
+        """The learned similarity xᵀWx' of listed pairs.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : array-like of shape (m, 2) or Pairs
+            Pairs of rows of X.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The similarities.
+        """
         check_is_fitted(self)
         X = (validate_data(self, X, dtype=np.float64, reset=False) - self.mean_) / self.unit_
         i, j = pair_rows(pairs)

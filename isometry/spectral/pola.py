@@ -60,7 +60,7 @@ class POLA(OnlineMetric):
 
     References
     ----------
-    S. Shalev-Shwartz, Y. Singer, A. Y. Ng, "Online and batch learning of pseudo-metrics", ICML 2004.
+    | S. Shalev-Shwartz, Y. Singer, A. Y. Ng, "Online and batch learning of pseudo-metrics", ICML 2004.
 
     Examples
     --------

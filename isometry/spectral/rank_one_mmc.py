@@ -31,8 +31,8 @@ class RankOneMMC(LinearMetric):
 
     References
     ----------
-    E. P. Xing, A. Y. Ng, M. I. Jordan, S. Russell, "Distance metric learning with application to clustering with
-    side-information", NIPS 2002.
+    | E. P. Xing, A. Y. Ng, M. I. Jordan, S. Russell, "Distance metric learning with application to clustering with
+      side-information", NIPS 2002.
 
     Examples
     --------

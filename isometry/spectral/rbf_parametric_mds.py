@@ -61,7 +61,7 @@ class RBFParametricMDS(MetricLearner):
 
     References
     ----------
-    Z. Zhang, J. T. Kwok, D.-Y. Yeung, "Parametric distance metric learning with label information", IJCAI 2003.
+    | Z. Zhang, J. T. Kwok, D.-Y. Yeung, "Parametric distance metric learning with label information", IJCAI 2003.
 
     Examples
     --------

@@ -42,9 +42,9 @@ class RCA(MomentsMetric):
 
     References
     ----------
-    N. Shental, T. Hertz, D. Weinshall, M. Pavel, "Adjustment learning and relevant component analysis", ECCV 2002.
-    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning a Mahalanobis metric from equivalence constraints",
-    JMLR 2005.
+    | N. Shental, T. Hertz, D. Weinshall, M. Pavel, "Adjustment learning and relevant component analysis", ECCV 2002.
+    | A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning a Mahalanobis metric from equivalence constraints",
+      JMLR 2005.
 
     Examples
     --------

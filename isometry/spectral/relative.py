@@ -71,13 +71,14 @@ class RelativeML(LinearMetric):
 
     References
     ----------
-    M. Schultz, T. Joachims, "Learning a distance metric from relative comparisons", NIPS 2003.
-    Y. Ying, K. Huang, C. Campbell, "Sparse metric learning via smooth optimization", NIPS 2009.
-    W.-S. Zheng, S. Gong, T. Xiang, "Person re-identification by probabilistic relative distance comparison", CVPR 2011.
-    J. Mei, M. Liu, H. R. Karimi, H. Gao, "LogDet divergence-based metric learning with triplet constraints and its
-    applications", IEEE Transactions on Image Processing 2014.
-    B. Nguyen, C. Morell, B. De Baets, "Distance metric learning for ordinal classification based on triplet
-    constraints", Knowledge-Based Systems 2018.
+    | M. Schultz, T. Joachims, "Learning a distance metric from relative comparisons", NIPS 2003.
+    | Y. Ying, K. Huang, C. Campbell, "Sparse metric learning via smooth optimization", NIPS 2009.
+    | W.-S. Zheng, S. Gong, T. Xiang, "Person re-identification by probabilistic relative distance comparison", CVPR
+      2011.
+    | J. Mei, M. Liu, H. R. Karimi, H. Gao, "LogDet divergence-based metric learning with triplet constraints and its
+      applications", IEEE Transactions on Image Processing 2014.
+    | B. Nguyen, C. Morell, B. De Baets, "Distance metric learning for ordinal classification based on triplet
+      constraints", Knowledge-Based Systems 2018.
 
     Examples
     --------

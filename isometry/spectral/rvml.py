@@ -50,7 +50,7 @@ class RVML(MomentsMetric):
 
     References
     ----------
-    M. Perrot, A. Habrard, "Regressive virtual metric learning", NIPS 2015.
+    | M. Perrot, A. Habrard, "Regressive virtual metric learning", NIPS 2015.
 
     Examples
     --------

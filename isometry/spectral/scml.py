@@ -89,7 +89,7 @@ class SCML(TaskMetric):
 
     References
     ----------
-    Y. Shi, A. Bellet, F. Sha, "Sparse compositional metric learning", AAAI 2014.
+    | Y. Shi, A. Bellet, F. Sha, "Sparse compositional metric learning", AAAI 2014.
 
     Examples
     --------

@@ -51,7 +51,8 @@ class SIR(MomentsMetric):
 
     References
     ----------
-    K.-C. Li, "Sliced inverse regression for dimension reduction", Journal of the American Statistical Association 1991.
+    | K.-C. Li, "Sliced inverse regression for dimension reduction", Journal of the American Statistical Association
+      1991.
 
     Examples
     --------

@@ -54,8 +54,8 @@ class TraceRatioML(MomentsMetric):
 
     References
     ----------
-    S. Xiang, F. Nie, C. Zhang, "Learning a Mahalanobis distance metric for data clustering and classification", Pattern
-    Recognition 2008.
+    | S. Xiang, F. Nie, C. Zhang, "Learning a Mahalanobis distance metric for data clustering and classification",
+      Pattern Recognition 2008.
 
     Examples
     --------

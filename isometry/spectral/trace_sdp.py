@@ -42,8 +42,8 @@ def TraceSDP(n_components="auto", *, reg="auto", solver="eigen", target_distance
 
     References
     ----------
-    A. Ghodsi, D. Wilkinson, F. Southey, "Improving embeddings by flexible exploitation of side information", IJCAI
-    2007.
+    | A. Ghodsi, D. Wilkinson, F. Southey, "Improving embeddings by flexible exploitation of side information", IJCAI
+      2007.
 
     Examples
     --------

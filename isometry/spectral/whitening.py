@@ -54,12 +54,12 @@ class Whitening(MomentsMetric):
 
     References
     ----------
-    A. Kessy, A. Lewin, K. Strimmer, "Optimal whitening and decorrelation", The American Statistician 2018.
-    J. Mu, P. Viswanath, "All-but-the-top: simple and effective postprocessing for word representations", ICLR 2018.
-    A. Solomonoff, W. M. Campbell, I. Boardman, "Advances in channel compensation for SVM speaker recognition", ICASSP
-    2005.
-    A. O. Hatch, S. Kajarekar, A. Stolcke, "Within-class covariance normalization for SVM-based speaker recognition",
-    Interspeech 2006.
+    | A. Kessy, A. Lewin, K. Strimmer, "Optimal whitening and decorrelation", The American Statistician 2018.
+    | J. Mu, P. Viswanath, "All-but-the-top: simple and effective postprocessing for word representations", ICLR 2018.
+    | A. Solomonoff, W. M. Campbell, I. Boardman, "Advances in channel compensation for SVM speaker recognition", ICASSP
+      2005.
+    | A. O. Hatch, S. Kajarekar, A. Stolcke, "Within-class covariance normalization for SVM-based speaker recognition",
+      Interspeech 2006.
 
     Examples
     --------

@@ -54,7 +54,7 @@ class AdaFace(MarginSoftmax):
 
     References
     ----------
-    M. Kim, A. K. Jain, X. Liu, "AdaFace: quality adaptive margin for face recognition", CVPR 2022.
+    | M. Kim, A. K. Jain, X. Liu, "AdaFace: quality adaptive margin for face recognition", CVPR 2022.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class AdaFace(MarginSoftmax):
         Returns
         -------
         Tensor
-            q (B, 1), between −1 and 1.
+            The quality q (B, 1), between −1 and 1.
         """
         n = self.lengths(z)
         own = n.mean(), n.std(correction=min(1, len(n) - 1))
@@ -118,7 +118,13 @@ class AdaFace(MarginSoftmax):
 
     @torch.no_grad()
     def update(self, n: Tensor) -> None:
-        """Take the lengths of a batch into μ and σ."""
+        """Take the lengths of a batch into μ and σ.
+
+        Parameters
+        ----------
+        n : Tensor
+            Lengths (B, 1).
+        """
         mean, std = n.mean(), n.std()
         if std <= 1e-6 * mean and not self.batches:
             warnings.warn(
@@ -133,7 +139,13 @@ class AdaFace(MarginSoftmax):
 
     @staticmethod
     def lengths(z: Tensor) -> Tensor:
-        """‖z‖ (B, 1), cut and without gradient."""
+        """‖z‖ (B, 1), cut and without gradient.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        """
         return norms(z.detach()).clamp(1e-3, 100)
 
 
@@ -176,8 +188,8 @@ class MagFace(MarginSoftmax):
 
     References
     ----------
-    Q. Meng, S. Zhao, Z. Huang, F. Zhou, "MagFace: a universal representation for face recognition and quality
-    assessment", CVPR 2021.
+    | Q. Meng, S. Zhao, Z. Huang, F. Zhou, "MagFace: a universal representation for face recognition and quality
+      assessment", CVPR 2021.
 
     Examples
     --------
@@ -234,7 +246,13 @@ class MagFace(MarginSoftmax):
         return self.lengths(z).squeeze(1)
 
     def lengths(self, z: Tensor) -> Tensor:
-        """‖z‖ (B, 1), in the unit of the bounds."""
+        """‖z‖ (B, 1), in the unit of the bounds.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        """
         return norms(z) if self.log_scale is None else self.log_scale.to(z.dtype).exp() * norms(z)
 
     def target(self, cos: Tensor, z: Tensor, classes: Tensor) -> Tensor:
@@ -283,8 +301,8 @@ class CurricularFace(MarginSoftmax):
 
     References
     ----------
-    Y. Huang, Y. Wang, Y. Tai, X. Liu, P. Shen, S. Li, J. Li, F. Huang, "CurricularFace: adaptive curriculum learning
-    loss for deep face recognition", CVPR 2020.
+    | Y. Huang, Y. Wang, Y. Tai, X. Liu, P. Shen, S. Li, J. Li, F. Huang, "CurricularFace: adaptive curriculum learning
+      loss for deep face recognition", CVPR 2020.
 
     Examples
     --------
@@ -363,8 +381,8 @@ class ElasticFace(Draws, MarginSoftmax):
 
     References
     ----------
-    F. Boutros, N. Damer, F. Kirchbuchner, A. Kuijper, "ElasticFace: elastic margin loss for deep face recognition",
-    CVPR workshops 2022.
+    | F. Boutros, N. Damer, F. Kirchbuchner, A. Kuijper, "ElasticFace: elastic margin loss for deep face recognition",
+      CVPR workshops 2022.
 
     Examples
     --------
@@ -405,7 +423,13 @@ class ElasticFace(Draws, MarginSoftmax):
 
     @torch.no_grad()
     def margins(self, cos: Tensor) -> Tensor:
-        """The margins of samples with these cosines, of the same shape."""
+        """The margins of samples with these cosines, of the same shape.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines (B, C).
+        """
         if not self.training:
             return torch.full_like(cos, self.margin)
         noise = torch.randn(cos.shape, generator=self.generator(cos.device), dtype=cos.dtype, device=cos.device)

@@ -46,7 +46,7 @@ class Angular(SumOfTriplets):
 
     References
     ----------
-    J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
+    | J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
 
     Examples
     --------
@@ -80,9 +80,18 @@ class Angular(SumOfTriplets):
             self.reduction = "mean"
 
     def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Any = None) -> Tensor:
-        """x = (1 + t) d_ap − 2t (d_an + d_pn), t = tan²α: the triplet form is [x]_+, and f_apn is 2x.
+        """The term x = (1 + t) d_ap − 2t (d_an + d_pn), t = tan²α; the triplet form is its positive part, f_apn is 2x.
 
         ‖n − (a + p)/2‖² = ½ d_an + ½ d_pn − ¼ d_ap in squared distances; in the batch form d is minus an inner product.
+
+        Parameters
+        ----------
+        d_ap : Tensor
+            Distances of anchors to positives.
+        d_an : Tensor
+            Distances of anchors to negatives.
+        d_pn : Tensor or None, default=None
+            Distances of positives to negatives.
         """
         t = math.tan(math.radians(self.alpha)) ** 2
         x = (1 + t) * d_ap - 2 * t * (d_an + d_pn)

@@ -59,7 +59,8 @@ class ArcFace(MarginSoftmax):
 
     References
     ----------
-    J. Deng, J. Guo, N. Xue, S. Zafeiriou, "ArcFace: additive angular margin loss for deep face recognition", CVPR 2019.
+    | J. Deng, J. Guo, N. Xue, S. Zafeiriou, "ArcFace: additive angular margin loss for deep face recognition", CVPR
+      2019.
 
     Examples
     --------
@@ -97,7 +98,13 @@ class ArcFace(MarginSoftmax):
         return t if self.gradient == "true" else cos + (t - cos).detach()
 
     def multiplied(self, cos: Tensor) -> Tensor:
-        """cos(k θ + m), and cos θ less a constant where the angle exceeds π."""
+        """The cosine of k θ + m, and cos θ less a constant where that angle exceeds π.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines (B, C).
+        """
         k, m = self.multiplier, self.margin
         angle = k * inside(cos).acos() + m
         drop = max(m * math.sin(m), 1 + math.cos((math.pi - m) / k))
@@ -133,8 +140,8 @@ class SubCenterArcFace(ArcFace):
 
     References
     ----------
-    J. Deng, J. Guo, T. Liu, M. Gong, S. Zafeiriou, "Sub-center ArcFace: boosting face recognition by large-scale noisy
-    web faces", ECCV 2020.
+    | J. Deng, J. Guo, T. Liu, M. Gong, S. Zafeiriou, "Sub-center ArcFace: boosting face recognition by large-scale
+      noisy web faces", ECCV 2020.
 
     Examples
     --------
@@ -164,7 +171,15 @@ class SubCenterArcFace(ArcFace):
         self.proxies = random_proxies(num_classes, checked("sub_centers", sub_centers, Count), embedding_size)
 
     def nearest(self, z: Tensor, directions: Tensor) -> Tensor:
-        """Of K directions of each class, (C, K, p), the nearest."""
+        """Of K directions of each class, (C, K, p), the nearest.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings of unit length (B, p).
+        directions : Tensor
+            Directions (C, K, p).
+        """
         return (z @ directions.flatten(0, 1).T).unflatten(1, directions.shape[:2]).max(2).values
 
     @torch.no_grad()
@@ -227,7 +242,7 @@ class DynamicArcFace(SubCenterArcFace):
 
     References
     ----------
-    Q. Ha, B. Liu, F. Liu, P. Liao, "Google Landmark Recognition 2020 competition third place solution", arXiv 2020.
+    | Q. Ha, B. Liu, F. Liu, P. Liao, "Google Landmark Recognition 2020 competition third place solution", arXiv 2020.
 
     Examples
     --------

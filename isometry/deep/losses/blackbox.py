@@ -47,8 +47,8 @@ class BlackboxAP(Draws, Loss):
 
     References
     ----------
-    M. Rolínek, V. Musil, A. Paulus, M. Vlastelica, C. Michaelis, G. Martius, "Optimizing rank-based metrics with
-    blackbox differentiation", CVPR 2020.
+    | M. Rolínek, V. Musil, A. Paulus, M. Vlastelica, C. Michaelis, G. Martius, "Optimizing rank-based metrics with
+      blackbox differentiation", CVPR 2020.
 
     Examples
     --------

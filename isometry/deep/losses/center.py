@@ -36,7 +36,8 @@ class CenterLoss(LabelLoss):
 
     References
     ----------
-    Y. Wen, K. Zhang, Z. Li, Y. Qiao, "A discriminative feature learning approach for deep face recognition", ECCV 2016.
+    | Y. Wen, K. Zhang, Z. Li, Y. Qiao, "A discriminative feature learning approach for deep face recognition", ECCV
+      2016.
 
     Examples
     --------
@@ -70,7 +71,15 @@ class CenterLoss(LabelLoss):
 
     @torch.no_grad()
     def move(self, z: Tensor, y: Tensor) -> None:
-        """Take a batch into the centres of its classes."""
+        """Take a batch into the centres of its classes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         classes, members = class_indicator(y, z.dtype)
         n, c = members.sum(1, keepdim=True), self.centers[classes].to(z.dtype)  # (C_b, 1), (C_b, p)
         self.centers[classes] = (c - self.alpha * (n * c - members @ z) / (1 + n)).to(self.centers.dtype)
@@ -97,8 +106,8 @@ class P2SGrad(ClassCosines):
 
     References
     ----------
-    X. Zhang, R. Zhao, J. Yan, M. Gao, Y. Qiao, X. Wang, H. Li, "P2SGrad: refined gradients for optimizing deep face
-    models", CVPR 2019.
+    | X. Zhang, R. Zhao, J. Yan, M. Gao, Y. Qiao, X. Wang, H. Li, "P2SGrad: refined gradients for optimizing deep face
+      models", CVPR 2019.
 
     Examples
     --------

@@ -40,7 +40,7 @@ class CenterTriplet(Loss):
 
     References
     ----------
-    X. Lv, C. Zhao, W. Chen, "A novel hard mining center-triplet loss for person re-identification", PRCV 2019.
+    | X. Lv, C. Zhao, W. Chen, "A novel hard mining center-triplet loss for person re-identification", PRCV 2019.
 
     Examples
     --------
@@ -68,7 +68,21 @@ class CenterTriplet(Loss):
         self.margin, self.detach_centers, self.min_count = margin, detach_centers, min_count
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
-        """Class centres of the batch are the anchors: distances (C_b, R) to the references, or to the other centres."""
+        """Class centres of the batch are the anchors: distances (C_b, R) to the references, or to the other centres.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        refs : Tensor
+            References (R, p).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        """
         if y.ndim != 1 or ref_y is None:
             raise ValueError("CenterTriplet needs class labels (B,); a similarity matrix has no centres")
         classes, members = class_indicator(y, z.dtype)  # (C_b,), (C_b, B)

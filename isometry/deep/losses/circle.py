@@ -38,8 +38,8 @@ class Circle(Loss):
 
     References
     ----------
-    Y. Sun, C. Cheng, Y. Zhang, C. Zhang, L. Zheng, Z. Wang, Y. Wei, "Circle loss: a unified perspective of pair
-    similarity optimization", CVPR 2020.
+    | Y. Sun, C. Cheng, Y. Zhang, C. Zhang, L. Zheng, Z. Wang, Y. Wei, "Circle loss: a unified perspective of pair
+      similarity optimization", CVPR 2020.
 
     Examples
     --------
@@ -59,7 +59,13 @@ class Circle(Loss):
         self.margin, self.gamma = checked("margin", margin, InsideOne), checked("gamma", gamma, Positive)
 
     def rates(self, D: Tensor) -> tuple[Tensor, Tensor]:
-        """γ a_p and γ a_n of all pairs; D is −s."""
+        """γ a_p and γ a_n of all pairs; D is −s.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the cosines (B, R).
+        """
         s = -D.detach()
         return self.gamma * (1 + self.margin - s).relu(), self.gamma * (s + self.margin).relu()
 

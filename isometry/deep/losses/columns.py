@@ -50,10 +50,10 @@ class Ranking(PairForm):
 
     References
     ----------
-    M. Henderson, R. Al-Rfou, B. Strope, Y.-H. Sung, L. Lukács, R. Guo, S. Kumar, B. Miklos, R. Kurzweil, "Efficient
-    natural language response suggestion for smart reply", arXiv 2017.
-    Z. Li, X. Zhang, Y. Zhang, D. Long, P. Xie, M. Zhang, "Towards general text embeddings with multi-stage contrastive
-    learning", arXiv 2023.
+    | M. Henderson, R. Al-Rfou, B. Strope, Y.-H. Sung, L. Lukács, R. Guo, S. Kumar, B. Miklos, R. Kurzweil, "Efficient
+      natural language response suggestion for smart reply", arXiv 2017.
+    | Z. Li, X. Zhang, Y. Zhang, D. Long, P. Xie, M. Zhang, "Towards general text embeddings with multi-stage
+      contrastive learning", arXiv 2023.
 
     Examples
     --------
@@ -101,7 +101,15 @@ class Ranking(PairForm):
         return (each - positive).mean()
 
     def negatives(self, name: str, s: Tensor) -> Tensor:
-        """Which candidates get more weight for being hard."""
+        """Which candidates get more weight for being hard.
+
+        Parameters
+        ----------
+        name : str
+            The direction.
+        s : Tensor
+            Similarities of the candidates, of which the shape is taken.
+        """
         n = len(s)
         hard = (torch.arange(s.shape[1], device=s.device) >= n).expand_as(s)  # columns after the first are negatives
         others = ~torch.eye(n, dtype=torch.bool, device=s.device).repeat(1, s.shape[1] // n) | hard
@@ -109,7 +117,15 @@ class Ranking(PairForm):
 
     @torch.no_grad()
     def candidates(self, *columns: Tensor, **given: Any) -> dict[str, Tensor]:
-        """Which entries of each direction stand in the softmax."""
+        """Which entries of each direction stand in the softmax.
+
+        Parameters
+        ----------
+        *columns : Tensor (n, p)
+            The columns of embeddings.
+        **given : dict
+            What else the loss was given.
+        """
         n, h = len(columns[0]), len(columns) - 1
         own = torch.eye(n, dtype=torch.bool, device=columns[0].device)
         query, docs = codes(columns[0]), codes(torch.cat(columns[1:]))
@@ -174,8 +190,8 @@ class GuidedRanking(Ranking):
 
     References
     ----------
-    A. V. Solatorio, "GISTEmbed: guided in-sample selection of training negatives for text embedding fine-tuning", arXiv
-    2024.
+    | A. V. Solatorio, "GISTEmbed: guided in-sample selection of training negatives for text embedding fine-tuning",
+      arXiv 2024.
 
     Examples
     --------
@@ -236,8 +252,8 @@ class MegaBatchMargin(PairForm):
 
     References
     ----------
-    J. Wieting, K. Gimpel, "ParaNMT-50M: pushing the limits of paraphrastic sentence embeddings with millions of machine
-    translations", ACL 2018.
+    | J. Wieting, K. Gimpel, "ParaNMT-50M: pushing the limits of paraphrastic sentence embeddings with millions of
+      machine translations", ACL 2018.
 
     Examples
     --------

@@ -75,10 +75,10 @@ class InfoNCE(Loss):
 
     References
     ----------
-    A. van den Oord, Y. Li, O. Vinyals, "Representation learning with contrastive predictive coding", arXiv 2018.
-    T. Chen, S. Kornblith, M. Norouzi, G. Hinton, "A simple framework for contrastive learning of visual
-    representations", ICML 2020.
-    P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+    | A. van den Oord, Y. Li, O. Vinyals, "Representation learning with contrastive predictive coding", arXiv 2018.
+    | T. Chen, S. Kornblith, M. Norouzi, G. Hinton, "A simple framework for contrastive learning of visual
+      representations", ICML 2020.
+    | P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
 
     Examples
     --------
@@ -113,7 +113,19 @@ class InfoNCE(Loss):
         return (used if self.reduction == "pairs" else any_of_row(used)).count_nonzero().clamp_min(1)
 
     def weights(self, pos: Tensor, neg: Tensor, totals: Any, dtype: torch.dtype) -> Tensor:
-        """What each positive pair counts, (B, R); nothing, if its anchor has no negative."""
+        """What each positive pair counts, (B, R); nothing, if its anchor has no negative.
+
+        Parameters
+        ----------
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        totals : Tensor
+            What ``totals`` gave.
+        dtype : torch.dtype
+            Type of the embeddings.
+        """
         return share_of_pairs(pos & any_of_row(neg)[:, None], dtype, self.reduction).div_(totals)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
@@ -161,9 +173,9 @@ class SupCon(Loss):
 
     References
     ----------
-    P. Khosla, P. Teterwak, C. Wang, A. Sarna, Y. Tian, P. Isola, A. Maschinot, C. Liu, D. Krishnan, "Supervised
-    contrastive learning", NeurIPS 2020.
-    P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+    | P. Khosla, P. Teterwak, C. Wang, A. Sarna, Y. Tian, P. Isola, A. Maschinot, C. Liu, D. Krishnan, "Supervised
+      contrastive learning", NeurIPS 2020.
+    | P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
 
     Examples
     --------
@@ -204,7 +216,19 @@ class SupCon(Loss):
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Weights of the positives, a matrix of booleans if all are 1, and which references are negative."""
+        """Weights of the positives, a matrix of booleans if all are 1, and which references are negative.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        dtype : torch.dtype
+            Type of the embeddings.
+        """
         if y.ndim == 1 or not y.is_floating_point():
             return super().masks(y, ref_y, self_index, dtype)
         weight = torch.where(clear_self(y >= self.threshold, self_index), y, 0).to(dtype)
@@ -291,7 +315,7 @@ class DecoupledContrastive(Loss):
 
     References
     ----------
-    C.-H. Yeh, C.-Y. Hong, Y.-C. Hsu, T.-L. Liu, Y. Chen, Y. LeCun, "Decoupled contrastive learning", ECCV 2022.
+    | C.-H. Yeh, C.-Y. Hong, Y.-C. Hsu, T.-L. Liu, Y. Chen, Y. LeCun, "Decoupled contrastive learning", ECCV 2022.
 
     Examples
     --------
@@ -324,7 +348,19 @@ class DecoupledContrastive(Loss):
         return None if self.weighted else (pos & any_of_row(neg)[:, None]).count_nonzero().clamp_min(1)
 
     def pairs(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        """Share of each positive pair in the mean, and the same times w, (B, R) each."""
+        """Share of each positive pair in the mean, and the same times w, (B, R) each.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        totals : Tensor
+            What ``totals`` gave.
+        """
         used = pos & any_of_row(neg)[:, None]
         share = as_weights(used, D.dtype).div_(used.count_nonzero().clamp_min(1) if totals is None else totals)
         if not self.weighted:
@@ -373,7 +409,7 @@ class SigLIP(Loss):
 
     References
     ----------
-    X. Zhai, B. Mustafa, A. Kolesnikov, L. Beyer, "Sigmoid loss for language image pre-training", ICCV 2023.
+    | X. Zhai, B. Mustafa, A. Kolesnikov, L. Beyer, "Sigmoid loss for language image pre-training", ICCV 2023.
 
     Examples
     --------

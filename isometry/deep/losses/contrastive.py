@@ -83,9 +83,9 @@ class Contrastive(Draws, PairHinges):
 
     References
     ----------
-    R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
-    T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
-    learning", CVPR 2019 (snr).
+    | R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
+    | T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
+      learning", CVPR 2019 (snr).
 
     Examples
     --------
@@ -153,8 +153,8 @@ class GeneralizedContrastive(PairHinges):
 
     References
     ----------
-    M. Leyva-Vallina, N. Strisciuglio, N. Petkov, "Generalized contrastive optimization of Siamese networks for place
-    recognition", arXiv 2021.
+    | M. Leyva-Vallina, N. Strisciuglio, N. Petkov, "Generalized contrastive optimization of Siamese networks for place
+      recognition", arXiv 2021.
 
     Examples
     --------
@@ -206,7 +206,7 @@ class ThresholdContrastive(Loss):
 
     References
     ----------
-    X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
+    | X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
 
     Examples
     --------

@@ -54,7 +54,7 @@ class ProbabilisticDA(LabelLoss):
 
     References
     ----------
-    L. Li, M. Doroslovački, M. H. Loew, "Discriminant analysis deep neural networks", CISS 2019.
+    | L. Li, M. Doroslovački, M. H. Loew, "Discriminant analysis deep neural networks", CISS 2019.
 
     Examples
     --------
@@ -142,8 +142,8 @@ class VirtualSampleDA(LabelLoss):
 
     References
     ----------
-    D. H. Kim, B. C. Song, "Virtual sample-based deep metric learning using discriminant analysis", Pattern
-    Recognition 2021.
+    | D. H. Kim, B. C. Song, "Virtual sample-based deep metric learning using discriminant analysis", Pattern
+      Recognition 2021.
 
     Examples
     --------
@@ -216,13 +216,29 @@ class VirtualSampleDA(LabelLoss):
         return ((g_pos - g_neg) * r.abs().mean() + self.margin).relu().mean()
 
     def mean_eigenvalue(self, within: Tensor, between: Tensor) -> Tensor:
-        """λ̄, the mean eigenvalue of (S_W + ρI)⁻¹ S_B, as a trace."""
+        """The mean eigenvalue λ̄ of (S_W + ρI)⁻¹ S_B, as a trace.
+
+        Parameters
+        ----------
+        within : Tensor
+            Scatter within the classes (p, p).
+        between : Tensor
+            Scatter between the classes (p, p).
+        """
         d = within.shape[1]
         S_W = within.T @ within + self.ridge * torch.eye(d, dtype=within.dtype, device=within.device)
         return torch.linalg.solve(S_W, between.T @ between).trace() / d
 
     def fisher(self, within: Tensor, between: Tensor) -> Tensor:
-        """tr(UᵀS_B U) / tr(UᵀS_W U); zero if nothing varies within the classes, beyond round-off."""
+        """The ratio tr(UᵀS_B U) / tr(UᵀS_W U); zero if nothing varies within the classes, beyond round-off.
+
+        Parameters
+        ----------
+        within : Tensor
+            Scatter within the classes (p, p).
+        between : Tensor
+            Scatter between the classes (p, p).
+        """
         U = self.projection.weight.to(within.dtype).T  # (d, p)
         within, between = within @ U, between @ U
         scale = largest(within, between).clamp_min(torch.finfo(U.dtype).tiny)  # the ratio does not depend on it
@@ -254,7 +270,7 @@ class DeepFisherDA(LabelLoss):
 
     References
     ----------
-    D. Díaz-Vico, A. Omari, A. Torres-Barrán, J. R. Dorronsoro, "Deep Fisher discriminant analysis", IWANN 2017.
+    | D. Díaz-Vico, A. Omari, A. Torres-Barrán, J. R. Dorronsoro, "Deep Fisher discriminant analysis", IWANN 2017.
 
     Examples
     --------

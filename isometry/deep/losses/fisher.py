@@ -48,8 +48,8 @@ class FisherTriplet(TripletForm):
 
     References
     ----------
-    B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
-    contrastive losses for training Siamese networks", IJCNN 2020.
+    | B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
+      contrastive losses for training Siamese networks", IJCNN 2020.
 
     Examples
     --------
@@ -139,8 +139,8 @@ class FisherContrastive(Loss):
 
     References
     ----------
-    B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
-    contrastive losses for training Siamese networks", IJCNN 2020.
+    | B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
+      contrastive losses for training Siamese networks", IJCNN 2020.
 
     Examples
     --------

@@ -39,7 +39,7 @@ class HardNegativeContrastive(Loss):
 
     References
     ----------
-    J. Robinson, C.-Y. Chuang, S. Sra, S. Jegelka, "Contrastive learning with hard negative samples", ICLR 2021.
+    | J. Robinson, C.-Y. Chuang, S. Sra, S. Jegelka, "Contrastive learning with hard negative samples", ICLR 2021.
 
     Examples
     --------
@@ -63,7 +63,18 @@ class HardNegativeContrastive(Loss):
         self.temperature, self.tau_plus, self.beta = temperature, tau_plus, beta
 
     def views(self, *zs: Tensor) -> Tensor:
-        """The debiased loss of two or more views (m, p) of the same unlabelled samples."""
+        """The debiased loss of two or more views (m, p) of the same unlabelled samples.
+
+        Parameters
+        ----------
+        *zs : Tensor (m, p)
+            Embeddings of one view each; row i is the same sample in all of them.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         z, y = as_instances(*zs)
         z = as_embeddings(z, "z")
         with torch.autocast(z.device.type, enabled=False):
@@ -83,7 +94,19 @@ class HardNegativeContrastive(Loss):
         return masked_mean(softplus(excess), pos & anchors[:, None])
 
     def debiased(self, excess: Tensor, s: Tensor, N: Tensor, tau_plus: float) -> Tensor:
-        """log(N_g / e^{s⁺}): the expected share of positives taken out of R, bounded below by what cosines allow."""
+        """The logarithm of N_g / e^{s⁺}: the expected share of positives taken out of R, bounded by what cosines allow.
+
+        Parameters
+        ----------
+        excess : Tensor
+            The logarithm of R / e^{s⁺}, of each positive pair.
+        s : Tensor
+            Similarities s⁺ of the positive pairs.
+        N : Tensor
+            Number of negatives.
+        tau_plus : float
+            The share τ⁺.
+        """
         false = tau_plus * N * torch.exp(-excess)  # share of R
         left = excess + torch.log1p(-false.clamp_max(1 - 1e-6)) - math.log(1 - tau_plus)
         floor = N.log() - 1 / self.temperature - s

@@ -44,8 +44,8 @@ class OrthoHash(MarginSoftmax):
 
     References
     ----------
-    J. T. Hoe, K. W. Ng, T. Zhang, C. S. Chan, Y.-Z. Song, T. Xiang, "One loss for all: deep hashing with a single
-    cosine similarity based learning objective", NeurIPS 2021.
+    | J. T. Hoe, K. W. Ng, T. Zhang, C. S. Chan, Y.-Z. Song, T. Xiang, "One loss for all: deep hashing with a single
+      cosine similarity based learning objective", NeurIPS 2021.
 
     Examples
     --------
@@ -77,7 +77,13 @@ class OrthoHash(MarginSoftmax):
 
     @staticmethod
     def codes(z: Tensor) -> BinaryCodes:
-        """The signs of embeddings (n, b) as codes."""
+        """The signs of embeddings (n, b) as codes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (n, b).
+        """
         return BinaryCodes.of(z)
 
 
@@ -211,8 +217,8 @@ class QuantizationAware(LossAround):
 
     References
     ----------
-    Y. Bengio, N. Léonard, A. Courville, "Estimating or propagating gradients through stochastic neurons for
-    conditional computation", arXiv 2013.
+    | Y. Bengio, N. Léonard, A. Courville, "Estimating or propagating gradients through stochastic neurons for
+      conditional computation", arXiv 2013.
 
     Examples
     --------

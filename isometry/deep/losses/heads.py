@@ -33,8 +33,8 @@ class Head(LabelLoss):
 
     References
     ----------
-    M. Sikaroudi, A. Safarpoor, B. Ghojogh, S. Shafiei, M. Crowley, H. Tizhoosh, "Supervision and source domain impact
-    on representation learning: a histopathology case study", EMBC 2020.
+    | M. Sikaroudi, A. Safarpoor, B. Ghojogh, S. Shafiei, M. Crowley, H. Tizhoosh, "Supervision and source domain impact
+      on representation learning: a histopathology case study", EMBC 2020.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class MSE(Head):
 
     References
     ----------
-    C. F. Gauss, "Theoria motus corporum coelestium", 1809.
+    | C. F. Gauss, "Theoria motus corporum coelestium", 1809.
 
     Examples
     --------
@@ -155,7 +155,7 @@ class MAE(Head):
 
     References
     ----------
-    P.-S. Laplace, "Mémoire sur la probabilité des causes par les évènements", 1774.
+    | P.-S. Laplace, "Mémoire sur la probabilité des causes par les évènements", 1774.
 
     Examples
     --------
@@ -195,7 +195,7 @@ class Huber(Head):
 
     References
     ----------
-    P. J. Huber, "Robust estimation of a location parameter", Ann. Math. Statist. 1964.
+    | P. J. Huber, "Robust estimation of a location parameter", Ann. Math. Statist. 1964.
 
     Examples
     --------
@@ -242,7 +242,7 @@ class KL(Head):
 
     References
     ----------
-    S. Kullback, R. A. Leibler, "On information and sufficiency", Ann. Math. Statist. 1951.
+    | S. Kullback, R. A. Leibler, "On information and sufficiency", Ann. Math. Statist. 1951.
 
     Examples
     --------
@@ -307,7 +307,7 @@ class Hinge(Head):
 
     References
     ----------
-    K. Crammer, Y. Singer, "On the algorithmic implementation of multiclass kernel-based vector machines", JMLR 2001.
+    | K. Crammer, Y. Singer, "On the algorithmic implementation of multiclass kernel-based vector machines", JMLR 2001.
 
     Examples
     --------
@@ -336,7 +336,15 @@ class Hinge(Head):
         return (terms.square() if self.squared else terms).sum(1).mean()
 
     def advantage(self, f: Tensor, y: Tensor) -> Tensor:
-        """By how much the right answer wins, (B, 1) or (B, c)."""
+        """By how much the right answer wins, (B, 1) or (B, c).
+
+        Parameters
+        ----------
+        f : Tensor
+            Outputs (B, c).
+        y : Tensor
+            Labels (B,).
+        """
         if f.shape[1] == 1:
             if not ((y == 1) | (y == -1)).all():
                 raise ValueError("one output needs labels −1 and +1; give num_classes outputs for labels 0 … c − 1")
@@ -378,8 +386,8 @@ class CrossEntropy(Head):
 
     References
     ----------
-    M. Boudiaf et al., "A unifying mutual information view of metric learning: cross-entropy vs. pairwise losses",
-    ECCV 2020.
+    | M. Boudiaf et al., "A unifying mutual information view of metric learning: cross-entropy vs. pairwise losses",
+      ECCV 2020.
 
     Examples
     --------

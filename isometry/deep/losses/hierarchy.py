@@ -34,8 +34,8 @@ class HierarchicalContrast(Loss):
 
     References
     ----------
-    S. Zhang, R. Xu, C. Xiong, C. Ramaiah, "Use all the labels: a hierarchical multi-label contrastive learning
-    framework", CVPR 2022.
+    | S. Zhang, R. Xu, C. Xiong, C. Ramaiah, "Use all the labels: a hierarchical multi-label contrastive learning
+      framework", CVPR 2022.
 
     Examples
     --------
@@ -66,7 +66,19 @@ class HierarchicalContrast(Loss):
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """How many of the finest levels two samples do not share, and which pairs are known."""
+        """How many of the finest levels two samples do not share, and which pairs are known.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        dtype : torch.dtype
+            Type of the embeddings.
+        """
         if y.ndim == 2 and not y.is_floating_point() and y.dtype != torch.bool:
             return y, clear_self(torch.ones_like(y, dtype=torch.bool), self_index)
         pos, neg = super().masks(y, ref_y, self_index, dtype)

@@ -45,7 +45,7 @@ class FastAP(Loss):
 
     References
     ----------
-    F. Cakir, K. He, X. Xia, B. Kulis, S. Sclaroff, "Deep metric learning to rank", CVPR 2019.
+    | F. Cakir, K. He, X. Xia, B. Kulis, S. Sclaroff, "Deep metric learning to rank", CVPR 2019.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class HistogramLoss(Loss):
 
     References
     ----------
-    E. Ustinova, V. Lempitsky, "Learning deep embeddings with histogram loss", NIPS 2016.
+    | E. Ustinova, V. Lempitsky, "Learning deep embeddings with histogram loss", NIPS 2016.
 
     Examples
     --------

@@ -45,7 +45,8 @@ class HIST(LabelLoss):
 
     References
     ----------
-    J. Lim, S. Yun, S. Park, J. Y. Choi, "Hypergraph-induced semantic tuplet loss for deep metric learning", CVPR 2022.
+    | J. Lim, S. Yun, S. Park, J. Y. Choi, "Hypergraph-induced semantic tuplet loss for deep metric learning", CVPR
+      2022.
 
     Examples
     --------
@@ -93,13 +94,27 @@ class HIST(LabelLoss):
         return value + self.weight * F.cross_entropy(self.graph_net(x, H), y)
 
     def mahalanobis(self, x: Tensor) -> Tensor:
-        """M (B, C) by products; log-variances are kept in [0, 6]."""
+        """M (B, C) by products; log-variances are kept in [0, 6].
+
+        Parameters
+        ----------
+        x : Tensor
+            Embeddings (B, p).
+        """
         precision, mu = (-F.relu6(self.log_vars.to(x.dtype))).exp(), unit(self.means.to(x.dtype))
         M = x.square() @ precision.T - 2 * x @ (mu * precision).T + (mu.square() * precision).sum(1)
         return M.clamp_min(0)
 
     def graph_net(self, x: Tensor, H: Tensor) -> Tensor:
-        """Two layers, each followed by G; (B, p) to (B, C). Lengths are √p, as after a layer normalisation."""
+        """Two layers, each followed by G; (B, p) to (B, C). Lengths are √p, as after a layer normalisation.
+
+        Parameters
+        ----------
+        x : Tensor
+            Embeddings (B, p).
+        H : Tensor
+            Memberships (B, classes of the batch).
+        """
         x, H = (t.to(self.first.weight.dtype) for t in (x, H))
         hidden = F.leaky_relu(self.norm(spread(H, self.first(math.sqrt(x.shape[1]) * x))), 0.1)
         return spread(H, self.last(hidden))

@@ -78,8 +78,8 @@ class RankNContrast(LabelDistanceLoss):
 
     References
     ----------
-    K. Zha, P. Cao, J. Son, Y. Yang, D. Katabi, "Rank-N-Contrast: learning continuous representations for regression",
-    NeurIPS 2023.
+    | K. Zha, P. Cao, J. Son, Y. Yang, D. Katabi, "Rank-N-Contrast: learning continuous representations for regression",
+      NeurIPS 2023.
 
     Examples
     --------
@@ -101,7 +101,17 @@ class RankNContrast(LabelDistanceLoss):
         return neg.count_nonzero().clamp_min(1)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """One log-sum-exp for each reference of an anchor, which is what ``slopes`` gets by sorting."""
+        """One log-sum-exp for each reference of an anchor, which is what ``slopes`` gets by sorting.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Distances between labels (B, R).
+        neg : Tensor
+            Which pairs are known, a boolean matrix (B, R).
+        """
         s, g, known = D / -self.temperature, pos, neg
         lse = [masked_logsumexp(s, known & (g >= g[:, [j]])) for j in range(s.shape[1])]
         return masked_mean(torch.stack(lse, 1).masked_fill(~known, 0) - s, known)
@@ -147,7 +157,7 @@ class LogRatio(LabelDistanceLoss):
 
     References
     ----------
-    S. Kim, M. Seo, I. Laptev, M. Cho, S. Kwak, "Deep metric learning beyond binary supervision", CVPR 2019.
+    | S. Kim, M. Seo, I. Laptev, M. Cho, S. Kwak, "Deep metric learning beyond binary supervision", CVPR 2019.
 
     Examples
     --------

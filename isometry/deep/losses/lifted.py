@@ -45,9 +45,9 @@ class Lifted(Loss):
 
     References
     ----------
-    H. Oh Song, Y. Xiang, S. Jegelka, S. Savarese, "Deep metric learning via lifted structured feature embedding", CVPR
-    2016.
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+    | H. Oh Song, Y. Xiang, S. Jegelka, S. Savarese, "Deep metric learning via lifted structured feature embedding",
+      CVPR 2016.
+    | A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
 
     Examples
     --------

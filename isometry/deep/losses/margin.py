@@ -48,7 +48,7 @@ class MarginLoss(Loss):
 
     References
     ----------
-    C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
+    | C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
 
     Examples
     --------
@@ -93,7 +93,15 @@ class MarginLoss(Loss):
         return value + self.nu * self.beta.to(z.dtype).mean()
 
     def boundary(self, y: Tensor, n: int) -> Tensor:
-        """β of each anchor (B,)."""
+        """The boundary β of each anchor (B,).
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        n : int
+            Number of anchors.
+        """
         if self.num_classes is None:
             return self.beta.expand(n)
         if y.ndim != 1:
@@ -102,12 +110,28 @@ class MarginLoss(Loss):
         return self.beta[y]
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """Here D is d − β."""
+        """The formula, where D is d − β.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances less the boundary (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         sign = as_weights(pos, D.dtype) - as_weights(neg, D.dtype)  # t, 0 for a pair that takes no part
         return self.average(torch.addcmul(self.margin * sign.abs(), sign, D))
 
     def average(self, terms: Tensor) -> Tensor:
-        """[·]_+ of the terms over the number of those above zero."""
+        """The positive parts of the terms over the number of those above zero.
+
+        Parameters
+        ----------
+        terms : Tensor
+            One term a pair.
+        """
         return terms.relu().sum() / (terms > 0).sum().clamp_min(1)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:

@@ -47,17 +47,39 @@ class ClassCosines(LabelLoss):
         return self.nearest(unit(z), unit(self.directions(classes).to(z.dtype)))
 
     def nearest(self, z: Tensor, directions: Tensor) -> Tensor:
-        """Cosines (B, C) of unit vectors to the directions of classes."""
+        """Cosines (B, C) of unit vectors to the directions of classes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings of unit length (B, p).
+        directions : Tensor
+            Directions of the classes (C, p).
+        """
         return z @ directions.T
 
     def directions(self, classes: Tensor | None = None) -> Tensor:
-        """The directions of all classes, or of some."""
+        """The directions of all classes, or of some.
+
+        Parameters
+        ----------
+        classes : Tensor or None, default=None
+            Which classes, (c,); None: all.
+        """
         if classes is None:
             return self.proxies
         return F.embedding(classes, self.proxies, sparse=True) if self.sparse else self.proxies[classes]
 
     def check(self, z: Tensor, y: Tensor) -> Tensor:
-        """Labels (B,), or similarities (B, C) to the classes in the precision of z; an error for anything else."""
+        """Labels (B,), or similarities (B, C) to the classes in the precision of z; an error for anything else.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         shape = self.num_classes, self.proxies.shape[-1]
         check_batch(z, y, z.new_empty(()).expand(shape), y.new_empty(()).expand(shape[:1]))
         if y.ndim == 1:
@@ -118,17 +140,46 @@ class MarginSoftmax(ClassCosines):
 
         Either (B, 1), one for each row of z, with ``classes`` (B, 1); or (B, C) for all classes (C,), of which those
         that are similar will be used.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines to the own class (B, 1), or to all classes (B, C).
+        z : Tensor
+            Embeddings (B, p).
+        classes : Tensor
+            Which classes, (c,).
         """
 
     def with_margin(self, cos: Tensor, z: Tensor, y: Tensor, classes: Tensor) -> Tensor:
-        """The cosines (B, C) to these classes, the own ones replaced by ``target``; y counts in ``classes``."""
+        """The cosines (B, C) to these classes, the own ones replaced by ``target``; y counts in ``classes``.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines (B, C).
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        classes : Tensor
+            Which classes, (c,).
+        """
         if y.ndim == 2:
             return torch.where(y > 0.5, self.target(cos, z, classes), cos)
         own = y[:, None]
         return cos.scatter(1, own, self.target(cos.gather(1, own), z, classes[own]))
 
     def size(self, z: Tensor, classes: Tensor | None = None) -> Tensor | float:
-        """What cosines are multiplied by: a number, or (B, 1), or (B, C)."""
+        """What cosines are multiplied by: a number, or (B, 1), or (B, C).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        classes : Tensor or None, default=None
+            Which classes, (c,); None: all.
+        """
         return self.scale
 
     def logits(self, z: Tensor) -> Tensor:
@@ -151,12 +202,34 @@ class MarginSoftmax(ClassCosines):
         return self.among(None, self.cosines(z), z, y)
 
     def among(self, classes: Tensor | None, cos: Tensor, z: Tensor, y: Tensor) -> Tensor:
-        """The loss of cosines (B, C) to some classes, or to all; y counts in ``classes``."""
+        """The loss of cosines (B, C) to some classes, or to all; y counts in ``classes``.
+
+        Parameters
+        ----------
+        classes : Tensor or None
+            Which classes, (c,); None: all.
+        cos : Tensor
+            Cosines (B, C).
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         ids = own_index(self.num_classes, z.device) if classes is None else classes
         return self.cross_entropy(self.size(z, classes) * self.with_margin(cos, z, y, ids), y, ids)
 
     def cross_entropy(self, logits: Tensor, y: Tensor, classes: Tensor) -> Tensor:
-        """The mean over the batch, with the weights of the classes and smoothed labels."""
+        """The mean over the batch, with the weights of the classes and smoothed labels.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Scores of the classes (B, C).
+        y : Tensor
+            Labels (B,).
+        classes : Tensor
+            Which classes, (c,).
+        """
         weight = None if self.class_weight is None else self.class_weight[classes].to(logits.dtype)
         if self.categories is None:
             return F.cross_entropy(logits, y, weight, label_smoothing=self.label_smoothing)
@@ -203,9 +276,9 @@ class NormalizedSoftmax(MarginSoftmax):
 
     References
     ----------
-    A. Zhai, H.-Y. Wu, "Classification is a strong baseline for deep metric learning", BMVC 2019.
-    F. Wang, X. Xiang, J. Cheng, A. L. Yuille, "NormFace: L2 hypersphere embedding for face verification", ACM
-    Multimedia 2017.
+    | A. Zhai, H.-Y. Wu, "Classification is a strong baseline for deep metric learning", BMVC 2019.
+    | F. Wang, X. Xiang, J. Cheng, A. L. Yuille, "NormFace: L2 hypersphere embedding for face verification", ACM
+      Multimedia 2017.
 
     Examples
     --------
@@ -264,10 +337,10 @@ class CosFace(MarginSoftmax):
 
     References
     ----------
-    H. Wang, Y. Wang, Z. Zhou, X. Ji, D. Gong, J. Zhou, Z. Li, W. Liu, "CosFace: large margin cosine loss for deep face
-    recognition", CVPR 2018.
-    X. Zhang, R. Zhao, Y. Qiao, X. Wang, H. Li, "AdaCos: adaptively scaling cosine logits for effectively learning deep
-    face representations", CVPR 2019 (scale).
+    | H. Wang, Y. Wang, Z. Zhou, X. Ji, D. Gong, J. Zhou, Z. Li, W. Liu, "CosFace: large margin cosine loss for deep
+      face recognition", CVPR 2018.
+    | X. Zhang, R. Zhao, Y. Qiao, X. Wang, H. Li, "AdaCos: adaptively scaling cosine logits for effectively learning
+      deep face representations", CVPR 2019 (scale).
 
     Examples
     --------

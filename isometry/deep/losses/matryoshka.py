@@ -50,8 +50,8 @@ class Matryoshka(Draws, LossModule):
 
     References
     ----------
-    A. Kusupati, G. Bhatt, A. Rege, M. Wallingford, A. Sinha, V. Ramanujan, W. Howard-Snyder, K. Chen, S. Kakade,
-    P. Jain, A. Farhadi, "Matryoshka representation learning", NeurIPS 2022.
+    | A. Kusupati, G. Bhatt, A. Rege, M. Wallingford, A. Sinha, V. Ramanujan, W. Howard-Snyder, K. Chen, S. Kakade, P.
+    | Jain, A. Farhadi, "Matryoshka representation learning", NeurIPS 2022.
 
     Examples
     --------
@@ -125,7 +125,13 @@ class Matryoshka(Draws, LossModule):
         return total / len(values) if self.reduction == "mean" else total
 
     def chosen(self, device: torch.device) -> list[int]:
-        """Which of the widths take part."""
+        """Which of the widths take part.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where random numbers are drawn.
+        """
         if self.sizes_per_step is None or not self.training:
             return list(range(len(self.weights)))
         order = torch.randperm(len(self.weights), generator=self.generator(device), device=device)

@@ -52,7 +52,7 @@ class CrossBatchMemory(LossModule):
 
     References
     ----------
-    X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
+    | X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
 
     Examples
     --------
@@ -106,7 +106,13 @@ class CrossBatchMemory(LossModule):
         return max(int(self.warmup), 0)
 
     def plan_steps(self, steps: int) -> None:
-        """Take a share of so many batches for the warm-up, unless it has been given or taken before."""
+        """Take a share of so many batches for the warm-up, unless it has been given or taken before.
+
+        Parameters
+        ----------
+        steps : int
+            Batches of the whole run.
+        """
         if self.warmup < 0:
             self.warmup.fill_(min(1000, steps // 10))
 

@@ -39,7 +39,7 @@ class EmbeddingExpansion(LossAround):
 
     References
     ----------
-    B. Ko, G. Gu, "Embedding expansion: augmentation in embedding space for deep metric learning", CVPR 2020.
+    | B. Ko, G. Gu, "Embedding expansion: augmentation in embedding space for deep metric learning", CVPR 2020.
 
     Examples
     --------
@@ -119,8 +119,8 @@ class MixedPairs(Draws, LossAround):
 
     References
     ----------
-    S. Venkataramanan, B. Psomas, E. Kijak, L. Amsaleg, K. Karantzalos, Y. Avrithis, "It takes two to tango: mixup for
-    deep metric learning", ICLR 2022.
+    | S. Venkataramanan, B. Psomas, E. Kijak, L. Amsaleg, K. Karantzalos, Y. Avrithis, "It takes two to tango: mixup for
+      deep metric learning", ICLR 2022.
 
     Examples
     --------
@@ -171,7 +171,13 @@ class MixedPairs(Draws, LossAround):
         return value + self.weight * self.loss(z, S, v)
 
     def partners(self, same: Tensor) -> tuple[Tensor, Tensor]:
-        """x and x' of each anchor: rows of the batch, drawn from the matrix (B, B) of which are of one class."""
+        """The points x and x' of each anchor: rows of the batch.
+
+        Parameters
+        ----------
+        same : Tensor
+            Which samples are of one class, a boolean matrix (B, B).
+        """
         n = len(same)
         luck = torch.rand(2, n, n, generator=self.generator(same.device), device=same.device)
         itself = torch.eye(n, dtype=torch.bool, device=same.device)

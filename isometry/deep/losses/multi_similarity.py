@@ -42,8 +42,8 @@ class MultiSimilarity(Loss):
 
     References
     ----------
-    X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep metric
-    learning", CVPR 2019.
+    | X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep
+      metric learning", CVPR 2019.
 
     Examples
     --------

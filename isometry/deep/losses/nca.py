@@ -75,7 +75,7 @@ class NCALoss(Loss):
 
     References
     ----------
-    J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
+    | J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class EasyPositiveNCA(Loss):
 
     References
     ----------
-    H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
+    | H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
 
     Examples
     --------

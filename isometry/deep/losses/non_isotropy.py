@@ -128,7 +128,7 @@ class NonIsotropy(LabelLoss):
 
     References
     ----------
-    K. Roth, O. Vinyals, Z. Akata, "Non-isotropy regularization for proxy-based deep metric learning", CVPR 2022.
+    | K. Roth, O. Vinyals, Z. Akata, "Non-isotropy regularization for proxy-based deep metric learning", CVPR 2022.
 
     Examples
     --------
@@ -175,6 +175,12 @@ class NonIsotropy(LabelLoss):
         return self.weight * spread + self.proxy_weight * self.loss(z, y)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """The flow learns 50 times, the proxies 4000 times as fast as the backbone, at most at 0.01."""
+        """The flow learns 50 times, the proxies 4000 times as fast as the backbone, at most at 0.01.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         rates = (self.flow, 50), (self.loss, 4000)
         return [group for part, times in rates for group in own_parameters(part, min(lr * times, 1e-2))]

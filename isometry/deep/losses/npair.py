@@ -56,7 +56,7 @@ class NPair(Loss):
 
     References
     ----------
-    K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+    | K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
 
     Examples
     --------

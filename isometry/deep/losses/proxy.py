@@ -129,8 +129,8 @@ class ProxyNCA(ProxyForm):
 
     References
     ----------
-    Y. Movshovitz-Attias, A. Toshev, T. Leung, S. Ioffe, S. Singh, "No fuss distance metric learning using proxies",
-    ICCV 2017.
+    | Y. Movshovitz-Attias, A. Toshev, T. Leung, S. Ioffe, S. Singh, "No fuss distance metric learning using proxies",
+      ICCV 2017.
 
     Examples
     --------
@@ -190,7 +190,17 @@ class ProxyNCA(ProxyForm):
         return masked_mean(D + masked_logsumexp(-D, neg)[:, None], pos & neg.any(1, keepdim=True))
 
     def nearest(self, D: Tensor, y: Tensor, known: Tensor) -> Tensor:
-        """One term for each positive pair (i, j): the proxy nearest to j is positive for i, all others negative."""
+        """One term for each positive pair (i, j): the proxy nearest to j is positive for i, all others negative.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances to the proxies (B, C).
+        y : Tensor
+            Labels (B,).
+        known : Tensor
+            Which samples take part (B,).
+        """
         if y.ndim != 1:
             raise ValueError("assignment='nearest' needs labels (B,), which say what is a positive of what")
         if known.sum() < 2:
@@ -203,7 +213,15 @@ class ProxyNCA(ProxyForm):
 
     @torch.no_grad()
     def update(self, z: Tensor, y: Tensor) -> None:
-        """Take a batch into the class means."""
+        """Take a batch into the class means.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         classes, members = class_indicator(y, z.dtype)
         n, total = members.sum(1), members @ z  # (C_b,), (C_b, p)
         old, old_n = self.proxies[classes].to(z.dtype), self.count[classes].to(z.dtype)
@@ -270,8 +288,8 @@ class ProxyNCAPlusPlus(ProxyForm):
 
     References
     ----------
-    E. W. Teh, T. DeVries, G. W. Taylor, "ProxyNCA++: revisiting and revitalizing proxy neighborhood component
-    analysis", ECCV 2020.
+    | E. W. Teh, T. DeVries, G. W. Taylor, "ProxyNCA++: revisiting and revitalizing proxy neighborhood component
+      analysis", ECCV 2020.
 
     Examples
     --------

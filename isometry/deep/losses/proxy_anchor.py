@@ -37,7 +37,7 @@ class ProxyAnchor(ProxyForm):
 
     References
     ----------
-    S. Kim, D. Kim, M. Cho, S. Kwak, "Proxy anchor loss for deep metric learning", CVPR 2020.
+    | S. Kim, D. Kim, M. Cho, S. Kwak, "Proxy anchor loss for deep metric learning", CVPR 2020.
 
     Examples
     --------
@@ -62,7 +62,17 @@ class ProxyAnchor(ProxyForm):
         return self.proxies
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """Here D is −s (B, C)."""
+        """The formula, where D is −s (B, C).
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the cosines to the proxies (B, C).
+        pos : Tensor
+            Which proxies are of the sample's class, a boolean matrix (B, C).
+        neg : Tensor
+            Which proxies are not, a boolean matrix (B, C).
+        """
         pull = softplus(masked_logsumexp(self.alpha * (D + self.margin), pos, dim=0))  # (C,), 0 for an absent class
         push = softplus(masked_logsumexp(-self.alpha * (D - self.margin), neg, dim=0))
         return pull.sum() / pos.any(0).count_nonzero().clamp_min(1) + push.mean()

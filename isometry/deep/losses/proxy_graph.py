@@ -42,8 +42,8 @@ class ProxyGML(ProxyForm):
 
     References
     ----------
-    Y. Zhu, M. Yang, C. Deng, W. Liu, "Fewer is more: a deep graph metric learning perspective using fewer proxies",
-    NeurIPS 2020.
+    | Y. Zhu, M. Yang, C. Deng, W. Liu, "Fewer is more: a deep graph metric learning perspective using fewer proxies",
+      NeurIPS 2020.
 
     Examples
     --------
@@ -96,6 +96,16 @@ class ProxyGML(ProxyForm):
         return value + self.weight * F.cross_entropy(among, classes)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """Here D is −S."""
+        """The formula, where D is −S.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the sums of similarities (B, C).
+        pos : Tensor
+            Which classes are the sample's, a boolean matrix (B, C).
+        neg : Tensor
+            Which classes are not, a boolean matrix (B, C).
+        """
         log_p = log_probability(-D, pos, neg)
         return mean_of_anchors(-log_p, log_p)

@@ -44,8 +44,8 @@ class RankedList(Loss):
 
     References
     ----------
-    X. Wang, Y. Hua, E. Kodirov, G. Hu, R. Garnier, N. M. Robertson, "Ranked list loss for deep metric learning", CVPR
-    2019.
+    | X. Wang, Y. Hua, E. Kodirov, G. Hu, R. Garnier, N. M. Robertson, "Ranked list loss for deep metric learning", CVPR
+      2019.
 
     Examples
     --------
@@ -80,7 +80,17 @@ class RankedList(Loss):
         self.pos_temperature = checked("pos_temperature", pos_temperature, NotNegative)
 
     def sides(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[tuple[float, float, Tensor, Tensor], ...]:
-        """Share, temperature, excess x (B, R) and violators of the positives and of the negatives."""
+        """Share, temperature, excess x (B, R) and violators of the positives and of the negatives.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         x, v = D - (self.alpha - self.margin), self.alpha - D
         return (
             (1 - self.balance, self.pos_temperature, x, pos & (x > 0)),

@@ -52,6 +52,15 @@ class RankLoss(Loss):
         """How many positives, itself included, and negatives each positive has before it, and where there is one.
 
         (b, K) each, for b anchors with up to K positives.
+
+        Parameters
+        ----------
+        s : Tensor
+            Cosines of b anchors to the references (b, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (b, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (b, R).
         """
         columns, filled = packed(pos)
         s = s / self.temperature
@@ -61,7 +70,17 @@ class RankLoss(Loss):
 
     @abstractmethod
     def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
-        """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1)."""
+        """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1).
+
+        Parameters
+        ----------
+        P : Tensor
+            How many positives come before each positive, itself included (b, K).
+        N : Tensor
+            How many negatives come before each positive (b, K).
+        n_pos : Tensor
+            Positives of each anchor (b, 1).
+        """
 
 
 class SmoothAP(RankLoss):
@@ -85,8 +104,8 @@ class SmoothAP(RankLoss):
 
     References
     ----------
-    A. Brown, W. Xie, V. Kalogeiton, A. Zisserman, "Smooth-AP: smoothing the path towards large-scale image retrieval",
-    ECCV 2020.
+    | A. Brown, W. Xie, V. Kalogeiton, A. Zisserman, "Smooth-AP: smoothing the path towards large-scale image
+      retrieval", ECCV 2020.
 
     Examples
     --------
@@ -133,8 +152,8 @@ class PNP(RankLoss):
 
     References
     ----------
-    Z. Li, W. Min, J. Song, Y. Zhu, L. Kang, X. Wei, X. Wei, S. Jiang, "Rethinking the optimization of average
-    precision: only penalizing negative instances before positive ones is enough", AAAI 2022.
+    | Z. Li, W. Min, J. Song, Y. Zhu, L. Kang, X. Wei, X. Wei, S. Jiang, "Rethinking the optimization of average
+      precision: only penalizing negative instances before positive ones is enough", AAAI 2022.
 
     Examples
     --------
@@ -198,8 +217,8 @@ class SupAP(RankLoss):
 
     References
     ----------
-    E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
-    retrieval", NeurIPS 2021.
+    | E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
+      retrieval", NeurIPS 2021.
 
     Examples
     --------
@@ -258,8 +277,8 @@ class ROADMAP(SupAP):
 
     References
     ----------
-    E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
-    retrieval", NeurIPS 2021.
+    | E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
+      retrieval", NeurIPS 2021.
 
     Examples
     --------
@@ -324,7 +343,7 @@ class RecallAtK(RankLoss):
 
     References
     ----------
-    Y. Patel, G. Tolias, J. Matas, "Recall@k surrogate loss with large batches and similarity mixup", CVPR 2022.
+    | Y. Patel, G. Tolias, J. Matas, "Recall@k surrogate loss with large batches and similarity mixup", CVPR 2022.
 
     Examples
     --------
@@ -374,12 +393,28 @@ class RecallAtK(RankLoss):
         return 1 / n_pos - torch.stack(recall).mean(0) if recall else 0 * N
 
     def within_k(self, k: int, rank: Tensor, n_pos: Tensor) -> Tensor:
-        """The share of each positive in the recall at k."""
+        """The share of each positive in the recall at k.
+
+        Parameters
+        ----------
+        k : int
+            The number k.
+        rank : int
+            Ranks of the positives (b, K).
+        n_pos : Tensor
+            Positives of each anchor (b, 1).
+        """
         return ((k - rank) / self.rank_temperature).sigmoid() / (
             n_pos.clamp_max(k) if self.normalizer == "min" else n_pos
         )
 
     def floor(self, n_pos: int) -> float:
-        """The loss of an anchor whose ``n_pos`` positives come first."""
+        """The loss of an anchor whose ``n_pos`` positives come first.
+
+        Parameters
+        ----------
+        n_pos : int
+            Positives of the anchor.
+        """
         rank, n = torch.arange(1, n_pos + 1) + float(self.count_self), torch.tensor([float(n_pos)])
         return float(1 - torch.stack([self.within_k(k, rank, n).sum() for k in self.k]).mean())

@@ -36,8 +36,8 @@ class VICReg(PairForm):
 
     References
     ----------
-    A. Bardes, J. Ponce, Y. LeCun, "VICReg: variance-invariance-covariance regularization for self-supervised learning",
-    ICLR 2022.
+    | A. Bardes, J. Ponce, Y. LeCun, "VICReg: variance-invariance-covariance regularization for self-supervised
+      learning", ICLR 2022.
 
     Examples
     --------
@@ -86,8 +86,8 @@ class BarlowTwins(PairForm):
 
     References
     ----------
-    J. Zbontar, L. Jing, I. Misra, Y. LeCun, S. Deny, "Barlow twins: self-supervised learning via redundancy reduction",
-    ICML 2021.
+    | J. Zbontar, L. Jing, I. Misra, Y. LeCun, S. Deny, "Barlow twins: self-supervised learning via redundancy
+      reduction", ICML 2021.
 
     Examples
     --------

@@ -56,7 +56,7 @@ class LanguageGuidance(LossAround):
 
     References
     ----------
-    K. Roth, O. Vinyals, Z. Akata, "Integrating language guidance into vision-based deep metric learning", CVPR 2022.
+    | K. Roth, O. Vinyals, Z. Akata, "Integrating language guidance into vision-based deep metric learning", CVPR 2022.
 
     Examples
     --------

@@ -59,8 +59,8 @@ class SampledSoftmax(Draws, LabelLoss):
 
     References
     ----------
-    X. An, J. Deng, J. Guo, Z. Feng, X. Zhu, J. Yang, T. Liu, "Killing two birds with one stone: efficient and robust
-    training of face recognition CNNs by partial FC", CVPR 2022.
+    | X. An, J. Deng, J. Guo, Z. Feng, X. Zhu, J. Yang, T. Liu, "Killing two birds with one stone: efficient and robust
+      training of face recognition CNNs by partial FC", CVPR 2022.
 
     Examples
     --------
@@ -121,7 +121,17 @@ class SampledSoftmax(Draws, LabelLoss):
         return self.loss.among(classes, cos, z, own)
 
     def divided(self, z: Tensor, y: Tensor, classes: Tensor) -> Tensor:
-        """The same loss, of which this process works out the columns of its share of the classes."""
+        """The same loss, of which this process works out the columns of its share of the classes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        classes : Tensor
+            Which classes, (c,).
+        """
         mine, loss = share_of_classes(len(classes)), self.loss
         z = SummedGradient.apply(z)
         held = classes[mine]
@@ -139,7 +149,13 @@ class SampledSoftmax(Draws, LabelLoss):
         return ShardedCrossEntropy.apply(loss.size(z, held) * cos, own[:, 0].masked_fill(~here, -1))
 
     def draw(self, y: Tensor) -> Tensor:
-        """The classes of a batch and some others, in order."""
+        """The classes of a batch and some others, in order.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        """
         present = y.unique()
         count = round(self.sample_rate * self.loss.num_classes)
         if count < len(present) and not self.warned:

@@ -48,8 +48,8 @@ class CoSENT(ScoredPairs):
 
     References
     ----------
-    X. Huang, H. Peng, D. Zou, Z. Liu, J. Li, K. Liu, J. Wu, J. Su, P. S. Yu, "CoSENT: consistent sentence embedding via
-    similarity ranking", IEEE/ACM TASLP 2024.
+    | X. Huang, H. Peng, D. Zou, Z. Liu, J. Li, K. Liu, J. Wu, J. Su, P. S. Yu, "CoSENT: consistent sentence embedding
+      via similarity ranking", IEEE/ACM TASLP 2024.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class AnglE(CoSENT):
 
     References
     ----------
-    X. Li, J. Li, "AoE: angle-optimized embeddings for semantic textual similarity", ACL 2024.
+    | X. Li, J. Li, "AoE: angle-optimized embeddings for semantic textual similarity", ACL 2024.
 
     Examples
     --------
@@ -154,7 +154,7 @@ class CosineRegression(ScoredPairs):
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
 
     Examples
     --------

@@ -36,7 +36,7 @@ class SelectiveTriplet(TripletForm):
 
     References
     ----------
-    H. Xuan, A. Stylianou, X. Liu, R. Pless, "Hard negative examples are hard, but useful", ECCV 2020.
+    | H. Xuan, A. Stylianou, X. Liu, R. Pless, "Hard negative examples are hard, but useful", ECCV 2020.
 
     Examples
     --------

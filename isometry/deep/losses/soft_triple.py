@@ -46,8 +46,8 @@ class SoftTriple(ProxyForm):
 
     References
     ----------
-    Q. Qian, L. Shang, B. Sun, J. Hu, H. Li, R. Jin, "SoftTriple loss: deep metric learning without triplet sampling",
-    ICCV 2019.
+    | Q. Qian, L. Shang, B. Sun, J. Hu, H. Li, R. Jin, "SoftTriple loss: deep metric learning without triplet sampling",
+      ICCV 2019.
 
     Examples
     --------
@@ -89,12 +89,32 @@ class SoftTriple(ProxyForm):
         return _SoftTriple.apply(unit(z), refs, self.gamma, self.tau, f)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """Here D is −S."""
+        """The formula, where D is −S.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the similarities to the classes (B, C).
+        pos : Tensor
+            Which classes are the sample's, a boolean matrix (B, C).
+        neg : Tensor
+            Which classes are not, a boolean matrix (B, C).
+        """
         log_p = log_probability(-self.la * (D + self.margin * pos.to(D.dtype)), pos, neg)
         return mean_of_anchors(-log_p, log_p)
 
     def cross_entropy(self, D: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """The part of some anchors, of n, in ``loss``, and its slopes in D (B, C); each has one class, y."""
+        """The part of some anchors, of n, in ``loss``, and its slopes in D (B, C); each has one class, y.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the similarities to the classes (B, C).
+        y : Tensor
+            Labels (B,).
+        n : int
+            Anchors of the whole batch.
+        """
         own = y[:, None]
         s = D.mul(-self.la).scatter_add_(1, own, D.new_full(own.shape, -self.la * self.margin))
         log_p = s.log_softmax(1)

@@ -43,8 +43,8 @@ class SoftmaxTriplet(Loss):
 
     References
     ----------
-    M. Ye, X. Zhang, P. C. Yuen, S.-F. Chang, "Unsupervised embedding learning via invariant and spreading instance
-    feature", CVPR 2019.
+    | M. Ye, X. Zhang, P. C. Yuen, S.-F. Chang, "Unsupervised embedding learning via invariant and spreading instance
+      feature", CVPR 2019.
 
     Examples
     --------

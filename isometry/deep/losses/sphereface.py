@@ -45,8 +45,8 @@ class SphereFace(MarginSoftmax):
 
     References
     ----------
-    W. Liu, Y. Wen, Z. Yu, M. Li, B. Raj, L. Song, "SphereFace: deep hypersphere embedding for face recognition", CVPR
-    2017.
+    | W. Liu, Y. Wen, Z. Yu, M. Li, B. Raj, L. Song, "SphereFace: deep hypersphere embedding for face recognition", CVPR
+      2017.
 
     Examples
     --------
@@ -93,7 +93,13 @@ class SphereFace(MarginSoftmax):
         return (la * cos + psi) / (1 + la)
 
     def psi(self, cos: Tensor) -> Tensor:
-        """ψ of the angle with this cosine; cos(mθ) is the Chebyshev polynomial T_m of it."""
+        """The function ψ of the angle with this cosine; cos(mθ) is the Chebyshev polynomial T_m of it.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines (B, C).
+        """
         before, T = torch.ones_like(cos), cos
         for _ in range(self.margin - 1):
             before, T = T, 2 * cos * T - before
@@ -131,7 +137,7 @@ class LargeMarginSoftmax(SphereFace):
 
     References
     ----------
-    W. Liu, Y. Wen, Z. Yu, M. Yang, "Large-margin softmax loss for convolutional neural networks", ICML 2016.
+    | W. Liu, Y. Wen, Z. Yu, M. Yang, "Large-margin softmax loss for convolutional neural networks", ICML 2016.
 
     Examples
     --------

@@ -25,7 +25,13 @@ class TaughtRanking(PairForm):
         self.normalize = similarity == "cosine"
 
     def scores(self, columns: Sequence[Tensor]) -> Tensor:
-        """s (n, k + 1) of each query with its positive and negatives."""
+        """Scores s (n, k + 1) of each query with its positive and negatives.
+
+        Parameters
+        ----------
+        columns : sequence of Tensor
+            Queries, positives and k columns of negatives, (n, p) each.
+        """
         query, *docs = (unit(z) for z in columns) if self.similarity == "cosine" else columns
         return torch.stack([-paired("inner", query, d) for d in docs], 1)
 
@@ -49,8 +55,8 @@ class MarginMSE(TaughtRanking):
 
     References
     ----------
-    S. Hofstätter, S. Althammer, M. Schröder, M. Sertkan, A. Hanbury, "Improving efficient neural ranking models with
-    cross-architecture knowledge distillation", arXiv 2020.
+    | S. Hofstätter, S. Althammer, M. Schröder, M. Sertkan, A. Hanbury, "Improving efficient neural ranking models with
+      cross-architecture knowledge distillation", arXiv 2020.
 
     Examples
     --------
@@ -96,8 +102,8 @@ class ScoreKL(TaughtRanking):
 
     References
     ----------
-    J. Chen, S. Xiao, P. Zhang, K. Luo, D. Lian, Z. Liu, "M3-Embedding: multi-linguality, multi-functionality,
-    multi-granularity text embeddings through self-knowledge distillation", ACL Findings 2024.
+    | J. Chen, S. Xiao, P. Zhang, K. Luo, D. Lian, Z. Liu, "M3-Embedding: multi-linguality, multi-functionality,
+      multi-granularity text embeddings through self-knowledge distillation", ACL Findings 2024.
 
     Examples
     --------
@@ -143,8 +149,8 @@ class EmbeddingDistillation(PairForm):
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Making monolingual sentence embeddings multilingual using knowledge distillation", EMNLP
-    2020.
+    | N. Reimers, I. Gurevych, "Making monolingual sentence embeddings multilingual using knowledge distillation", EMNLP
+      2020.
 
     Examples
     --------

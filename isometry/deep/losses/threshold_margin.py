@@ -39,8 +39,8 @@ class ThresholdConsistentMargin(Loss):
 
     References
     ----------
-    Q. Zhang, L. Xu, Q. Tang, J. Fang, Y. N. Wu, J. Tighe, Y. Xing, "Threshold-consistent margin loss for open-world
-    deep metric learning", ICLR 2024.
+    | Q. Zhang, L. Xu, Q. Tang, J. Fang, Y. N. Wu, J. Tighe, Y. Xing, "Threshold-consistent margin loss for open-world
+      deep metric learning", ICLR 2024.
 
     Examples
     --------
@@ -77,7 +77,17 @@ class ThresholdConsistentMargin(Loss):
             )
 
     def hard(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """The pairs on the wrong side of their margin; D is −s."""
+        """The pairs on the wrong side of their margin; D is −s.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the cosines (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         return pos & (-self.pos_margin <= D), neg & (-self.neg_margin >= D)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:

@@ -27,7 +27,17 @@ class SumOfTriplets(TripletForm):
 
     @abstractmethod
     def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
-        """The term of each triplet: the formula."""
+        """The term of each triplet: the formula.
+
+        Parameters
+        ----------
+        d_ap : Tensor
+            Distances of anchors to positives.
+        d_an : Tensor
+            Distances of anchors to negatives.
+        d_pn : Tensor or None, default=None
+            Distances of positives to negatives.
+        """
 
     def triplet_loss(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
         terms = self.term(d_ap, d_an, d_pn)
@@ -51,8 +61,8 @@ class Triplet(SumOfTriplets):
     margin : float or "soft", default=0.2
         The margin m; ``"soft"`` for the second form, which has none.
     swap : bool, default=False
-        min(d_an, d_pn) in place of d_an: the negative is held away from whichever of anchor and positive is nearer. All
-        triplets then take one pass over (B, R) for each positive of an anchor.
+        Take min(d_an, d_pn) in place of d_an: the negative is held away from whichever of anchor and positive is
+        nearer. All triplets then take one pass over (B, R) for each positive of an anchor.
     distance : str or callable, default="sqeuclidean"
         How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
         "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
@@ -73,11 +83,11 @@ class Triplet(SumOfTriplets):
 
     References
     ----------
-    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
-    2015.
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
-    V. Balntas, E. Riba, D. Ponsa, K. Mikolajczyk, "Learning local feature descriptors with triplets and shallow
-    convolutional neural networks", BMVC 2016 (swap).
+    | F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
+      2015.
+    | A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+    | V. Balntas, E. Riba, D. Ponsa, K. Mikolajczyk, "Learning local feature descriptors with triplets and shallow
+      convolutional neural networks", BMVC 2016 (swap).
 
     Examples
     --------
@@ -149,9 +159,9 @@ class Tuplet(Triplet):
 
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
-    K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
+    | K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
 
     Examples
     --------
@@ -233,7 +243,7 @@ class RatioTriplet(SumOfTriplets):
 
     References
     ----------
-    E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
+    | E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
 
     Examples
     --------

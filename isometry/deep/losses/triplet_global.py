@@ -36,8 +36,8 @@ class TripletGlobal(TripletForm):
 
     References
     ----------
-    B. G. V. Kumar, G. Carneiro, I. Reid, "Learning local image descriptors with deep Siamese and triplet convolutional
-    networks by minimising global loss functions", CVPR 2016.
+    | B. G. V. Kumar, G. Carneiro, I. Reid, "Learning local image descriptors with deep Siamese and triplet
+      convolutional networks by minimising global loss functions", CVPR 2016.
 
     Examples
     --------

@@ -46,7 +46,7 @@ class TupletMargin(Loss):
 
     References
     ----------
-    B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
+    | B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class IntraPairVariance(Loss):
 
     References
     ----------
-    B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
+    | B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
 
     Examples
     --------

@@ -126,7 +126,7 @@ class VariationalAutoencoder(Autoencoder):
         Returns
         -------
         tuple of Tensor
-            μ and log σ², (B, p) each.
+            Means μ and log σ², (B, p) each.
         """
         out = self.encoder(x)
         if out.shape[1] % 2:
@@ -179,8 +179,8 @@ class LinearAutoencoder(Autoencoder):
 
     References
     ----------
-    P. Baldi, K. Hornik, "Neural networks and principal component analysis: learning from examples without local
-    minima", Neural Networks 1989.
+    | P. Baldi, K. Hornik, "Neural networks and principal component analysis: learning from examples without local
+      minima", Neural Networks 1989.
 
     Examples
     --------

@@ -95,8 +95,8 @@ class LowRankHead(nn.Module):
 
     References
     ----------
-    E. J. Hu, Y. Shen, P. Wallis, Z. Allen-Zhu, Y. Li, S. Wang, L. Wang, W. Chen, "LoRA: low-rank adaptation of large
-    language models", ICLR 2022.
+    | E. J. Hu, Y. Shen, P. Wallis, Z. Allen-Zhu, Y. Li, S. Wang, L. Wang, W. Chen, "LoRA: low-rank adaptation of large
+      language models", ICLR 2022.
 
     Examples
     --------
@@ -162,8 +162,8 @@ class GatedHead(nn.Module):
 
     References
     ----------
-    T. Bachlechner, B. P. Majumder, H. H. Mao, G. W. Cottrell, J. McAuley, "ReZero is all you need: fast convergence at
-    large depth", UAI 2021.
+    | T. Bachlechner, B. P. Majumder, H. H. Mao, G. W. Cottrell, J. McAuley, "ReZero is all you need: fast convergence
+      at large depth", UAI 2021.
 
     Examples
     --------
@@ -215,7 +215,7 @@ class GeM(nn.Module):
 
     References
     ----------
-    F. Radenović, G. Tolias, O. Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019.
+    | F. Radenović, G. Tolias, O. Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019.
 
     Examples
     --------

@@ -52,9 +52,9 @@ class ToPoincare(nn.Module):
 
     References
     ----------
-    A. Ermolov, L. Mirvakhabova, V. Khrulkov, N. Sebe, I. Oseledets, "Hyperbolic vision transformers: combining
-    improvements in metric learning", CVPR 2022.
-    Y. Guo, X. Wang, Y. Chen, S. X. Yu, "Clipped hyperbolic classifiers are super-hyperbolic classifiers", CVPR 2022.
+    | A. Ermolov, L. Mirvakhabova, V. Khrulkov, N. Sebe, I. Oseledets, "Hyperbolic vision transformers: combining
+      improvements in metric learning", CVPR 2022.
+    | Y. Guo, X. Wang, Y. Chen, S. X. Yu, "Clipped hyperbolic classifiers are super-hyperbolic classifiers", CVPR 2022.
 
     Examples
     --------
@@ -88,7 +88,13 @@ class ToPoincare(nn.Module):
         return self.points(v)[0]
 
     def points(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """The points (…, p), and 1 / √(1 − c‖x‖²) = cosh(√c‖v‖) of each, (…, 1), without cancellation."""
+        """The points (…, p), and 1 / √(1 − c‖x‖²) = cosh(√c‖v‖) of each, (…, 1), without cancellation.
+
+        Parameters
+        ----------
+        v : Tensor
+            Vectors (…, p).
+        """
         root, n = math.sqrt(self.c), length(v)
         u = root * torch.where(n > self.r, self.r, torch.linalg.vector_norm(v, dim=-1, keepdim=True))  # (…, 1)
         x = v * (u.tanh() / (root * n))
@@ -157,7 +163,13 @@ class Poincare:
         return self.stretched(paired("euclidean", x, y) * (a * b).squeeze(-1))
 
     def stretched(self, d: Tensor) -> Tensor:
-        """(2/√c) arsinh(√c d)."""
+        """The distance (2/√c) arsinh(√c d).
+
+        Parameters
+        ----------
+        d : Tensor
+            What arsinh is taken of, divided by √c.
+        """
         root = math.sqrt(self.ball.c)
         return (2 / root) * (root * d).asinh()
 

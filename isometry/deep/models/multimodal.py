@@ -39,8 +39,8 @@ class MultiModalNet(nn.Module):
 
     References
     ----------
-    S. M. Roostaiyan, E. Imani, M. S. Baghshah, "Multi-modal deep distance metric learning", Intelligent Data Analysis
-    2017; how the modalities are merged is this library's choice.
+    | S. M. Roostaiyan, E. Imani, M. S. Baghshah, "Multi-modal deep distance metric learning", Intelligent Data Analysis
+      2017; how the modalities are merged is this library's choice.
 
     Examples
     --------
@@ -89,7 +89,13 @@ class MultiModalNet(nn.Module):
         return self.code(*self.split(x))
 
     def split(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The modalities, M of (B, d_l), with zeros where missing; and which are there, (B, M)."""
+        """The modalities, M of (B, d_l), with zeros where missing; and which are there, (B, M).
+
+        Parameters
+        ----------
+        x : Tensor
+            Samples (B, Σ d_l), NaN where a modality is missing.
+        """
         if x.ndim != 2 or x.shape[1] != sum(self.sizes):
             raise ValueError(f"samples must be rows of Σ sizes = {sum(self.sizes)} columns, got {tuple(x.shape)}")
         parts = x.split(self.sizes, dim=1)
@@ -100,15 +106,39 @@ class MultiModalNet(nn.Module):
         return [part.masked_fill(~there[:, None], 0) for part, there in zip(parts, present.T)], present
 
     def code(self, parts: Sequence[Tensor], present: Tensor) -> Tensor:
-        """Codes (B, p) from the modalities that are present."""
+        """Codes (B, p) from the modalities that are present.
+
+        Parameters
+        ----------
+        parts : sequence of Tensor
+            The modalities, (B, d_l) each.
+        present : Tensor
+            Which modalities are there, a boolean matrix (B, M).
+        """
         return self.shared(self.fuse(self.climb(parts, self.depth), present))
 
     def climb(self, parts: Sequence[Tensor], level: int) -> list[Tensor]:
-        """Each modality after ``level`` layers of its encoder."""
+        """Each modality after ``level`` layers of its encoder.
+
+        Parameters
+        ----------
+        parts : sequence of Tensor
+            The modalities, (B, d_l) each.
+        level : int
+            How many layers.
+        """
         return [nn.Sequential(*blocks[:level])(x) for blocks, x in zip(self.encoders, parts)]  # type: ignore[index]
 
     def fuse(self, hidden: Sequence[Tensor], present: Tensor) -> Tensor:
-        """What the shared layers see."""
+        """What the shared layers see.
+
+        Parameters
+        ----------
+        hidden : sequence of Tensor
+            Outputs of the encoders, (B, width) each.
+        present : Tensor
+            Which modalities are there, a boolean matrix (B, M).
+        """
         H = torch.stack(list(hidden), 1).masked_fill(~present[:, :, None], 0)  # (B, M, width)
         there = present.to(H.dtype)
         if self.fusion == "concat":
@@ -132,7 +162,13 @@ class MultiModalNet(nn.Module):
         return [nn.Sequential(*reversed(blocks))(h) for blocks, h in zip(self.decoders, hidden)]  # type: ignore[call-overload]
 
     def level(self, k: int) -> list[nn.Module]:
-        """The modules of the k-th layer of all encoders and of its decoders; after the last come the shared ones."""
+        """The modules of the k-th layer of all encoders and of its decoders; after the last come the shared ones.
+
+        Parameters
+        ----------
+        k : int
+            Number of the layer, from 0.
+        """
         if k == self.depth:
             return [self.shared, self.unshared]
         return [blocks[k] for stacks in (self.encoders, self.decoders) for blocks in stacks]  # type: ignore[index]

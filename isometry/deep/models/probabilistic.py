@@ -75,7 +75,7 @@ class GaussianNet(nn.Module):
         Returns
         -------
         tuple of Tensor
-            μ and log σ², (B, p) each.
+            Means μ and log σ², (B, p) each.
         """
         f = self.backbone(x)
         return unit(self.mean(f)), self.log_variance(f).clamp(-LOG_VARIANCE, LOG_VARIANCE)

@@ -37,8 +37,8 @@ class FeaturePyramid(nn.Module):
 
     References
     ----------
-    T.-Y. Lin, P. Dollár, R. Girshick, K. He, B. Hariharan, S. Belongie, "Feature pyramid networks for object
-    detection", CVPR 2017.
+    | T.-Y. Lin, P. Dollár, R. Girshick, K. He, B. Hariharan, S. Belongie, "Feature pyramid networks for object
+      detection", CVPR 2017.
 
     Examples
     --------

@@ -31,7 +31,7 @@ class BiMap(nn.Module):
 
     References
     ----------
-    Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+    | Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class ReEig(nn.Module):
 
     References
     ----------
-    Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+    | Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
 
     Examples
     --------
@@ -132,8 +132,8 @@ class LogEig(nn.Module):
 
     References
     ----------
-    V. Arsigny, P. Fillard, X. Pennec, N. Ayache, "Log-Euclidean metrics for fast and simple calculus on diffusion
-    tensors", Magnetic Resonance in Medicine 2006.
+    | V. Arsigny, P. Fillard, X. Pennec, N. Ayache, "Log-Euclidean metrics for fast and simple calculus on diffusion
+      tensors", Magnetic Resonance in Medicine 2006.
 
     Examples
     --------
@@ -179,7 +179,13 @@ class LogEig(nn.Module):
 
     @staticmethod
     def slopes(w: Tensor) -> Tensor:
-        """log(λ_i / λ_j) / (λ_i − λ_j) by the excess of the larger over the smaller, which loses no digits."""
+        """Divided differences log(λ_i / λ_j) / (λ_i − λ_j), in a form that loses no digits.
+
+        Parameters
+        ----------
+        w : Tensor
+            Eigenvalues (B, m).
+        """
         gap, least = differences(w).abs(), torch.minimum(w[:, :, None], w[:, None])
         return torch.where(gap == 0, 1 / least, torch.log1p(gap / least) / gap)
 
@@ -206,7 +212,7 @@ class SPDNet(nn.Module):
 
     References
     ----------
-    Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+    | Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
 
     Examples
     --------
@@ -268,24 +274,28 @@ class _SpectralMap(torch.autograd.Function):
 
 
 def spectral_map(X: Tensor, f: Spectral, slopes: Spectral) -> Tensor:
-    """f of the eigenvalues of symmetric matrices (B, m, m).
+    """A function f of the eigenvalues of symmetric matrices (B, m, m).
 
     Parameters
     ----------
-    f : eigenvalues (B, m) to (B, m)
-    slopes : eigenvalues (B, m) to the divided differences K (B, m, m) of f
+    X : Tensor
+        Symmetric matrices (B, m, m).
+    f : callable
+        Eigenvalues (B, m) to (B, m).
+    slopes : callable
+        Eigenvalues (B, m) to the divided differences K (B, m, m) of f.
     """
     with torch.autocast(X.device.type, enabled=False):
         return _SpectralMap.apply(X.to(torch.promote_types(X.dtype, torch.float32)), f, slopes)
 
 
 def differences(w: Tensor) -> Tensor:
-    """w_i − w_j, (B, m, m)"""
+    """Differences w_i − w_j, (B, m, m)."""
     return w[:, :, None] - w[:, None]
 
 
 def symmetric(X: Tensor) -> Tensor:
-    """(X + Xᵀ) / 2"""
+    """The symmetric part (X + Xᵀ) / 2."""
     return (X + X.mT) / 2
 
 

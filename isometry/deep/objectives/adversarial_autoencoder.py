@@ -59,7 +59,7 @@ class AdversarialReconstruction(AutoencoderObjective):
 
     References
     ----------
-    A. Makhzani, J. Shlens, N. Jaitly, I. Goodfellow, B. Frey, "Adversarial autoencoders", arXiv 2015.
+    | A. Makhzani, J. Shlens, N. Jaitly, I. Goodfellow, B. Frey, "Adversarial autoencoders", arXiv 2015.
 
     Examples
     --------
@@ -105,16 +105,34 @@ class AdversarialReconstruction(AutoencoderObjective):
         return mean_of_all(errors + self.weight * self.generator_loss(z) + self.discriminator_loss(z))
 
     def generator_loss(self, z: Tensor) -> Tensor:
-        """−log σ(T(z)), (B,); its gradient is the encoder's alone."""
+        """−log σ(T(z)), (B,); its gradient is the encoder's alone.
+
+        Parameters
+        ----------
+        z : Tensor
+            Codes (B, p).
+        """
         constants = {name: value.detach() for name, value in self.discriminator.named_parameters()}
         return F.softplus(-full_precision(torch.func.functional_call(self.discriminator, constants, z))).squeeze(1)
 
     def discriminator_loss(self, z: Tensor) -> Tensor:
-        """−log σ(T(h)) − log(1 − σ(T(z))), (B,), h ∼ prior; its gradient is the discriminator's alone."""
+        """−log σ(T(h)) − log(1 − σ(T(z))), (B,), h ∼ prior; its gradient is the discriminator's alone.
+
+        Parameters
+        ----------
+        z : Tensor
+            Codes (B, p).
+        """
         h = draw_rows(self.prior, z, z.shape[1])
         real, coded = full_precision(self.discriminator(torch.cat([h, z.detach()]))).squeeze(1).chunk(2)
         return F.softplus(-real) + F.softplus(coded)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for the discriminator, given the learning rate of the model."""
+        """Optimiser groups for the discriminator, given the learning rate of the model.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return own_parameters(self.discriminator, lr * self.lr_mult)

@@ -44,7 +44,7 @@ class Columns(nn.Module):
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
 
     Examples
     --------
@@ -95,7 +95,13 @@ class Columns(nn.Module):
         return self.loss(*zs, **given)
 
     def parts(self, batch: Any) -> tuple[list[Any], Tensor | None, Sequence[Tensor] | None]:
-        """The columns of samples, the target, and the guide's embeddings, as far as the loss has them."""
+        """The columns of samples, the target, and the guide's embeddings, as far as the loss has them.
+
+        Parameters
+        ----------
+        batch : tuple or dict
+            The columns, with target and guide if the loss has them.
+        """
         has_target = getattr(self.inner, "target", None) is not None
         has_guide = getattr(self.inner, "needs_guide", False)
         if isinstance(batch, Mapping):
@@ -111,7 +117,13 @@ class Columns(nn.Module):
         return columns, columns.pop() if has_target else None, guide
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for the parameters of the loss."""
+        """Optimiser groups for the parameters of the loss.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return parameter_groups(self.loss, lr)
 
 

@@ -61,7 +61,7 @@ class ContinuousScores(nn.Module):
 
     References
     ----------
-    After X. Xu, H. Cao, Y. Yang, E. Yang, C. Deng, "Zero-shot metric learning", IJCAI 2019.
+    | After X. Xu, H. Cao, Y. Yang, E. Yang, C. Deng, "Zero-shot metric learning", IJCAI 2019.
 
     Examples
     --------
@@ -188,7 +188,19 @@ class ContinuousScores(nn.Module):
 
     @torch.no_grad()
     def labels(self, z: Tensor, other: Tensor, similar: Tensor, ids: Tensor | None = None) -> Tensor:
-        """y′ (m,): what was kept for a pair, or else from its distance among those of the batch."""
+        """Soft labels y′ (m,): what was kept for a pair, or else from its distance among those of the batch.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (m, p).
+        other : Tensor
+            Their partners (m, p).
+        similar : Tensor
+            Which pairs are similar (m,).
+        ids : Tensor or None, default=None
+            Numbers of the pairs (m,), if they recur.
+        """
         d2 = paired("sqeuclidean", full_precision(z), full_precision(other))
         # a pair alone would have distance 1 whatever it is: nothing is known, and it begins at the extreme
         d = d2 / d2.max().clamp_min(torch.finfo(d2.dtype).tiny) if len(d2) > 1 else torch.zeros_like(d2)
@@ -200,12 +212,32 @@ class ContinuousScores(nn.Module):
 
     @torch.no_grad()
     def label_step(self, y: Tensor, s: Tensor, similar: Tensor) -> Tensor:
-        """y′ a step nearer to the scores, inside its interval."""
+        """Soft labels a step nearer to the scores, inside their interval.
+
+        Parameters
+        ----------
+        y : Tensor
+            Soft labels (m,).
+        s : Tensor
+            Scores (m,).
+        similar : Tensor
+            Which pairs are similar (m,).
+        """
         y = y - 2 * self.eta * self.lam * (y - s)
         return torch.where(similar, y.clamp(self.beta, 1), y.clamp(0, self.alpha))
 
     def loss(self, s: Tensor, y: Tensor, similar: Tensor) -> Tensor:
-        """The network's part of the objective, of scores and soft labels (m,)."""
+        """The network's part of the objective, of scores and soft labels (m,).
+
+        Parameters
+        ----------
+        s : Tensor
+            Scores (m,).
+        y : Tensor
+            Soft labels (m,).
+        similar : Tensor
+            Which pairs are similar (m,).
+        """
         outside = torch.where(similar, self.beta - s, s - self.alpha).relu()
         return ((s - y).square() + self.mu * outside.square()).sum() / max(1, len(s))
 

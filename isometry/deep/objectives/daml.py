@@ -65,7 +65,7 @@ class DAML(nn.Module):
 
     References
     ----------
-    Y. Duan, W. Zheng, X. Lin, J. Lu, J. Zhou, "Deep adversarial metric learning", CVPR 2018.
+    | Y. Duan, W. Zheng, X. Lin, J. Lu, J. Zhou, "Deep adversarial metric learning", CVPR 2018.
 
     Examples
     --------
@@ -112,7 +112,13 @@ class DAML(nn.Module):
         return PRETRAIN_STEPS if self.pretraining < 0 else int(self.pretraining)
 
     def plan_steps(self, steps: int) -> None:
-        """Take half of so many batches for pretraining, unless it has been given or taken before."""
+        """Take half of so many batches for pretraining, unless it has been given or taken before.
+
+        Parameters
+        ----------
+        steps : int
+            Batches of the whole run.
+        """
         if self.pretraining < 0:
             self.pretraining.fill_(steps // 2)
 
@@ -153,7 +159,15 @@ class DAML(nn.Module):
 
     @torch.no_grad()
     def triples(self, z: Tensor, y: Tensor) -> Triples:
-        """Anchors, positives and negatives as rows of the batch."""
+        """Anchors, positives and negatives as rows of the batch.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         pos, neg = masks(y, self_index=torch.arange(len(y), device=y.device))
         with torch.autocast(z.device.type, enabled=False):
             miner = self.loss.miner if isinstance(self.loss, Loss) else None
@@ -162,7 +176,21 @@ class DAML(nn.Module):
             return self.one_each.triples(sqeuclidean(z, z), pos, neg)
 
     def generator_loss(self, made: Tensor, features: Tensor, fooled: Tensor, z: Tensor, triples: Triples) -> Tensor:
-        """L_gen of synthetic features x̃ (T, d') with embeddings f(x̃) (T, p), among those of the batch."""
+        """The loss L_gen of synthetic features x̃ (T, d') with embeddings f(x̃) (T, p), among those of the batch.
+
+        Parameters
+        ----------
+        made : Tensor
+            Synthetic features (T, d').
+        features : Tensor
+            Features of the batch (B, d').
+        fooled : Tensor
+            Embeddings of the synthetic features (T, p).
+        z : Tensor
+            Embeddings (B, p).
+        triples : tuple of Tensor
+            Rows of anchors, positives and negatives, (T,) each.
+        """
         a, p, n = triples
         made, features = full_precision(made), full_precision(features)
         fooled, z = self.on_sphere(fooled), self.on_sphere(z)
@@ -174,7 +202,21 @@ class DAML(nn.Module):
         return (hard + self.lam1 * real + self.lam2 * adversarial).sum() / max(len(made), 1)
 
     def metric_loss(self, z: Tensor, y: Tensor, triples: Triples, negatives: Tensor, synthetic: bool) -> Tensor:
-        """L_metric with ``negatives`` (T, p) in place of the real ones."""
+        """The loss L_metric with ``negatives`` (T, p) in place of the real ones.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        triples : tuple of Tensor
+            Rows of anchors, positives and negatives, (T,) each.
+        negatives : Tensor
+            Embeddings of the negatives (T, p).
+        synthetic : bool
+            Whether they were made.
+        """
         a, p, n = triples
         if isinstance(self.loss, TripletForm):
             return loss_of_triplets(self.loss, z[a], z[p], negatives)
@@ -183,11 +225,23 @@ class DAML(nn.Module):
         return self.loss(z, y) if z.isfinite().all() else z.sum()  # not finite: the trainer counts and reports it
 
     def on_sphere(self, z: Tensor) -> Tensor:
-        """Embeddings as the loss compares them."""
+        """Embeddings as the loss compares them.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        """
         return unit(z) if on_sphere(self.loss) else z
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups: the generator, then the loss."""
+        """Optimiser groups: the generator, then the loss.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return own_parameters(self.generator, lr * self.lr_mult) + self.loss.param_groups(lr)
 
 

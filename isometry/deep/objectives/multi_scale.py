@@ -46,7 +46,7 @@ class MultiScale(nn.Module):
 
     References
     ----------
-    After W. Jiang, K. Huang, J. Geng, X. Deng, "Multi-scale metric learning for few-shot learning", IEEE TCSVT 2021.
+    | After W. Jiang, K. Huang, J. Geng, X. Deng, "Multi-scale metric learning for few-shot learning", IEEE TCSVT 2021.
 
     Examples
     --------
@@ -95,7 +95,15 @@ class MultiScale(nn.Module):
         return torch.stack(losses).mean()
 
     def loss(self, r: Tensor, y: Tensor) -> Tensor:
-        """The loss of scores (Q, c) of queries with classes (Q,)."""
+        """The loss of scores (Q, c) of queries with classes (Q,).
+
+        Parameters
+        ----------
+        r : Tensor
+            Scores (Q, c).
+        y : Tensor
+            Classes (Q,).
+        """
         r = full_precision(r)
         others = 1 - F.one_hot(y, r.shape[1]).to(r.dtype)  # (Q, c)
         excess = (r - r.gather(1, y[:, None]) + self.margin).relu() * others

@@ -50,8 +50,8 @@ class MultiModal(nn.Module):
 
     References
     ----------
-    S. M. Roostaiyan, E. Imani, M. S. Baghshah, "Multi-modal deep distance metric learning", Intelligent Data Analysis
-    2017.
+    | S. M. Roostaiyan, E. Imani, M. S. Baghshah, "Multi-modal deep distance metric learning", Intelligent Data Analysis
+      2017.
 
     Examples
     --------
@@ -103,7 +103,15 @@ class MultiModal(nn.Module):
         return error + self.pair_terms(*gather(full_precision(code), y))
 
     def shown(self, parts: Sequence[Tensor], present: Tensor) -> Tensor:
-        """Which of the modalities the encoder gets to see, (B, M)."""
+        """Which of the modalities the encoder gets to see, (B, M).
+
+        Parameters
+        ----------
+        parts : sequence of Tensor
+            The modalities, (B, d_l) each.
+        present : Tensor
+            Which modalities are there, a boolean matrix (B, M).
+        """
         if not (self.training and self.modality_dropout):
             return present
         kept = present & (draw_rows(torch.rand, parts[0], len(parts)) >= self.modality_dropout)
@@ -152,8 +160,8 @@ class DenoisingLevel(nn.Module):
 
     References
     ----------
-    P. Vincent et al., "Stacked denoising autoencoders: learning useful representations in a deep network with a local
-    denoising criterion", JMLR 2010.
+    | P. Vincent et al., "Stacked denoising autoencoders: learning useful representations in a deep network with a local
+      denoising criterion", JMLR 2010.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class ProbabilisticPairs(nn.Module):
 
     References
     ----------
-    S. Chun, "Improved probabilistic image-text representations", ICLR 2024.
+    | S. Chun, "Improved probabilistic image-text representations", ICLR 2024.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class ProbabilisticPairs(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """a."""
+        """The factor a, which is positive."""
         return F.softplus(self.raw_scale)
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
@@ -107,21 +107,59 @@ class ProbabilisticPairs(nn.Module):
         return self.of_columns(m1, v1, m2, v2)
 
     def of_labels(self, mean: Tensor, logvar: Tensor, y: Tensor) -> Tensor:
-        """The loss of means and log-variances (B, p) with labels (B,): all pairs of different samples."""
+        """The loss of means and log-variances (B, p) with labels (B,): all pairs of different samples.
+
+        Parameters
+        ----------
+        mean : Tensor
+            Means (B, p).
+        logvar : Tensor
+            Logarithms of the variances (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         if len(y) != len(mean):
             raise ValueError(f"{len(mean)} distributions need as many labels, got {len(y)}")
         other = ~torch.eye(len(y), dtype=torch.bool, device=y.device)
         return self.pairs(mean, logvar, mean, logvar, (y[:, None] == y) & other, other)
 
     def of_columns(self, m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
-        """The loss of two columns of distributions: those of one row match."""
+        """The loss of two columns of distributions: those of one row match.
+
+        Parameters
+        ----------
+        m1 : Tensor
+            Means of the first column (B, p).
+        v1 : Tensor
+            Logarithms of its variances (B, p).
+        m2 : Tensor
+            Means of the second column (R, p).
+        v2 : Tensor
+            Logarithms of its variances (R, p).
+        """
         if len(m1) != len(m2):
             raise ValueError(f"two columns need as many rows, got {len(m1)} and {len(m2)}")
         match = torch.eye(len(m1), dtype=torch.bool, device=m1.device)
         return self.pairs(m1, v1, m2, v2, match, torch.ones_like(match))
 
     def pairs(self, m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor, match: Tensor, used: Tensor) -> Tensor:
-        """The loss of all pairs ``used`` (B, R), of which some ``match``."""
+        """The loss of all pairs ``used`` (B, R), of which some ``match``.
+
+        Parameters
+        ----------
+        m1 : Tensor
+            Means of the first column (B, p).
+        v1 : Tensor
+            Logarithms of its variances (B, p).
+        m2 : Tensor
+            Means of the second column (R, p).
+        v2 : Tensor
+            Logarithms of its variances (R, p).
+        match : Tensor
+            Which pairs match, a boolean matrix (B, R).
+        used : Tensor
+            Which pairs are compared, a boolean matrix (B, R).
+        """
         with torch.autocast(m1.device.type, enabled=False):
             v1, v2 = (v.clamp(-LOG_VARIANCE, LOG_VARIANCE) for v in (v1, v2))
             D = mean_sqdist(m1, v1, m2, v2)
@@ -137,7 +175,13 @@ class ProbabilisticPairs(nn.Module):
         return value
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for a and b."""
+        """Optimiser groups for a and b.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return own_parameters(self, lr)
 
 

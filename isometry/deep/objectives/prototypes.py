@@ -39,7 +39,7 @@ class Prototypes(nn.Module):
 
     References
     ----------
-    J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
+    | J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
 
     Examples
     --------

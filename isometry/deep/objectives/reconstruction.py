@@ -63,10 +63,10 @@ class Reconstruction(AutoencoderObjective):
 
     References
     ----------
-    D. E. Rumelhart, G. E. Hinton, R. J. Williams, "Learning representations by back-propagating errors", Nature 1986.
-    S. Rifai, P. Vincent, X. Muller, X. Glorot, Y. Bengio, "Contractive auto-encoders: explicit invariance during
-    feature extraction", ICML 2011.
-    P. Vincent, H. Larochelle, I. Lajoie, Y. Bengio, P.-A. Manzagol, "Stacked denoising autoencoders", JMLR 2010.
+    | D. E. Rumelhart, G. E. Hinton, R. J. Williams, "Learning representations by back-propagating errors", Nature 1986.
+    | S. Rifai, P. Vincent, X. Muller, X. Glorot, Y. Bengio, "Contractive auto-encoders: explicit invariance during
+      feature extraction", ICML 2011.
+    | P. Vincent, H. Larochelle, I. Lajoie, Y. Bengio, P.-A. Manzagol, "Stacked denoising autoencoders", JMLR 2010.
 
     Examples
     --------
@@ -205,7 +205,17 @@ class Penalty(ABC):
 
     @abstractmethod
     def omega(self, model: nn.Module, x: Tensor, z: Tensor) -> Tensor:
-        """Ω."""
+        """The penalty Ω, before its weight.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The network.
+        x : Tensor
+            Samples (B, …).
+        z : Tensor
+            Their codes (B, p).
+        """
 
 
 @dataclass(frozen=True)

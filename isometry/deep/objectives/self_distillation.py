@@ -52,8 +52,8 @@ class S2SD(nn.Module):
 
     References
     ----------
-    K. Roth, T. Milbich, B. Ommer, J. P. Cohen, M. Ghassemi, "Simultaneous similarity-based self-distillation for deep
-    metric learning", ICML 2021.
+    | K. Roth, T. Milbich, B. Ommer, J. P. Cohen, M. Ghassemi, "Simultaneous similarity-based self-distillation for deep
+      metric learning", ICML 2021.
 
     Examples
     --------
@@ -138,11 +138,25 @@ class S2SD(nn.Module):
         return value
 
     def taught(self, z: Tensor, teacher: Tensor) -> Tensor:
-        """How far the cosines of z are from those of the teacher."""
+        """How far the cosines of z are from those of the teacher.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        teacher : Tensor
+            Embeddings of the teacher (B, q).
+        """
         with torch.autocast(z.device.type, enabled=False):
             return relation_kl(cosines(z), cosines(teacher.detach().to(z.dtype)), self.temperature)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups of the heads, and of the losses."""
+        """Optimiser groups of the heads, and of the losses.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         groups = own_parameters(self.heads, lr)
         return groups + [g for loss in (self.loss, *self.losses) for g in parameter_groups(loss, lr)]

@@ -43,9 +43,9 @@ class Siamese(nn.Module):
 
     References
     ----------
-    J. Bromley, I. Guyon, Y. LeCun, E. Säckinger, R. Shah, "Signature verification using a Siamese time delay neural
-    network", NIPS 1993.
-    E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
+    | J. Bromley, I. Guyon, Y. LeCun, E. Säckinger, R. Shah, "Signature verification using a Siamese time delay neural
+      network", NIPS 1993.
+    | E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
 
     Examples
     --------
@@ -113,7 +113,13 @@ class Siamese(nn.Module):
         return z.chunk(len(samples))
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for the parameters of the loss."""
+        """Optimiser groups for the parameters of the loss.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return self.loss.param_groups(lr)
 
 
@@ -134,7 +140,7 @@ class SimilarityHead(LossModule):
 
     References
     ----------
-    G. Koch, R. Zemel, R. Salakhutdinov, "Siamese neural networks for one-shot image recognition", ICML workshop 2015.
+    | G. Koch, R. Zemel, R. Salakhutdinov, "Siamese neural networks for one-shot image recognition", ICML workshop 2015.
 
     Examples
     --------

@@ -50,7 +50,7 @@ class TwoStep(nn.Module):
 
     References
     ----------
-    C. Finn, P. Abbeel, S. Levine, "Model-agnostic meta-learning for fast adaptation of deep networks", ICML 2017.
+    | C. Finn, P. Abbeel, S. Levine, "Model-agnostic meta-learning for fast adaptation of deep networks", ICML 2017.
 
     Examples
     --------

@@ -49,7 +49,7 @@ class VariationalReconstruction(AutoencoderObjective):
 
     References
     ----------
-    D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014.
+    | D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014.
 
     Examples
     --------
@@ -97,7 +97,15 @@ class VariationalReconstruction(AutoencoderObjective):
         return mean[:, None] + (logvar / 2).exp()[:, None] * noise
 
     def negative_log_likelihood(self, output: Tensor, x: Tensor) -> Tensor:
-        """−log p(x | h), (B,), from what the decoder gives for h."""
+        """The negative logarithm of p(x | h), from what the decoder gives for h.
+
+        Parameters
+        ----------
+        output : Tensor
+            What the decoder gives (B, …).
+        x : Tensor
+            Samples (B, …).
+        """
         errors = feature_errors(LIKELIHOODS[self.likelihood], output, x).sum(1)
         if self.likelihood == "bernoulli":
             return errors

@@ -54,7 +54,7 @@ class Affine:
 
     @property
     def matrix(self) -> np.ndarray:
-        """(p, d)"""
+        """W (p, d) of Wx + b."""
         return np.diag(self.weight) if self.weight.ndim == 1 else self.weight
 
     @property
@@ -76,7 +76,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Relu:
-    """max(x, 0)"""
+    """The larger of x and 0, entry by entry."""
 
 
 @dataclass(frozen=True)
