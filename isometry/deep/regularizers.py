@@ -302,8 +302,8 @@ class KoLeo(Regularizer):
 
     Notes
     -----
-    For embeddings that will be quantised or searched by an index, and against collapse. It also drives samples of one
-    class apart: keep the weight small. Costs O(n² p).
+    For embeddings that will be quantised or searched by an index, and against collapse. It drives samples of one class
+    apart as well, so that its weight should be small. Costs O(n² p).
 
     References
     ----------
