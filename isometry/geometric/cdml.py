@@ -31,7 +31,7 @@ class CDML(MetricLearner):
     min_M mean over pairs of [d² − u]₊² if similar, [v − d²]₊² if dissimilar,  + reg Σ_l |M_l|²
     d²(x, x') = Σ_l a_l (∫_{T_l(x)}^{T_l(x')} |θ_l'|)²,  θ_l(t) = Σ_{k=1}^c M_lk t^k,  T_l(x) = argmin_t |θ_l(t) − x|
 
-    with a_l = (∫₀¹ ``|θ_l'|)²``. d is the Euclidean distance of φ_l(x) = √a_l ∫₀^{T_l(x)} ``|θ_l'|``.
+    with ``a_l = (∫₀¹ |θ_l'|)²``. d is the Euclidean distance of ``φ_l(x) = √a_l ∫₀^{T_l(x)} |θ_l'|``.
 
     Parameters
     ----------
