@@ -96,7 +96,7 @@ def test_info_of_every_classical_method(row):
 
 
 def test_parameter_docs_are_parsed():
-    entries = 'a, b : int, default=1\n    First\n    and more.\nc : {"x", "y"}\n    Third : part; and so on.'
+    entries = 'a, b : int, default=1\n    First\n    and more.\nc : {"x", "y"}\n    Third : ``part``; and so on.'
     doc = f"Head.\n\nParameters\n----------\n{entries}\n\nNotes\n-----\nf : no\n    No."
     shared = {"a": "First and more.", "b": "First and more."}
     assert parameter_docs(doc) == shared | {"c": "Third : part; and so on."}
