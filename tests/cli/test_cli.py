@@ -81,7 +81,7 @@ def test_info_shows_the_row_and_the_parameters():
         assert " ".join(part.split()) in text
     for name, parameter in inspect.signature(row.load()).parameters.items():
         assert re.search(rf"^{name} +{re.escape(repr(parameter.default))} +\S", text, re.M), name
-    assert re.search(r"^mu .* μ in \[0, 1\], weight of the push term", text, re.M)
+    assert re.search(r"^mu .* Weight μ of the push term", text, re.M)
     assert re.search(r"^verbose .* progress bar", text, re.M)
 
 
