@@ -24,8 +24,8 @@ class Normalized(MetaLearner):
 
         z(x) = L(x − m) / |L(x − m)|
 
-    For embeddings whose length says little. If the map is not linear, the mean of the
-    mapped samples takes the place of Lm. A sample at the centre is mapped to 0.
+    For embeddings whose length says little. If the map is not linear, the mean of the mapped samples takes the place of
+    Lm. A sample at the centre is mapped to 0.
 
     Parameters
     ----------

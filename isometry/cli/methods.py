@@ -149,4 +149,4 @@ def parameter_docs(doc: str) -> dict[str, str]:
         else:
             names = line.partition(" : ")[0].split(", ")
             texts |= {name: [] for name in names}
-    return {name: " ".join(text) for name, text in texts.items()}
+    return {name: " ".join(text).replace("``", "") for name, text in texts.items()}

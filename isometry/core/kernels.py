@@ -44,8 +44,8 @@ def kernel_matrix(X: np.ndarray, Y: np.ndarray | None, kernel: Kernel, params: M
 class KernelMap:
     """φ(x) = basisᵀ (k(landmarks − origin, x − origin) − means).
 
-    ``means`` is given if the kernel is centred in feature space. ``origin`` is the mean of the samples where distances in
-    feature space do not depend on it, else None.
+    ``means`` is given if the kernel is centred in feature space. ``origin`` is the mean of the samples where distances
+    in feature space do not depend on it, else None.
     """
 
     kernel: Kernel

@@ -106,7 +106,7 @@ class HubnessCorrection:
     "csls" is 2d² − r(x) − r(y) with r the mean squared distance to the k nearest of the other side, which for unit
     vectors is −2 times the published similarity (Conneau et al. 2018); "local_scaling" is 1 − exp(−d²/(s(x)s(y)))
     with s the distance of the k-th nearest (Zelnik-Manor and Perona 2005); "nicdm" is d/√(t(x)t(y)) with t the mean
-    distance to the k nearest (Jégou et al. 2010); "mutual_proximity" is 1 − P(D > d ``| x) P(D > d |`` y), D the
+    distance to the k nearest (Jégou et al. 2010); "mutual_proximity" is ``1 − P(D > d | x) P(D > d | y)``, D the
     distances to all items of the other side, taken for Gaussian (Schnitzer et al. 2012).
 
     A correction belongs to a set of points, not to a metric: fit it to the gallery that is searched.

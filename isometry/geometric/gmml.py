@@ -31,7 +31,7 @@ class GMML(MomentsMetric):
     n_components : int or None, default=None
         Number of leading directions of W to keep; None: all.
     t : float in [0, 1], default=0.5
-        In [0, 1]; 0 is S⁻¹, 1 is D.
+        Position on the geodesic: 0 is S⁻¹, 1 is D.
     reg : "auto" or float ≥ 0, default="auto"
         Weight λ ≥ 0 of the pull towards the prior, as a number (0: none); "auto": the data choose it, see
         `AutomaticStrength`.

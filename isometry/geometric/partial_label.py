@@ -28,9 +28,9 @@ class PartialLabelGMML(LinearMetric):
     W = S⁻¹ ♯_t D,  S = Σ_i (Σ_{j∈N_i⁺} w_ij z_ij z_ijᵀ / Σ_j w_ij + λ r_i r_iᵀ),  D = Σ_i Σ_{j∈N_i⁻} z_ij z_ijᵀ,
 
     with z_ij = x_i − x_j. N_i⁺ are the k nearest samples that share a candidate with i, N_i⁻ those that share none
-    and are no farther than the farthest of N_i⁺. The weights w_i ≥ 0 rebuild the candidates of i from those of
-    N_i⁺, min ``(1/q)|y_i − Σ w_j y_j|²`` + ``(λ₁/k)|w|²``, and r_i is what N_i⁺ leaves of x_i, min_{v ≥ 0} ``|x_i −
-    Σ v_j x_j|²``.
+    and are no farther than the farthest of N_i⁺. The weights w_i ≥ 0 rebuild the candidates of i from those of N_i⁺,
+    ``min (1/q)|y_i − Σ w_j y_j|² + (λ₁/k)|w|²``, and r_i is what N_i⁺ leaves of x_i,
+    ``min_{v ≥ 0} |x_i − Σ v_j x_j|²``.
 
     Parameters
     ----------

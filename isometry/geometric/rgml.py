@@ -53,7 +53,7 @@ class RGML(LinearMetric):
     tol : float > 0, default=1e-5
         Relative slope at which the descent stops.
     verbose : bool, default=False
-        Of the descent.
+        Whether to show a progress bar.
 
     Notes
     -----

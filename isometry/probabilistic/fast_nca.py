@@ -39,7 +39,8 @@ class FastNCA(SearchedMetric):
         Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
         published. See `SearchedMetric`.
     early_stopping : bool, default=True
-        Strength=1 is the method as published, early_stopping=False always searches to the end.
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     n_neighbors : int, default=10
         Number k of hits and of misses; a smaller class gives all its members.
     n_updates : int, default=0

@@ -40,7 +40,8 @@ class ITML(SearchedMetric, OnlineMetric):
         Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
         published. See `SearchedMetric`.
     early_stopping : bool, default=True
-        Strength=1 is the method as published, early_stopping=False always searches to the end.
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     gamma : float > 0, default=1.0
         Price γ of a violated pair.
     bounds : tuple of two floats or None, default=None

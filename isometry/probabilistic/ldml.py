@@ -38,7 +38,8 @@ class LDML(SearchedMetric):
         Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
         published. See `SearchedMetric`.
     early_stopping : bool, default=True
-        Strength=1 is the method as published, early_stopping=False always searches to the end.
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     reg : float ≥ 0, default=0.0
         Penalty on tr(W). Pairs that a metric can separate have no finite minimiser without one: 1e-4 is a good choice.
     fit_bias : bool, default=True

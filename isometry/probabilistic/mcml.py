@@ -38,7 +38,8 @@ class MCML(SearchedMetric):
         Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
         published. See `SearchedMetric`.
     early_stopping : bool, default=True
-        Strength=1 is the method as published, early_stopping=False always searches to the end.
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     penalty : {"trace", "frobenius"}, default="trace"
         Penalty: tr(W) ("trace") or ``|W|²``/2 ("frobenius"), times ``reg``.
     reg : float ≥ 0, default=0.0

@@ -43,7 +43,8 @@ class NCA(SearchedMetric):
         Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
         published. See `SearchedMetric`.
     early_stopping : bool, default=True
-        Strength=1 is the method as published, early_stopping=False always searches to the end.
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     objective : {"sum", "log"}, default="sum"
         "sum" of p_i, or "log": sum of log p_i (anchors without a partner are left out).
     reg : float ≥ 0 or "auto", default=0.0

@@ -33,7 +33,8 @@ class PCCA(SearchedMetric):
         Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
         published. See `SearchedMetric`.
     early_stopping : bool, default=True
-        Strength=1 is the method as published, early_stopping=False always searches to the end.
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     beta : float > 0, default=3.0
         Sharpness β of the loss.
     margin : float > 0, default=1.0

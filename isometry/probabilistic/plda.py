@@ -48,7 +48,7 @@ class PLDA(MomentsMetric):
     tol : float > 0, default=1e-6
         Relative change of the likelihood at which "em" stops.
     verbose : bool, default=False
-        Of "em".
+        Whether to show a progress bar.
 
     Attributes
     ----------

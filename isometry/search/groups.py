@@ -70,7 +70,7 @@ def duplicates(
     max_pairs : int or None, default=1000000
         Number of pairs that are listed, the nearest ones; None: all. Groups are always of all pairs.
     verbose : bool, default=False
-        Show a progress bar.
+        Whether to show a progress bar.
 
     Returns
     -------

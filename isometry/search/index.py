@@ -97,7 +97,7 @@ class Index(BaseEstimator):
     rescore : int, default=4
         Number of candidates for each neighbour, with "binary".
     verbose : bool or int, default=False
-        Show a progress bar.
+        Whether to show a progress bar.
 
     Attributes
     ----------

@@ -47,7 +47,7 @@ class FishMML(LinearMetric):
     tol : float ≥ 0, default=1e-6
         Relative change of the objective at which the sweeps stop.
     verbose : bool or int, default=False
-        Of the sweeps over views.
+        Whether to show a progress bar.
 
     Notes
     -----

@@ -30,7 +30,7 @@ class LFDA(ScatterMetric):
     max_V tr((VᵀS_lwV)⁻¹ VᵀS_lbV)
 
     S_lw = ½ Σ A_ij/n_c zzᵀ over pairs of a class, S_lb = ½ Σ A_ij(1/n − 1/n_c) zzᵀ over these and ½ Σ zzᵀ/n over
-    pairs of different classes, with z = x_i − x_j and A_ij = ``exp(−|z|²/(σ_iσ_j)``), σ_i the distance to the k-th
+    pairs of different classes, with z = x_i − x_j and ``A_ij = exp(−|z|²/(σ_iσ_j))``, σ_i the distance to the k-th
     nearest sample of the class. Far samples of one class are not drawn together, so that it may fall into several
     clusters.
 

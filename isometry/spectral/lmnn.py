@@ -53,7 +53,8 @@ class LMNN(SearchedMetric):
         Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
         published. See `SearchedMetric`.
     early_stopping : bool, default=True
-        Strength=1 is the method as published, early_stopping=False always searches to the end.
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     n_neighbors : int, default=3
         Number k of target neighbours; a smaller class uses all its members.
     mu : float in [0, 1], default=0.5

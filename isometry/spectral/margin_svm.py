@@ -25,8 +25,7 @@ ALL_PAIRS = 200_000  # up to this many dissimilar pairs "auto" lists them all
 class MarginSVM(LinearMetric):
     """Metric by the margin of a support vector machine: dissimilar pairs farther apart than they were, by a margin.
 
-    min ``½|W|_F²`` + C_S mean_S zᵀWz + C_D (−νg + mean_D ξ) s.t. zᵀWz − zᵀz ≥ g − ξ on dissimilar pairs; W ⪰ 0, g,
-    ξ ≥ 0
+    min ½|W|_F² + C_S mean_S zᵀWz + C_D (−νg + mean_D ξ)  s.t.  zᵀWz − zᵀz ≥ g − ξ on dissimilar pairs; W ⪰ 0, g, ξ ≥ 0
 
     over W, g and ξ, with z = x_i − x_j and X scaled so that dissimilar pairs have mean zᵀz = 1. Solved in the dual:
     one multiplier 0 ≤ a ≤ ``C_D/|D|`` for each dissimilar pair, Σa ≥ C_D ν, and W = [Σ_D a zzᵀ − C_S M_S]₊.

@@ -25,7 +25,7 @@ class OASIS(OnlineMetric):
 
     W ← argmin_W' ½|W' − W|² + C ξ  subject to  s(x, x⁺) − s(x, x⁻) ≥ 1 − ξ, ξ ≥ 0,  s(x, x') = xᵀW'x'
 
-    which is W + τ x(x⁺ − x⁻)ᵀ with τ = min(C, ``loss/(|x|²|x⁺`` − x⁻|²)); W = I at first. Samples are taken about
+    which is W + τ x(x⁺ − x⁻)ᵀ with ``τ = min(C, loss/(|x|²|x⁺ − x⁻|²))``; W = I at first. Samples are taken about
     the mean of those seen first, and in units in which their mean squared norm is 1.
 
     W is a similarity, not a metric: ``score_pairs`` gives it. The map, and all distances, are those of the positive

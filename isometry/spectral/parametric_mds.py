@@ -24,8 +24,8 @@ class ParametricMDS(LinearMetric):
 
     min_L mean over pairs of (|L(x_i − x_j)| − δ_ij)²,  δ_ij² = 2 − exp(−|x_i − x_j|²/β) − [i, j similar]
 
-    δ is a metric, and every dissimilar pair has δ ≥ 1 > every similar one. The loss "sstress" is mean ``(|L(x_i −
-    x_j)|²`` − δ_ij²)² instead, which is convex in W = LᵀL.
+    δ is a metric, and every dissimilar pair has δ ≥ 1 > every similar one. The loss "sstress" is
+    ``mean (|L(x_i − x_j)|² − δ_ij²)²`` instead, which is convex in W = LᵀL.
 
     Parameters
     ----------

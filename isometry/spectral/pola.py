@@ -22,9 +22,9 @@ class POLA(OnlineMetric):
 
     (W, b) ← projection on {t (vᵀWv − b) ≤ −1}, then on {W ⪰ 0, b ≥ 1},  v = x_i − x_j, t = +1 similar, −1 dissimilar
 
-    The first projection is W − tα vvᵀ, b + tα with α = [t(vᵀWv − b) + ``1]₊/(|v|⁴`` + 1); it starts at W = 0, b =
-    1. A pair of weight w takes w such steps, the last of them a part of one. Samples are in units in which the mean
-    squared distance of those seen first is 1.
+    The first projection is W − tα vvᵀ, b + tα with ``α = [t(vᵀWv − b) + 1]₊/(|v|⁴ + 1)``; it starts at W = 0, b = 1. A
+    pair of weight w takes w such steps, the last of them a part of one. Samples are in units in which the mean squared
+    distance of those seen first is 1.
 
     Parameters
     ----------

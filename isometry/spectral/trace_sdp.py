@@ -12,7 +12,7 @@ def TraceSDP(n_components="auto", *, reg="auto", solver="eigen", target_distance
     min_W tr(W(M_S − M_D))  subject to  W ⪰ 0, tr W = 1  (p > 1: also W ⪯ I/p)
 
     With ``target_distances`` the second form of side information in the paper, a distance e_ij that pairs should
-    have: min_{W ⪰ 0} mean ``(|x_i − x_j|²_W`` − e_ij²)², which is `ParametricMDS` with loss="sstress". Fit it to
+    have: ``min_{W ⪰ 0} mean (|x_i − x_j|²_W − e_ij²)²``, which is `ParametricMDS` with loss="sstress". Fit it to
     ``Pairs(i, j, target=e, n=n)``.
 
     Parameters
