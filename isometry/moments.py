@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
@@ -17,6 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from isometry.base import check_side
 from isometry.core.frame import Frame
+from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
 from isometry.core.scale import check_scale
 from isometry.core.solve import Solution
@@ -138,9 +140,25 @@ class MomentsMetric(AutomaticStrength):
         if more or isinstance(self._pooled, str):  # moments are not all that this fit looks at
             yield from super()._fit_each(X, side, **more)
             return
-        moments = self._moments_of_rows(X, side)
+        yield from self._fit_each_to(self._moments_of_rows(X, side), 1.0)
+
+    def path(self, moments: ClassMoments | ListedMoments) -> Iterator[tuple[float, np.ndarray]]:
+        """The way from the strongest ridge to the weakest: each of ``regs``, with the map (p, d) that it gives.
+
+        For whoever holds moments and chooses among metrics by rows of their own; the learner itself stays unfitted.
+        """
+        C = moments.covariance()
+        learner = clone(self)
+        learner.n_features_in_ = len(C)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SingularMatrixWarning)  # the ridge will be chosen, nothing needs to be said
+            for reg, fitted in zip(self.regs, learner._fit_each_to(moments, float(np.trace(C)) / len(C)), strict=True):
+                yield reg, fitted.components_.astype(np.float64)
+
+    def _fit_each_to(self, moments: Any, unit: float) -> Iterator[Any]:
+        """Learners of all ``regs`` from the same moments, of rows whose features have this mean variance."""
         for reg in self.regs:
-            learner = self._with(reg)
+            learner = self._with(reg * (unit if self.reg_has_unit else 1.0))
             learner._fit_moments(moments)
             yield learner
 
