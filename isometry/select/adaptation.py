@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,7 +33,16 @@ from isometry.select.heads import (
 from isometry.select.progress import Progress
 from isometry.select.questions import TITLES, Questions, Values
 from isometry.select.result import BASELINE, AutomaticChoice
-from isometry.select.tasks import Fold, Relevance, Task, class_task, document_task, tuple_task
+from isometry.select.tasks import (
+    Fold,
+    Relevance,
+    Task,
+    class_task,
+    document_task,
+    group_task,
+    groups_of_pairs,
+    tuple_task,
+)
 from isometry.supervision import Labels, Pairs, Triplets, as_supervision
 
 __all__ = ["Adaptation", "Relevance", "Score", "adapt"]
@@ -71,6 +82,7 @@ class Adaptation:
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = np.nan
+    random_state: int = 0
 
     @property
     def adapted(self) -> bool:
@@ -117,9 +129,7 @@ class Adaptation:
             "adapted": str(self.setting),
             "map": "of queries alone: documents stay as they are" if self.query_only else "of all embeddings",
             "verdict": self.verdict,
-            "quality": {
-                s.name: {"before": round(s.before, 6), "after": round(s.after, 6)} for s in self.scores
-            }
+            "quality": {s.name: {"before": round(s.before, 6), "after": round(s.after, 6)} for s in self.scores}
             | {"held out": self.held_out},
         }
 
@@ -198,7 +208,7 @@ def adapt(
         lesson = fold.learn()
         before.append(fold.quick.first(fold.quick.X, _documents(fold.quick)))
         tried.append(dict(_tried(lesson, fold.quick, query_only, progress)))
-        L = clock.run(lambda lesson=lesson: trained_head(lesson, random_state), f, len(task.folds))
+        L = clock.run(partial(trained_head, lesson, random_state), f, len(task.folds))
         trained.append(L)
         if L is not None:
             tried[-1].update(_blended(Blends(lesson, _stacked(fold.quick)), HEAD, 0.0, L, fold.quick))
@@ -240,6 +250,7 @@ def adapt(
         warnings=task.warnings,
         notes=task.notes + clock.notes + _failures(lessons),
         seconds=time.perf_counter() - started,
+        random_state=random_state,
     )
     outcome.warnings += _remarks(outcome)
     if progress.verbose:
@@ -281,6 +292,8 @@ def _task(
         side = as_supervision(y, len(X))
         if isinstance(side, Labels):
             task = class_task(rows, side, facts.keys, protocol=protocol, heads=heads, **options)
+        elif isinstance(side, Pairs) and (groups := groups_of_pairs(side)) is not None:
+            task = group_task(rows, groups, facts.keys, heads=heads, **options)
         elif isinstance(side, (Pairs, Triplets)):
             task = tuple_task(rows, side, facts.keys, **options)
         else:
@@ -366,7 +379,7 @@ def _plan(values: list[Values]) -> Plan:
     """Items of all folds one after the other, and which of them depend on one another."""
     ends = np.cumsum([0, *(len(v.v) for v in values)])
     empty = np.zeros(0, dtype=np.intp)
-    splits = [Split(empty, np.arange(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    splits = [Split(empty, np.arange(a, b)) for a, b in itertools.pairwise(ends)]
     if values[0].groups is None:
         return Plan(splits, None)
     shift = 1 + max(int(v.groups.max(initial=0)) for v in values if v.groups is not None)
@@ -393,9 +406,7 @@ def _final(task: Task, setting: Setting, query_only: bool, seed: int) -> Head | 
     return _head(lesson, setting, trained_head(lesson, seed) if setting.method == HEAD else None, query_only)
 
 
-def _judge(
-    folds: list[Fold], heads: list[Head | None], level: float
-) -> tuple[list[Score], tuple[float, float]]:
+def _judge(folds: list[Fold], heads: list[Head | None], level: float) -> tuple[list[Score], tuple[float, float]]:
     """Every score before and after, and how uneven neighbours are, over what the folds held out."""
     before, after, hubs = [], [], []
     for fold, head in zip(folds, heads, strict=True):
@@ -453,8 +464,8 @@ def _remarks(outcome: Adaptation) -> list[str]:
     skew = outcome.hubs[1] if outcome.adapted else outcome.hubs[0]
     if skew > HUBS:
         found.append(
-            f"a few rows are among the {N_HUBS} nearest of very many others (skewness {skew:.1f}; {outcome.hubs[0]:.1f} "
-            "as the embeddings are): isometry.eval.HubnessCorrection ranks with fewer of these hubs"
+            f"a few rows are among the {N_HUBS} nearest of very many (skewness {skew:.1f}; {outcome.hubs[0]:.1f} "
+            "embeddings are): isometry.eval.HubnessCorrection ranks with fewer of these hubs"
         )
     return found
 
@@ -470,4 +481,5 @@ def _in_words(
         return f"{what} by {setting}: {gap} {where}, {main.after:.4f} against {main.before:.4f}."
     if choice.leader == BASELINE:
         return f"Keep the embeddings as they are: no map did better {where} by more than a standard error."
-    return f"Keep the embeddings as they are: no map is reliably better. The choice, mostly {choice.leader}, is {gap} {where}."
+    best = f"The choice, mostly {choice.leader}, is {gap} {where}"
+    return f"Keep the embeddings as they are: no map is reliably better. {best}."

@@ -38,8 +38,16 @@ class Questions(Protocol):
     """What is asked of the images of some rows; ``gallery`` is None where they are asked about one another."""
 
     main: ClassVar[str]  # the score that a map is chosen by
-    X: np.ndarray  # (m, d) queries
-    gallery: np.ndarray | None  # (g, d) documents
+
+    @property
+    def X(self) -> np.ndarray:
+        """(m, d) queries."""
+        ...
+
+    @property
+    def gallery(self) -> np.ndarray | None:
+        """(g, d) documents."""
+        ...
 
     def first(self, Zq: np.ndarray, Zd: np.ndarray) -> Values:
         """Values of the main score, quickly."""

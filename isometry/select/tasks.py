@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from isometry.core.rows import part_of
 from isometry.sampling import lacks_negatives, with_random_negatives
-from isometry.select.folds import Plan, make_plan
+from isometry.select.folds import MAX_COMPONENT_SHARE, Plan, can_hold_out_classes, make_plan
 from isometry.select.heads import Lesson, class_lesson, document_relevance, pair_lesson
 from isometry.select.questions import (
     ClassQuestions,
@@ -108,9 +108,40 @@ def class_task(
     )
 
 
-def tuple_task(
-    X: Any, side: Pairs | Triplets, keys: np.ndarray, *, n_splits: int, query_only: bool, seed: int
+def groups_of_pairs(side: Pairs) -> Labels | None:
+    """What similar pairs join, directly or through others, as classes, where dissimilar pairs are not given.
+
+    None where there are dissimilar ones, or where most rows are joined: "similar" then hardly means "the same".
+    """
+    if not lacks_negatives(side):
+        return None
+    groups = side.components()
+    size = np.bincount(groups)[groups]
+    labels = Labels.from_codes(np.where(size > 1, groups, -1))
+    if not can_hold_out_classes(labels) or labels.counts.max() > MAX_COMPONENT_SHARE * labels.labelled.sum():
+        return None
+    return labels
+
+
+def group_task(
+    X: Any, groups: Labels, keys: np.ndarray, *, n_splits: int, query_only: bool, heads: bool, seed: int
 ) -> Task:
+    """Similar pairs alone: what they join is one class, and all else is different."""
+    rows = np.flatnonzero(groups.labelled)
+    labels = Labels.from_codes(np.unique(groups.codes[rows], return_inverse=True)[1])
+    options: dict[str, Any] = {"n_splits": n_splits, "query_only": query_only, "heads": heads, "seed": seed}
+    task = class_task(part_of(X, rows), labels, keys[rows], protocol="open", **options)
+    told = "no dissimilar pairs were given: rows that similar ones join, directly or through others, count as the same"
+    return replace(
+        task,
+        kind="pairs",
+        held_out="groups that pairs join",
+        facts={"rows in pairs": len(rows), "groups": len(labels.classes)},
+        notes=[f"{told}, all others as different", *task.notes],
+    )
+
+
+def tuple_task(X: Any, side: Pairs | Triplets, keys: np.ndarray, *, n_splits: int, query_only: bool, seed: int) -> Task:
     """Whole components of the graph of pairs or triplets are held out, or rows where it is in one piece."""
     rng = check_random_state(seed)
     rows = np.unique(np.concatenate([e for edges in (side.similar, side.dissimilar) for e in (edges.i, edges.j)]))
@@ -200,7 +231,9 @@ def document_task(
     )
 
 
-def _some_documents(documents: Any, j: np.ndarray, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray, list]:
+def _some_documents(
+    documents: Any, j: np.ndarray, rng: np.random.RandomState
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Documents in memory, all if they are not too many, else those that are relevant and some others."""
     n = len(documents)
     kept = relevant = np.unique(j)
