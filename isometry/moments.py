@@ -18,7 +18,6 @@ from sklearn.utils.validation import validate_data
 
 from isometry.base import check_side
 from isometry.core.frame import Frame
-from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
 from isometry.core.scale import check_scale
 from isometry.core.solve import Solution
@@ -150,10 +149,12 @@ class MomentsMetric(AutomaticStrength):
         C = moments.covariance()
         learner = clone(self)
         learner.n_features_in_ = len(C)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SingularMatrixWarning)  # the ridge will be chosen, nothing needs to be said
-            for reg, fitted in zip(self.regs, learner._fit_each_to(moments, float(np.trace(C)) / len(C)), strict=True):
-                yield reg, fitted.components_.astype(np.float64)
+        each = learner._fit_each_to(moments, float(np.trace(C)) / len(C))
+        for reg in self.regs:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of metrics among which one will be chosen
+                L = next(each).components_
+            yield reg, L.astype(np.float64)
 
     def _fit_each_to(self, moments: Any, unit: float) -> Iterator[Any]:
         """Learners of all ``regs`` from the same moments, of rows whose features have this mean variance."""

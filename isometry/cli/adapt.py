@@ -56,12 +56,8 @@ def adapt(
     ] = None,
     direction: Annotated[
         str,
-        typer.Option(
-            "--map",
-            help="symmetric: of all embeddings; query: of queries alone, documents stay as indexed; "
-            "auto: query with --relevance, else symmetric",
-        ),
-    ] = "auto",  # fmt: skip
+        typer.Option("--map", help="symmetric, query (documents stay as indexed), or auto: query with --relevance"),
+    ] = "auto",
     known_classes: Annotated[
         bool,
         typer.Option("--known-classes", help="new rows will be of known classes: hold out rows, not classes"),

@@ -465,7 +465,7 @@ def _remarks(outcome: Adaptation) -> list[str]:
     if skew > HUBS:
         found.append(
             f"a few rows are among the {N_HUBS} nearest of very many (skewness {skew:.1f}; {outcome.hubs[0]:.1f} "
-            "embeddings are): isometry.eval.HubnessCorrection ranks with fewer of these hubs"
+            "as the embeddings are): isometry.eval.HubnessCorrection ranks with fewer of these hubs"
         )
     return found
 
