@@ -68,7 +68,7 @@ def test_labels_give_a_table_a_verdict_a_head_and_a_page(folder, told):
     page = (folder / "page.html").read_text()
     seen = _Parsed()
     seen.feed(page)
-    assert ["Before and after", "How to use it", "What was tried", "How this was computed"] == seen.titles
+    assert seen.titles == ["Before and after", "How to use it", "What was tried", "How this was computed"]
     assert seen.plots >= 5 and not seen.outside
     assert "head.safetensors" in page and "isometry export" in page
     assert "map@r" in run(folder / "head.safetensors", command="info")
