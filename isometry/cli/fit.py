@@ -118,8 +118,8 @@ def fit(
     if hasattr(learner, "stop_reason_"):
         console.print(f"{learner.n_iter_} iterations: {plain(learner.stop_reason_)}", style="dim")
     if measure:
-        told = [f"{k} {v['before']:.4f} → {v['after']:.4f}" for k, v in quality.items() if isinstance(v, dict)]
-        console.print(f"{plain(', '.join(told) or quality['not measured'])} ({plain(quality.get('on', 'no score'))})")
+        gains = [f"{k} {v['before']:.4f} → {v['after']:.4f}" for k, v in quality.items() if isinstance(v, dict)]
+        console.print(f"{plain(', '.join(gains) or quality['not measured'])} ({plain(quality.get('on', 'no score'))})")
     console.print(f"saved: {plain(out)}")
     raise typer.Exit(interrupted)
 
@@ -146,12 +146,12 @@ def measured_quality(model: Any, X: Any, side: Any, seed: int, measure: bool) ->
     plain_model = Pipeline([*model.steps[:-1], ("metric", Euclidean())]) if isinstance(model, Pipeline) else Euclidean()
     y = {"learn": side[learn], "held": side[held]}
     try:
-        scores = [
+        found_by = [
             quality(clone(m).fit(X.iloc[learn], y["learn"]), X.iloc[held], y["held"]) for m in (plain_model, model)
         ]
     except ValueError as error:  # some of the rows may be too few
         return {"not measured": f"a fifth of the rows could not be held out: {error}"}
-    both = {name: _before_after(*(found[name] for found in scores)) for name in scores[0]}
+    both = {name: _before_after(*(found[name] for found in found_by)) for name in found_by[0]}
     return {**both, "on": f"{len(held)} rows held out, learned from the {len(learn)} others"}
 
 

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isometry.io import exportable_forms
 from isometry.report import page, views
 from isometry.select.questions import TITLES
 
@@ -99,9 +100,10 @@ def _use_section(outcome: Adaptation, saved: str | os.PathLike[str] | None) -> s
         lines = ["queries = head.transform(queries)  # then search as before, by inner product or cosine"]
     else:
         text = "Map what is indexed and what is asked, and index it anew."
-        lines = ["Z = head.transform(embeddings)", "index = isometry.Index().add(Z)"]
+        lines = ["index = isometry.Index(head).add(embeddings)", "found = index.search(queries, k=10)"]
     code = "\n".join(["import isometry", "", f"head = isometry.load({file!r})", *lines])
-    shell = f"isometry export {file} head.onnx    # or .npy, .py, .sql, a folder for sentence-transformers"
+    forms = exportable_forms(outcome.head)
+    shell = f"isometry export {file} head.onnx    # forms that it can have: {', '.join(forms)}"
     save = [] if saved else [page.paragraph("Give --save head.safetensors to keep the head.", "small")]
     return page.section("How to use it", page.paragraph(text), page.code(code), page.code(shell), *save)
 

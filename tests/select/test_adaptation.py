@@ -69,6 +69,21 @@ def test_the_head_is_saved_with_its_scores(outcome, tmp_path):
     assert card["verdict"] == outcome.verdict
 
 
+def test_the_head_can_be_exported_and_searched_with(outcome, tmp_path):
+    import runpy
+
+    from isometry import Index
+    from isometry.io import export, exportable_forms
+
+    X = planted(seed=9)[0].astype(np.float32)
+    assert {"onnx", "numpy"} <= set(exportable_forms(outcome.head))
+    export(outcome.head, tmp_path / "head.py")
+    alone = runpy.run_path(str(tmp_path / "head.py"))["transform"]
+    np.testing.assert_allclose(alone(X), outcome.transform(X), atol=1e-5)
+    found = Index(outcome.head).add(X).search(X[:5], k=3)
+    assert found.ids[:, 0].tolist() == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_shuffled_labels_leave_the_embeddings_as_they_are(seed):
     X, y = planted(seed=seed)
