@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
@@ -165,9 +166,27 @@ class MomentsMetric(AutomaticStrength):
         if more or isinstance(self._pooled, str):  # moments are not all that this fit looks at
             yield from super()._fit_each(X, side, **more)
             return
-        moments = self._moments_of_rows(X, side)
+        yield from self._fit_each_to(self._moments_of_rows(X, side), 1.0)
+
+    def path(self, moments: ClassMoments | ListedMoments) -> Iterator[tuple[float, np.ndarray]]:
+        """The way from the strongest ridge to the weakest: each of ``regs``, with the map (p, d) that it gives.
+
+        For whoever holds moments and chooses among metrics by rows of their own; the learner itself stays unfitted.
+        """
+        C = moments.covariance()
+        learner = clone(self)
+        learner.n_features_in_ = len(C)
+        each = learner._fit_each_to(moments, float(np.trace(C)) / len(C))
         for reg in self.regs:
-            learner = self._with(reg)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of metrics among which one will be chosen
+                L = next(each).components_
+            yield reg, L.astype(np.float64)
+
+    def _fit_each_to(self, moments: Any, unit: float) -> Iterator[Any]:
+        """Learners of all ``regs`` from the same moments, of rows whose features have this mean variance."""
+        for reg in self.regs:
+            learner = self._with(reg * (unit if self.reg_has_unit else 1.0))
             learner._fit_moments(moments)
             yield learner
 

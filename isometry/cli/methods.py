@@ -101,8 +101,14 @@ def _show_file(path: Path, as_json: bool, quiet: bool) -> None:
         return
     console = printer(quiet)
     for name, value in card.items():
-        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-        console.print(f"[bold]{plain(name)}[/]  {plain(shown)}")
+        console.print(f"[bold]{plain(name)}[/]  {plain(in_words(value))}")
+
+
+def in_words(value: Any) -> str:
+    """A value of a card on one line; a table in a table stands in brackets."""
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{k} ({in_words(v)})" if isinstance(v, dict) else f"{k} {v}" for k, v in value.items())
 
 
 def parameter_table(row: Method) -> RichTable:

@@ -224,7 +224,7 @@ def document_ranking(
         raise ValueError(
             f"relevance names {len(unknown)} ids that there are not: {names}; give query_ids and document_ids."
         )
-    gains = _Gains.of(relevance, query_of, document_of, len(queries))
+    gains = Gains.of(relevance, query_of, document_of, len(queries))
     matched = np.flatnonzero(gains.R > 0)
     if not len(matched):
         raise ValueError("no query has a relevant document with a grade above 0.")
@@ -234,7 +234,7 @@ def document_ranking(
 
 
 @dataclass(frozen=True)
-class _Gains:
+class Gains:
     """Grades as one sorted list of (query, document) pairs, so that a block of ranks is looked up at once."""
 
     key: np.ndarray  # (r,) query · n + document, ascending
@@ -245,19 +245,22 @@ class _Gains:
     @classmethod
     def of(
         cls, relevance: Mapping[Any, Any], query_of: Mapping[Any, int], document_of: Mapping[Any, int], m: int
-    ) -> _Gains:
+    ) -> Gains:
         pairs = [
             (query_of[q], document_of[d], float(grades[d]) if isinstance(grades, Mapping) else 1.0)
             for q, grades in relevance.items()
             for d in grades
         ]
         i, j = (np.array([p[k] for p in pairs], dtype=np.intp) for k in (0, 1))
-        grade = np.array([p[2] for p in pairs])
-        if len(pairs) and not (np.isfinite(grade) & (grade >= 0)).all():
+        return cls.listed(i, j, np.array([p[2] for p in pairs]), m, len(document_of))
+
+    @classmethod
+    def listed(cls, i: np.ndarray, j: np.ndarray, grade: np.ndarray, m: int, n: int) -> Gains:
+        """Of m queries and n documents, from lists of queries (r,), documents (r,) and grades (r,)."""
+        if len(grade) and not (np.isfinite(grade) & (grade >= 0)).all():
             raise ValueError("grades of relevance must be finite numbers ≥ 0.")
         kept = grade > 0
         i, j, grade = i[kept], j[kept], grade[kept]
-        n = len(document_of)
         key, first = np.unique(i * n + j, return_index=True)
         return cls(key, np.exp2(grade[first]) - 1, np.bincount(i[first], minlength=m), n)
 
@@ -279,7 +282,7 @@ class _Gains:
 
 
 def _scores(
-    search: NeighborSearch, queries: np.ndarray, gain_at: Any, R: np.ndarray, gains: _Gains | None, ks: Sequence[int]
+    search: NeighborSearch, queries: np.ndarray, gain_at: Any, R: np.ndarray, gains: Gains | None, ks: Sequence[int]
 ) -> np.ndarray:
     """Columns 1/r, MAP@k/min …, MAP@k/R …, nDCG@k … for the queries; ranks are read deeper until each has a hit."""
     if not ks or min(ks) < 1:
@@ -298,7 +301,7 @@ def _scores(
             values[block[found], 0] = 1 / (place[found] + 1)
             if first:
                 best = gains.ideal(block, max(ks)) if gains else (np.arange(max(ks)) < R[block, None]).astype(float)
-                values[block, 1:] = np.concatenate([_at_k(gain, hit, R[block], best, k) for k in ks], 1)[
+                values[block, 1:] = np.concatenate([scores_at_k(gain, hit, R[block], best, k) for k in ks], 1)[
                     :, _by_kind(len(ks))
                 ]
             missing.append(block[~found])
@@ -314,7 +317,7 @@ def _by_kind(n: int) -> np.ndarray:
     return np.arange(3 * n).reshape(n, 3).T.ravel()
 
 
-def _at_k(gain: np.ndarray, hit: np.ndarray, R: np.ndarray, best: np.ndarray, k: int) -> np.ndarray:
+def scores_at_k(gain: np.ndarray, hit: np.ndarray, R: np.ndarray, best: np.ndarray, k: int) -> np.ndarray:
     """MAP@k/min, MAP@k/R and nDCG@k (b, 3) from gains (b, t) by rank, and the best possible (b, ≥ k)."""
     hit, rank = hit[:, :k], np.arange(1, min(k, hit.shape[1]) + 1)
     total = np.sum(np.cumsum(hit, axis=1) / rank, axis=1, where=hit)

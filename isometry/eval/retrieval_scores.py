@@ -134,9 +134,9 @@ def retrieval(
     if len(matched) == 0:
         raise ValueError("no query has an item of its own label in the gallery: give a gallery that shares labels.")
     values = np.empty((len(Z), 2 * len(ks) + 2))
-    for queries, depth in _by_depth(matched, np.maximum(R[matched], max(ks)), search.n_available):
+    for queries, depth in by_depth(matched, np.maximum(R[matched], max(ks)), search.n_available):
         for block, index, _ in search.blocks(depth, queries):
-            values[block] = _block_values(gallery_codes[index] == codes[block, None], R[block], ks)
+            values[block] = values_by_rank(gallery_codes[index] == codes[block, None], R[block], ks)
     recall, precision = (dict(zip(ks, part)) for part in np.split(values[matched, :-2].T, 2))
     return Retrieval(
         queries=rows[matched],
@@ -148,13 +148,13 @@ def retrieval(
     )
 
 
-def _by_depth(queries: np.ndarray, depth: np.ndarray, n_available: int) -> list[tuple[np.ndarray, int]]:
+def by_depth(queries: np.ndarray, depth: np.ndarray, n_available: int) -> list[tuple[np.ndarray, int]]:
     """Queries grouped by the depth of ranking they need, up to the next power of two: small classes stay cheap."""
     depth = np.minimum(2 ** np.ceil(np.log2(depth)).astype(np.intp), n_available)
     return [(queries[depth == t], int(t)) for t in np.unique(depth)]
 
 
-def _block_values(relevant: np.ndarray, R: np.ndarray, ks: Sequence[int]) -> np.ndarray:
+def values_by_rank(relevant: np.ndarray, R: np.ndarray, ks: Sequence[int]) -> np.ndarray:
     """Columns recall@k…, precision@k…, R-precision, MAP@R from relevance (b, t) by rank, where t ≥ R."""
     rank = np.arange(1, relevant.shape[1] + 1)  # (t,)
     found = np.cumsum(relevant, axis=1, dtype=np.int32)  # (b, t)

@@ -71,8 +71,8 @@ def expand_vectors(frame: pd.DataFrame) -> pd.DataFrame:
     return import_optional("pandas").concat(parts, axis=1)
 
 
-def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype) -> np.ndarray:
-    """The columns as one array (n, d) of finite numbers."""
+def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype, *, finite: bool = True) -> np.ndarray:
+    """The columns as one array (n, d) of numbers, which must be finite unless that is asked of the rows later."""
     _refuse_other_kinds(frame, name)
     X = np.empty(frame.shape, dtype=dtype)
     for narrow, columns in _by_width(frame).items():
@@ -83,7 +83,7 @@ def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype) -> np.ndarray:
         if X.dtype != values.dtype:
             _refuse_loss(values, X[:, columns], [frame.columns[c] for c in columns], name)
     bad = ~np.isfinite(X).all(axis=0)  # (d,)
-    if bad.any():
+    if finite and bad.any():
         names = list(frame.columns[bad])
         gaps = np.sum(~np.isfinite(X[:, bad]), axis=0)
         counts = [f"{c} ({m} of {len(X)} rows)" for c, m in zip(names, gaps, strict=True)]

@@ -167,7 +167,7 @@ def read_table(
         path = Path(path)
         name, suffix = table_format(path)
         if suffix in NUMPY:
-            _check_file(path)
+            check_file(path)
             frame, target = _read_numpy(path, target, key)
         else:
             frame = read_cells(path, target, delimiter=delimiter, decimal=decimal)
@@ -189,7 +189,7 @@ def read_cells(
     """The cells of a text or parquet file as they are, numbers or not."""
     path = Path(path)
     suffix = table_format(path)[1]
-    _check_file(path)
+    check_file(path)
     if suffix in NUMPY:
         raise TableError(f"{path} holds arrays, and no columns with names: give a csv, tsv or parquet file")
     if suffix in PARQUET:
@@ -201,7 +201,7 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
     """Columns of a csv, tsv or parquet file as the texts that stand there; an empty cell is an empty text."""
     path = Path(path)
     _, suffix = table_format(path)
-    _check_file(path)
+    check_file(path)
     if suffix in PARQUET:
         frame = _read_parquet(path)
     elif suffix in SEPARATORS:
@@ -310,7 +310,7 @@ def table_format(path: Path) -> tuple[str, str]:
     return inner.stem, suffix
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
     if not path.exists():
         near = difflib.get_close_matches(path.name, os.listdir(path.parent) if path.parent.is_dir() else [], n=1)
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""
@@ -331,18 +331,8 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.DataFrame, str | None]:
     """The arrays of a file as one DataFrame, and the name of its column of labels."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except ARRAY_ERRORS as error:
-        raise TableError(_why_unreadable(str(path), error)) from error
-    if isinstance(loaded, np.ndarray):
-        arrays = {"X": loaded}
-    else:
-        with loaded:
-            arrays = {name: _read_member(path, loaded, name) for name in loaded.files}
-    X = arrays[_feature_key(path, arrays, key)]
-    if X.ndim != 2:
-        raise TableError(f"{path}: the features must be an array of rows and columns; its shape is {X.shape}")
+    arrays = read_arrays(path)
+    X = feature_array(path, arrays, key)
     frame = _frame_of(path, X, arrays.get(NAMES))
     if target is None:
         target = "y" if "y" in arrays else None
@@ -353,12 +343,33 @@ def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.Dat
         )
     if target is not None and target not in frame.columns:
         if target not in arrays:
-            raise TableError(_unknown(target, [*arrays, *frame.columns], f"{path} has no labels", "target"))
+            raise TableError(unknown_name(target, [*arrays, *frame.columns], f"{path} has no labels", "target"))
         y = arrays[target].ravel() if arrays[target].ndim == 2 and 1 in arrays[target].shape else arrays[target]
         if y.shape != (len(X),):
             raise TableError(f"{path}: X has {len(X)} rows but {target} has shape {y.shape}")
-        frame[target] = _class_names(path, y, arrays.get(CLASSES))
+        frame[target] = named_classes(path, y, arrays.get(CLASSES))
     return frame, target
+
+
+def read_arrays(path: Path, *, mapped: bool = False) -> dict[str, np.ndarray]:
+    """The arrays of an npz file by name, or that of an npy file as ``X``, which may stay in the file, ``mapped``."""
+    check_file(path)
+    try:
+        loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except ARRAY_ERRORS as error:
+        raise TableError(_why_unreadable(str(path), error)) from error
+    if isinstance(loaded, np.ndarray):
+        return {"X": loaded}
+    with loaded:
+        return {name: _read_member(path, loaded, name) for name in loaded.files}
+
+
+def feature_array(path: Path, arrays: dict[str, np.ndarray], key: str | None) -> np.ndarray:
+    """The array of features: that of this ``key``, ``X``, or the only one with rows and columns."""
+    X = arrays[_feature_key(path, arrays, key)]
+    if X.ndim != 2:
+        raise TableError(f"{path}: the features must be an array of rows and columns; its shape is {X.shape}")
+    return X
 
 
 def _read_member(path: Path, arrays: Any, name: str) -> np.ndarray:
@@ -383,7 +394,7 @@ def _feature_key(path: Path, arrays: dict[str, np.ndarray], key: str | None) -> 
     if key is None:
         key = "X" if "X" in arrays or len(matrices) != 1 else matrices[0]
     if key not in arrays:
-        raise TableError(_unknown(key, list(arrays), f"{path} has no array", "key"))
+        raise TableError(unknown_name(key, list(arrays), f"{path} has no array", "key"))
     return key
 
 
@@ -394,7 +405,7 @@ def _frame_of(path: Path, X: np.ndarray, names: np.ndarray | None) -> pd.DataFra
     return import_optional("pandas").DataFrame(X, columns=columns)
 
 
-def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
+def named_classes(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
     if classes is None or y.dtype.kind not in "iu":
         return y
     if y.min(initial=0) < 0 or y.max(initial=0) >= len(classes):
@@ -422,7 +433,7 @@ def _make_table(
     for wanted, what in (([] if target is None else [target], "target"), (drop, "drop"), (features or [], "features")):
         for c in wanted:
             if c not in known:
-                raise TableError(_unknown(c, columns, f"{name} has no column", what))
+                raise TableError(unknown_name(c, columns, f"{name} has no column", what))
     y = None if target is None else label_array(frame[target], target, target_is)
     rest = [c for c in features or columns if c != target and c not in dropped]
     chosen = rest if features else _without_index(frame, rest)
@@ -456,7 +467,7 @@ def _as_list(names: str | Sequence[str] | None) -> list[str] | None:
     return [names] if isinstance(names, str) else None if names is None else [str(c) for c in names]
 
 
-def _unknown(name: str, names: Sequence[str], problem: str, what: str) -> str:
+def unknown_name(name: str, names: Sequence[str], problem: str, what: str) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     alone = "" if len(names) != 1 else ". If these are several columns, say what separates them: --delimiter"

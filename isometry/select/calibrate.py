@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -19,6 +21,7 @@ from isometry.select.folds import Protocol, Split, can_hold_out_classes, make_pl
 from isometry.select.inputs import fit_target
 from isometry.select.link import SigmoidLink, StepLink
 from isometry.select.operating import HeldOutPairs, OperatingPoint
+from isometry.select.strengths import of_same_strength
 from isometry.select.tuples import Tuples, read_tuples, supervision_of
 from isometry.spectral.euclidean import Euclidean
 from isometry.supervision import Candidates, EdgeList, Labels, Pairs, Supervision, Targets, as_supervision
@@ -34,7 +37,8 @@ class PairVerifier(BaseEstimator):
 
     The metric is learned on all data. The probability is learned by cross-fitting: for each fold the metric is learned
     on the rest, and the pairs *within* the fold are measured, so that no pair is calibrated by a metric that has seen
-    it. With u = d² / E d², the squared distance relative to that of two random training samples::
+    it. Where the data choose the strength of a metric, folds have the strength that all data chose. With u = d² / E d²,
+    the squared distance relative to that of two random training samples::
 
         P(same | d) = 1 / (1 + exp(a u − b))     ("sigmoid"),  or a falling function of u without a form ("isotonic")
 
@@ -583,7 +587,9 @@ class PairVerifier(BaseEstimator):
         """The pairs within a fold, by the metric learned on the rest."""
         metric, scale = self.metric_, self.scale_
         if self.calibration == "cross":
-            metric, scale = _fit_metric(self._learner(), X[split.train], target[split.train])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # searches end where that of all data was ended
+                metric, scale = _fit_metric(of_same_strength(self.metric_), X[split.train], target[split.train])
         X_test = X[split.test]
         S, D = _held_out_pairs(X_test, side[split.test], max(2, self.max_pairs // n_folds), rng)
         i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))

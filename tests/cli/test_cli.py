@@ -736,6 +736,12 @@ def test_a_file_tells_what_it_is(folder, tmp_path, monkeypatch):
     run("fit", "RCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "f")
     other = json.loads(run("info", tmp_path / "f", "--json"))
     assert other["data"] == card["data"] and other["method"] == "RCA"
+    assert "--measure" in other["quality"]["not measured"]
+    told = run("fit", "RCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "f", "--measure")
+    quality = json.loads(run("info", tmp_path / "f", "--json"))["quality"]
+    assert set(quality) == {"knn", "map@r", "on"} and 0 <= quality["knn"]["before"] <= 1
+    assert quality["on"] == "12 rows held out, learned from the 48 others" and quality["on"] in told
+    assert f"knn (before {quality['knn']['before']}, after" in run("info", tmp_path / "f")
     assert "no file of isometry" in run("info", folder / "t.csv", code=2)
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
     run("fit", "RCA", folder / "t.csv", "-y", "kind", "-o", tmp_path / "f")
