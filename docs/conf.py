@@ -1,25 +1,28 @@
-"""How Sphinx builds the site: `make docs`, or `python -m docs.site`."""
+"""How Sphinx builds the site from build/docs, where docs/site.py gathers the pages."""
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+HERE = Path(__file__).resolve().parent  # build/docs
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
 
 import isometry
 
 project = "isometry"
 author = "the isometry authors"
-copyright = "the isometry authors"
+copyright = "the isometry authors, BSD-3-Clause"
 version = release = isometry.__version__
 
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
-    "sphinx.ext.viewcode",
-    "sphinx-mathjax-offline",
     "numpydoc",
     "myst_parser",
     "sphinx_design",
@@ -27,16 +30,14 @@ extensions = [
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
-exclude_patterns = ["_templates"]
+exclude_patterns = ["_templates", "GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
-nitpicky = False
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist", "attrs_inline", "attrs_block"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
 autosummary_ignore_module_all = False
-autosummary_imported_members = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
@@ -46,23 +47,75 @@ html_theme = "pydata_sphinx_theme"
 html_title = "isometry"
 html_static_path = ["_static"]
 html_css_files = ["isometry.css"]
+html_favicon = "_static/favicon.svg"
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {
+    "index": [],
+    "start": [],
+    "choose": [],
+    "survey": [],
+    "api/**": [],
+    "methods/**": [],
+    "tests/**": [],
+    "changes": [],
+}
 html_theme_options = {
-    "logo": {"text": "isometry"},
+    "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo-dark.svg", "alt_text": "isometry"},
     "navbar_align": "left",
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "show_toc_level": 2,
-    "secondary_sidebar_items": {"**": ["page-toc"]},
+    "show_prev_next": False,
     "footer_start": ["copyright"],
     "footer_end": [],
     "navigation_with_keys": False,
+    "collapse_navigation": True,
+    "navigation_depth": 2,
     "pygments_light_style": "friendly",
     "pygments_dark_style": "monokai",
 }
-html_show_sourcelink = False
+mathjax_path = "mathjax/tex-chtml.js"  # a copy of ours: nothing is asked of the network
+mathjax3_config = {"options": {"enableMenu": False}, "chtml": {"scale": 0.98}}
 
 sphinx_gallery_conf = {
-    "examples_dirs": ["../examples"],
-    "gallery_dirs": ["examples"],
-    "plot_gallery": False,
-    "filename_pattern": r"^$",
+    "examples_dirs": [str(ROOT / "examples" / "gallery")],
+    "gallery_dirs": ["gallery"],
+    "filename_pattern": r"/plot_",
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "min_reported_time": 1e9,
+    "write_computation_times": False,
+    "default_thumb_file": str(HERE / "_static" / "warps" / "as-they-are.png"),
 }
+
+
+def copy_mathjax(app: Any, error: Exception | None) -> None:
+    """What the pages load of MathJax, and no more: one script and its fonts."""
+    found = importlib.util.find_spec("sphinx-mathjax-offline")
+    if error is None and found is not None and found.origin is not None:
+        source, target = Path(found.origin).parent / "static" / "mathjax", Path(app.outdir) / "_static" / "mathjax"
+        fonts = Path("output") / "chtml" / "fonts"
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / "tex-chtml.js", target / "tex-chtml.js")
+        shutil.copytree(source / fonts, target / fonts, dirs_exist_ok=True)
+
+
+def point_within(app: Any, name: str, text: list[str]) -> None:
+    """Pages written for readers of the repository point to files; here these are pages."""
+    for there, here in {
+        "errata.md": "survey.rst",
+        "methods.md": "methods/index.rst",
+        "docs/design.md": "design.md",
+        "../CONTRIBUTING.md": "CONTRIBUTING.md",
+    }.items():
+        text[0] = text[0].replace(f"]({there})", f"]({here})").replace(f"](../{there})", f"](../{here})")
+
+
+def setup(app: Any) -> None:
+    from docs.docstrings import process
+
+    app.connect("autodoc-process-docstring", process, priority=100)  # before numpydoc
+    app.connect("build-finished", copy_mathjax)
+    app.connect("source-read", point_within)
