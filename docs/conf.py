@@ -40,6 +40,7 @@ autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
@@ -91,6 +92,16 @@ sphinx_gallery_conf = {
 }
 
 
+suppress_warnings = ["myst.header"]  # pages of results skip a level of headings
+
+
+def skip_foreign(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """What scikit-learn and torch give to their subclasses is in their own documentation."""
+    function = getattr(obj, "fget", None) or getattr(obj, "__func__", obj)
+    home = getattr(function, "__module__", None)
+    return True if (home and not home.startswith("isometry")) or name.endswith("_extra_state") else None
+
+
 def copy_mathjax(app: Any, error: Exception | None) -> None:
     """What the pages load of MathJax, and no more: one script and its fonts."""
     found = importlib.util.find_spec("sphinx-mathjax-offline")
@@ -117,5 +128,6 @@ def setup(app: Any) -> None:
     from docs.docstrings import process
 
     app.connect("autodoc-process-docstring", process, priority=100)  # before numpydoc
+    app.connect("autodoc-skip-member", skip_foreign)
     app.connect("build-finished", copy_mathjax)
     app.connect("source-read", point_within)

@@ -239,7 +239,7 @@ def usage(method: Method) -> list[str]:
     lines = [".. code-block:: python", "", f"   from {home} import {cls}", ""]
     if method.family != "deep":
         return [*lines, f"   metric = {cls}({arguments}).fit(X, y)", "   Z = metric.transform(X)", ""]
-    return [*lines, f"   {cls}({arguments or '…'})", ""]
+    return [*lines, f"   {cls}({arguments or '...'})", ""]
 
 
 def measured_lines(method: Method) -> list[str]:
