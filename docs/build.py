@@ -1,4 +1,4 @@
-"""Writes what follows from the method table: `make docs`. With --check, says which files are old.
+"""Writes what follows from the method table: `make tables`. With --check, says which files are old.
 
 These are docs/methods.md, docs/errata.md, docs/examples.md, and a stub `__init__.pyi` for each package whose names are
 loaded on first use: editors and type checkers know the names from there.
@@ -102,7 +102,7 @@ def main() -> int:
     old = {p: text for p, text in files().items() if not (ROOT / p).exists() or (ROOT / p).read_text("utf-8") != text}
     for path, text in old.items():
         if check:
-            print(f"{path} is not up to date: run `make docs`", file=sys.stderr)
+            print(f"{path} is not up to date: run `make tables`", file=sys.stderr)
         else:
             (ROOT / path).write_text(text, "utf-8")
             print(path)
