@@ -35,13 +35,25 @@ def public() -> dict[str, Any]:
 def summary(names: list[str], module: str) -> list[str]:
     """A table of names, each with a page of its own."""
     short = [f"   {name.removeprefix(module + '.')}" for name in sorted(names, key=str.lower)]
-    return [f".. currentmodule:: {module}", "", ".. autosummary::", "   :toctree: .", "   :nosignatures:", "", *short, ""]
+    return [
+        f".. currentmodule:: {module}",
+        "",
+        ".. autosummary::",
+        "   :toctree: .",
+        "   :nosignatures:",
+        "",
+        *short,
+        "",
+    ]
 
 
 def page() -> str:
     found = public()
     lines = heading("Reference", "=")
-    lines += ["Every public name, with its parameters. :doc:`The methods </methods/index>` have pages of their own.", ""]
+    lines += [
+        "Every public name, with its parameters. :doc:`The methods </methods/index>` have pages of their own.",
+        "",
+    ]
     left = dict(found)
     lines += heading("isometry", "-")
     for family in [f for f in FAMILIES if f != "deep"]:

@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent  # build/docs
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-import isometry
+import isometry  # noqa: E402
 
 project = "isometry"
 author = "the isometry authors"

@@ -1,4 +1,4 @@
-"""Docstrings as the site shows them: equations as mathematics, and plain text that happens to look like markup as text."""
+"""Docstrings as the site shows them: equations as mathematics, plain text that looks like markup as text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def tolerant(lines: list[str]) -> list[str]:
             out.append("".join(parts))
         else:
             out.append(line)
-        if code is False and (line.rstrip().endswith("::") or line.lstrip().startswith((".. math::", ".. code", ">>>"))):
+        if code is False and (
+            line.rstrip().endswith("::") or line.lstrip().startswith((".. math::", ".. code", ">>>"))
+        ):
             code = indent if not line.lstrip().startswith(">>>") else False
     return out
 

@@ -1,7 +1,7 @@
 """Equations as docstrings write them, in Unicode, turned into LaTeX: `latex("W = C_w⁻¹")` is `W = C_{w}^{-1}`.
 
-The notation of the docstrings is that of plain text: `x_ij` has the subscript ij, `S_lwV` is S with subscript lw times V,
-`⁻¹` is an exponent, `√(…)` a root, `Σ_i a_i` a sum and `Σ⁻¹` a covariance, words are words. Two spaces, or a new line,
+The notation of the docstrings is that of plain text: `x_ij` has the subscript ij, `S_lwV` is S with subscript lw times
+V, `⁻¹` is an exponent, `√(…)` a root, `Σ_i a_i` a sum and `Σ⁻¹` a covariance, words are words. Two spaces, or a new line,
 part what is shown on lines of its own.
 """
 
@@ -11,12 +11,15 @@ import re
 import unicodedata
 
 SIGNS = {
-    "−": "-", "·": r"\cdot ", "×": r"\times ", "∘": r"\circ ", "⊙": r"\odot ", "⊗": r"\otimes ", "♯": r"\sharp ",
+    "−": "-", "·": r"\cdot ", "×": r"\times ", "∘": r"\circ ", "⊙": r"\odot ", "⊗": r"\otimes ",
+    "♯": r"\sharp ",
     "∝": r"\propto ", "∈": r"\in ", "∉": r"\notin ", "⊂": r"\subset ", "⊆": r"\subseteq ", "⊇": r"\supseteq ",
     "∪": r"\cup ", "∩": r"\cap ", "∖": r"\setminus ", "≥": r"\geq ", "≤": r"\leq ", "≠": r"\neq ", "≈": r"\approx ",
-    "≻": r"\succ ", "⪰": r"\succeq ", "≺": r"\prec ", "⪯": r"\preceq ", "⟨": r"\langle ", "⟩": r"\rangle ",
+    "≻": r"\succ ", "⪰": r"\succeq ", "≺": r"\prec ",
+    "⪯": r"\preceq ", "⟨": r"\langle ", "⟩": r"\rangle ",
     "⌈": r"\lceil ", "⌉": r"\rceil ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "→": r"\to ", "←": r"\leftarrow ",
-    "↦": r"\mapsto ", "∞": r"\infty ", "∂": r"\partial ", "∇": r"\nabla ", "‖": r"\Vert ", "|": r"\vert ", "…": r"\dots ",
+    "↦": r"\mapsto ", "∞": r"\infty ", "∂": r"\partial ", "∇": r"\nabla ", "‖": r"\Vert ",
+    "|": r"\vert ", "…": r"\dots ",
     "±": r"\pm ", "∓": r"\mp ", "∼": r"\sim ", "~": r"\sim ", "ℓ": r"\ell ", "½": r"\tfrac{1}{2}", "¼": r"\tfrac{1}{4}",
     "¾": r"\tfrac{3}{4}", "∫": r"\int ", "∏": r"\prod ", "∅": r"\emptyset ", "%": r"\%", "#": r"\#", "&": r"\&",
     "<": "<", ">": ">", "=": "=", "+": "+", "-": "-", "/": "/", ":": ":", ";": ";", ",": ",", ".": ".", "!": "!", "?": "?",
@@ -177,13 +180,17 @@ class _Line:
     def _is_prose(self, word: str, amid_words: bool, end: int) -> bool:
         if word in OPERATORS or word in NAMES:
             rest = self.text[end:]
-            return amid_words and (word == "mean" and bool(re.match(r" [a-z]{3,}\b", rest)) or word == "sign" and rest[:1] == ";")
+            return amid_words and (
+                (word == "mean" and bool(re.match(r" [a-z]{3,}\b", rest))) or (word == "sign" and rest[:1] == ";")
+            )
         if len(word) == 1:
             after = re.match(r"\s(\w+)", self.text[end:])
             return word == "a" and amid_words and bool(after) and self._is_prose(after[1], True, end + after.end())
         if len(word) == 2:
             return word in PROSE_OF_TWO and (amid_words or word != "it")
-        return (word.islower() or word[1:].islower() or "-" in word or "'" in word) and not self.text[end : end + 1] == "_"
+        return (word.islower() or word[1:].islower() or "-" in word or "'" in word) and not self.text[
+            end : end + 1
+        ] == "_"
 
     def _prose_follows(self) -> bool:
         match = re.compile(r"[,;:] ([a-z]{2,}(?:-[a-z]+)*)\b(?![_^(⁰-₿])").match(self.text, self.at)
@@ -350,4 +357,3 @@ class _Line:
 
 def _escaped(word: str) -> str:
     return word.replace("_", r"\_")
-

@@ -6,7 +6,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LOADED = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src"}  # what a browser fetches itself
+LOADED = {
+    "img": "src",
+    "script": "src",
+    "link": "href",
+    "source": "src",
+    "iframe": "src",
+}  # what a browser fetches itself
 
 
 class _Page(HTMLParser):
@@ -33,7 +39,8 @@ def read(path: Path) -> _Page:
 
 def broken(site: Path) -> list[str]:
     """What is wrong, a line each."""
-    pages = {path.resolve(): read(path) for path in sorted(site.rglob("*.html"))}
+    found = (path for path in sorted(site.rglob("*.html")) if "_static" not in path.parts)  # templates of the theme
+    pages = {path.resolve(): read(path) for path in found}
     out = []
     for path, page in pages.items():
         where = path.relative_to(site.resolve())

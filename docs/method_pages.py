@@ -119,7 +119,9 @@ def in_words(method: Method) -> list[str]:
             else ""
         )
         if "affine" in method.traits:
-            out.append("No change of units, nor any other invertible linear change of the features, changes the outcome.")
+            out.append(
+                "No change of units, nor any other invertible linear change of the features, changes the outcome."
+            )
         elif "rotation" in method.traits:
             out.append("A rotation of the features changes nothing.")
         if "posterior" in method.traits:
@@ -143,7 +145,12 @@ def bibtex(method: Method) -> str:
     authors = " and ".join(part.strip() for part in found["authors"].split(", "))
     last = re.sub(r"\W", "", found["authors"].split(",")[0].split(" ")[-1].lower())
     first_word = re.sub(r"\W", "", found["title"].split(" ")[0].lower())
-    fields = {"author": authors, "title": f"{{{found['title']}}}", "howpublished": found["venue"], "year": found["year"]}
+    fields = {
+        "author": authors,
+        "title": f"{{{found['title']}}}",
+        "howpublished": found["venue"],
+        "year": found["year"],
+    }
     rows = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
     return "\n".join([f"@misc{{{last}{found['year'] or ''}{first_word},", *rows, "}"])
 
@@ -262,8 +269,9 @@ def gallery() -> str:
     lines += [
         ".. rst-class:: lead",
         "",
-        f"{len(METHODS)} methods, one page each. The same two sets of the plane, stripes that lie side by side and half moons,",
-        f"after the map of each of the {drawn} that have one. A colour is a class, the grid shows how the plane was bent.",
+        f"{len(METHODS)} methods, one page each. The same two sets of the plane, stripes that lie side by side and",
+        f"half moons, after the map of each of the {drawn} that have one. A colour is a class, the grid shows how the",
+        "plane was bent.",
         "",
         ".. figure:: ../_static/warps/as-they-are.png",
         "   :alt: the two sets before any map",
@@ -312,9 +320,7 @@ def choice_table() -> str:
     rows.sort(key=lambda m: (measured()[m.key].rank if m.key in measured() else 1e9, m.name.lower()))
     for m in rows:
         found = measured().get(m.key)
-        numbers = (
-            [seconds_text(found.seconds), f"{found.gain:+.1f}", f"{found.rank:.1f}"] if found else ["—", "—", "—"]
-        )
+        numbers = [seconds_text(found.seconds), f"{found.gain:+.1f}", f"{found.rank:.1f}"] if found else ["—", "—", "—"]
         cells = [f"[{m.name}](methods/{slug(m)}.rst)", m.family, m.sees, map_words(m), complexity(m) or "—", *numbers]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([*lines, ""])

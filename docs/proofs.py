@@ -1,4 +1,4 @@
-"""The tests that stand behind a method, shown on pages of the site: each row of the method table with those that name it."""
+"""The tests that stand behind a method, shown on pages of the site."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tests() -> tuple[Proof, ...]:
 
 @cache
 def proofs(method: Method) -> tuple[Proof, ...]:
-    """The tests that name the class of a method, or its key: those of its own family first, then the most telling file."""
+    """The tests that name the class of a method, or its key: those of its own family, if there are any."""
     name = method.target.split(":")[1]
     named = re.compile(rf"\b{name}\b|[\"']{re.escape(method.key)}[\"' ]")
     hits = [t for t in tests() if named.search(t.source)]

@@ -1,8 +1,8 @@
 """Builds the site into site/: `make docs`, or `python -m docs.site`.
 
-The pages that are written by hand are copied to build/docs, those that follow from the method table, from docstrings and
-from what was measured are written beside them, and Sphinx makes HTML of all. A warning is an error, and so is a link
-that leads nowhere or to another host's files.
+The pages that are written by hand are copied to build/docs, those that follow from the method table, from docstrings
+and from what was measured are written beside them, and Sphinx makes HTML of all. A warning is an error, and so is a
+link that leads nowhere, or a file loaded from another host.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def sphinx(jobs: int) -> int:
     from sphinx.cmd.build import main as build
 
     cache = BUILD.parent / "doctrees"
-    return build(["-b", "html", "-W", "--keep-going", "-n", "-q", "-j", str(jobs), "-d", str(cache), str(BUILD), str(SITE)])
+    return build(
+        ["-b", "html", "-W", "--keep-going", "-n", "-q", "-j", str(jobs), "-d", str(cache), str(BUILD), str(SITE)]
+    )
 
 
 def main() -> int:
@@ -78,7 +80,8 @@ def main() -> int:
     for problem in wrong:
         print(problem, file=sys.stderr)
     n = sum(1 for _ in SITE.rglob("*.html"))
-    print(f"{n} pages in {SITE.relative_to(ROOT)}/index.html, {time.perf_counter() - start:.0f} s, {len(wrong)} broken links")
+    took = time.perf_counter() - start
+    print(f"{n} pages, {SITE.relative_to(ROOT)}/index.html; {took:.0f} s, {len(wrong)} broken links")
     return 1 if failed or wrong else 0
 
 

@@ -20,13 +20,15 @@ FIGURES = {
     "D": ("contrastive_triplet", "siamese"),
 }
 CAPTIONS = {
-    "euclidean_mahalanobis": "Points at distance 1 from a point: a circle for Euclidean distance, an ellipse for a Mahalanobis one. "
-    "The same two points (hollow) are equally far in one and not in the other.",
-    "contours": "Distances from a sample of the middle class before, and after a metric was learned (GMML on the stripes): the "
-    "contours lie along the class.",
-    "contrastive_triplet": "Where each loss moves samples: minus the gradient of the contrastive and of the triplet loss at every point, computed "
-    "by the library. Contrastive pulls whatever is alike, triplet only where an enemy is too near.",
-    "siamese": "A Siamese network: two samples pass the same weights, and a loss compares where they end. A triplet network has three.",
+    "euclidean_mahalanobis": "Points at distance 1 from a point: a circle for Euclidean distance, an ellipse for a "
+    "Mahalanobis one. The same two points (hollow) are equally far in one and not in the other.",
+    "contours": "Distances from a sample of the middle class before, and after a metric was learned (GMML on the "
+    "stripes): the contours lie along the class.",
+    "contrastive_triplet": "Where each loss moves samples: minus the gradient of the contrastive and of the triplet "
+    "loss at every point, computed by the library. Contrastive pulls whatever is alike, triplet only where an enemy is "
+    "too near.",
+    "siamese": "A Siamese network: two samples pass the same weights, and a loss compares where they end. A triplet "
+    "network has three.",
 }
 
 
@@ -52,7 +54,10 @@ def sections(letters: str) -> Iterator[tuple[str, list[Method]]]:
 def entry(method: Method) -> list[str]:
     """What we compute, what was printed otherwise and why, and the proof."""
     lines = [f":ref:`{method.name} <method-{method.key}>`", ""]
-    lines += [*("   " + line for line in math_block(method.equation)), *("   " + line for line in wrapped(method.deviates))]
+    lines += [
+        *("   " + line for line in math_block(method.equation)),
+        *("   " + line for line in wrapped(method.deviates)),
+    ]
     told = proofs(method)[:3]
     if told:
         joined = ", ".join(f":ref:`{t.words} <{t.anchor}>`" for t in told)
@@ -66,16 +71,21 @@ def page() -> str:
         *heading("The survey, corrected", "="),
         ".. rst-class:: lead",
         "",
-        "isometry implements what *Spectral, Probabilistic, and Deep Metric Learning* surveys. As every long text, it has",
-        f"misprints. Here are {n} entries, section by section: the equation as the code solves it, what the print says otherwise,",
-        "why, and the tests that prove it. Methods without an entry follow the print.",
+        "isometry implements what *Spectral, Probabilistic, and Deep Metric Learning* surveys. As every long text, it",
+        f"has misprints. Here are {n} entries, section by section: the equation as the code solves it, what the print",
+        "says otherwise, why, and the tests that prove it. Methods without an entry follow the print.",
         "",
         *wrapped(SURVEY + "."),
     ]
     for letters, title in PARTS.items():
         lines += heading(title, "-")
         for name in FIGURES.get(letters, ()):
-            lines += [f".. figure:: _static/survey/{name}.png", f"   :alt: {CAPTIONS[name].split(':')[0]}", "   :class: survey", ""]
+            lines += [
+                f".. figure:: _static/survey/{name}.png",
+                f"   :alt: {CAPTIONS[name].split(':')[0]}",
+                "   :class: survey",
+                "",
+            ]
             lines += [*(f"   {line}".rstrip() for line in wrapped(CAPTIONS[name]))]
         for section, rows in sections(letters):
             lines += heading(section, "~")
@@ -84,11 +94,15 @@ def page() -> str:
     beyond = [m for m in METHODS if m.deviates and m.section == BEYOND]
     lines += [
         *heading("Beyond the survey", "-"),
-        "What is ours in methods that the survey does not have, and what we compute where a paper and the code of its authors differ.",
+        "What is ours in methods that the survey does not have, and what we compute where a paper and the code of its",
+        "authors differ.",
         "",
     ]
     for method in beyond:
-        lines += [f":ref:`{method.name} <method-{method.key}>`", *(f"   {line}".rstrip() for line in wrapped(method.deviates))]
+        lines += [
+            f":ref:`{method.name} <method-{method.key}>`",
+            *(f"   {line}".rstrip() for line in wrapped(method.deviates)),
+        ]
     return "\n".join(lines)
 
 

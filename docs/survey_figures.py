@@ -95,7 +95,9 @@ def siamese(plt: Any) -> Any:
     figure, ax = plt.subplots(figsize=(7.4, 2.7))
 
     def box(x: float, y: float, w: float, h: float, text: str, color: str, fill: str) -> None:
-        shape = FancyBboxPatch((x, y), w, h, boxstyle="round,pad=0.02,rounding_size=0.12", facecolor=fill, edgecolor=color)
+        shape = FancyBboxPatch(
+            (x, y), w, h, boxstyle="round,pad=0.02,rounding_size=0.12", facecolor=fill, edgecolor=color
+        )
         ax.add_patch(shape)
         ax.text(x + w / 2, y + h / 2, text, ha="center", va="center", fontsize=11, color="#0f172a")
 

@@ -48,7 +48,20 @@ def try_out(wheel: Path) -> None:
         run(python, "-c", TRIED, cwd=home)
         command = home / "env" / "bin" / "isometry"
         run(command, "--version", cwd=home)
-        run(command, "compare", "digits", "--sample", "300", "--folds", "3", "--methods", "RCA,GMML", "--report", "report", cwd=home)
+        run(
+            command,
+            "compare",
+            "digits",
+            "--sample",
+            "300",
+            "--folds",
+            "3",
+            "--methods",
+            "RCA,GMML",
+            "--report",
+            "report",
+            cwd=home,
+        )
         assert (home / "report" / "index.html").stat().st_size > 10_000
 
 

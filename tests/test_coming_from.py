@@ -55,11 +55,23 @@ THEIRS = {
         "dml_plot",
     ),
     "coming_from_sklearn.md": (
-        *("NeighborhoodComponentsAnalysis", "n_components", "init", "max_iter", "random_state", "verbose", "warm_start"),
+        *(
+            "NeighborhoodComponentsAnalysis",
+            "n_components",
+            "init",
+            "max_iter",
+            "random_state",
+            "verbose",
+            "warm_start",
+        ),
         *("callback", "components_", "n_iter_", "LinearDiscriminantAnalysis", "PCA", "CCA", "DistanceMetric", "joblib"),
     ),
     SENTENCES: (
-        *("MultipleNegativesRankingLoss", "MultipleNegativesSymmetricRankingLoss", "CachedMultipleNegativesRankingLoss"),
+        *(
+            "MultipleNegativesRankingLoss",
+            "MultipleNegativesSymmetricRankingLoss",
+            "CachedMultipleNegativesRankingLoss",
+        ),
         *("GISTEmbedLoss", "MegaBatchMarginLoss", "CosineSimilarityLoss", "CoSENTLoss", "AnglELoss", "ContrastiveLoss"),
         *("TripletLoss", "BatchAllTripletLoss", "BatchHardTripletLoss", "BatchSemiHardTripletLoss", "MarginMSELoss"),
         *("DistillKLDivLoss", "MSELoss", "MatryoshkaLoss", "SoftmaxLoss", "NO_DUPLICATES", "GROUP_BY_LABEL"),
@@ -124,7 +136,16 @@ def sentence_names():
     known = {name: getattr(deep, name) for name in deep.__all__}
     batch = {"a": a, "p": p, "n": n, "y": torch.tensor([0, 0, 1, 1, 2, 2]), "s": torch.rand(6).double()}
     batch |= {"i": torch.arange(6), "torch": torch}
-    return {**known, **batch, "t": torch.rand(6, 2).double(), "E": X, "labels": y, "isometry": isometry, "ev": ev, "np": np}
+    return {
+        **known,
+        **batch,
+        "t": torch.rand(6, 2).double(),
+        "E": X,
+        "labels": y,
+        "isometry": isometry,
+        "ev": ev,
+        "np": np,
+    }
 
 
 @pytest.mark.filterwarnings("ignore")

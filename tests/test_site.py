@@ -1,4 +1,4 @@
-"""The pages of the site: every row of the method table has one, with an equation that is mathematics and a reference."""
+"""The pages of the site: every row of the method table has one, with its equation as mathematics and a reference."""
 
 from __future__ import annotations
 
@@ -77,7 +77,13 @@ def test_every_equation_is_set_by_a_second_engine():
     from matplotlib.mathtext import MathTextParser
 
     parser = MathTextParser("path")
-    known = {r"\operatorname*": r"\operatorname", r"\tfrac": r"\frac", r"\Vert": r"\|", r"\vert": "|", r"\quad": r"\ \ "}
+    known = {
+        r"\operatorname*": r"\operatorname",
+        r"\tfrac": r"\frac",
+        r"\Vert": r"\|",
+        r"\vert": "|",
+        r"\quad": r"\ \ ",
+    }
     for equation in EQUATIONS:
         for line in lines(equation):
             for there, here in known.items():
@@ -142,7 +148,9 @@ def test_euclidean_distance_leaves_the_toys_where_they_are(name):
 
 
 def test_links_that_lead_nowhere_are_found(tmp_path):
-    (tmp_path / "a.html").write_text('<h1 id="here"></h1><a href="b.html#there"></a><a href="#here"></a><a href="c.html">')
+    (tmp_path / "a.html").write_text(
+        '<h1 id="here"></h1><a href="b.html#there"></a><a href="#here"></a><a href="c.html">'
+    )
     (tmp_path / "b.html").write_text('<img src="https://example.org/x.png"><a href="https://example.org/">')
     assert broken(tmp_path) == [
         "a.html: b.html#there: no such place on the page",
