@@ -50,6 +50,7 @@ html_static_path = ["_static"]
 html_css_files = ["isometry.css"]
 html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}
 html_copy_source = False
 html_sidebars = {
     "index": [],

@@ -1,8 +1,8 @@
 """Equations as docstrings write them, in Unicode, turned into LaTeX: `latex("W = C_w⁻¹")` is `W = C_{w}^{-1}`.
 
 The notation of the docstrings is that of plain text: `x_ij` has the subscript ij, `S_lwV` is S with subscript lw times
-V, `⁻¹` is an exponent, `√(…)` a root, `Σ_i a_i` a sum and `Σ⁻¹` a covariance, words are words. Two spaces, or a new line,
-part what is shown on lines of its own.
+V, `⁻¹` is an exponent, `√(…)` a root, `Σ_i a_i` a sum and `Σ⁻¹` a covariance, words are words. Two spaces, or a new
+line, part what is shown on lines of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIGNS = {
     "|": r"\vert ", "…": r"\dots ",
     "±": r"\pm ", "∓": r"\mp ", "∼": r"\sim ", "~": r"\sim ", "ℓ": r"\ell ", "½": r"\tfrac{1}{2}", "¼": r"\tfrac{1}{4}",
     "¾": r"\tfrac{3}{4}", "∫": r"\int ", "∏": r"\prod ", "∅": r"\emptyset ", "%": r"\%", "#": r"\#", "&": r"\&",
-    "<": "<", ">": ">", "=": "=", "+": "+", "-": "-", "/": "/", ":": ":", ";": ";", ",": ",", ".": ".", "!": "!", "?": "?",
+    "<": "<", ">": ">", "=": "=", "+": "+", "-": "-", "/": "/", ":": ":", ";": ";", ",": ",", ".": ".", "!": "!",
     "(": "(", ")": ")", "[": "[", "]": "]", "{": r"\{", "}": r"\}", "$": r"\$", "ℝ": r"\mathbb{R}", "ᵢ": "i",
 }  # fmt: skip
 GREEK = {
@@ -124,7 +124,9 @@ class _Line:
             if char.isspace():
                 self.at += 1
                 if not words and out and not out[-1].endswith((" ", "{")):
-                    out.append(r"\, " if self._between_factors() and not out[-1].startswith(LIMITS) else " ")
+                    wide = self.text[self.at : self.at + 1] in ("(", "[", "|", "‖")  # LaTeX leaves no room before these
+                    apart = wide if out[-1].startswith(LIMITS) else self._between_factors()
+                    out.append(r"\, " if apart else " ")
                 elif not words and out and out[-1].endswith(" ") and self._between_factors():
                     out.append(r"\, ")
                 continue
@@ -152,7 +154,7 @@ class _Line:
         last = re.search(r"[A-Za-z]+$", before)
         if last and last[0] in OPERATORS:
             return False
-        return after[0].isalnum() and after[0] not in "ΣΠ"
+        return (after[0].isalnum() and after[0] not in "ΣΠ") or bool(re.match(r"[|‖]\S", after))
 
     # words
     def _prose(self, amid_words: bool) -> str:
@@ -188,9 +190,8 @@ class _Line:
             return word == "a" and amid_words and bool(after) and self._is_prose(after[1], True, end + after.end())
         if len(word) == 2:
             return word in PROSE_OF_TWO and (amid_words or word != "it")
-        return (word.islower() or word[1:].islower() or "-" in word or "'" in word) and not self.text[
-            end : end + 1
-        ] == "_"
+        named = self.text[end : end + 1] == "_"  # a subscript follows
+        return (word.islower() or word[1:].islower() or "-" in word or "'" in word) and not named
 
     def _prose_follows(self) -> bool:
         match = re.compile(r"[,;:] ([a-z]{2,}(?:-[a-z]+)*)\b(?![_^(⁰-₿])").match(self.text, self.at)
