@@ -45,8 +45,12 @@ def method_table() -> str:
 
 def examples_page() -> str:
     """Every example that draws a picture, with what its first lines say."""
-    lines = [f"<!-- {NOTE.replace('isometry/registry', 'examples')} -->", "", "# Examples", ""]
-    lines += ["Each picture is drawn by the script that its heading names: `python -m examples.NAME`.", ""]
+    lines = [f"<!-- {NOTE.replace('isometry/registry', 'examples')} -->", "", "# Studies with pictures", ""]
+    lines += [
+        "Studies on real sets. Each picture is that of a stored run of the script that its heading names, and is drawn",
+        "again by `python -m examples.NAME`; the sets lie outside the repository (`ISOMETRY_DATA`).",
+        "",
+    ]
     for path in sorted((ROOT / "examples").glob("*.py")):
         if (ROOT / "docs" / "images" / f"{path.stem}.png").exists():
             said = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0]
