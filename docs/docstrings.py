@@ -41,9 +41,11 @@ def tolerant(lines: list[str]) -> list[str]:
         if code is not False and line.strip() and indent <= code:
             code = False
         if code is False and not line.lstrip().startswith((".. ", ">>>", "...", ":")):
-            parts = LITERAL.split(line)
+            bar = re.match(r"\s*\| ", line)  # a line block, as references are
+            start = bar.end() if bar else 0
+            parts = LITERAL.split(line[start:])
             parts[::2] = [_plain(part) for part in parts[::2]]
-            out.append("".join(parts))
+            out.append(line[:start] + "".join(parts))
         else:
             out.append(line)
         if code is False and (
