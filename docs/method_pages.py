@@ -205,7 +205,7 @@ def page(method: Method) -> str:
         if paragraph.strip():
             lines += [*tolerant(inspect.cleandoc(paragraph).splitlines()), ""]
     cost = complexity(method)
-    if cost:
+    if cost and not any(cost in line for line in lines):
         lines += [f"Cost: {_escaped(cost)}.", ""]
     lines += [*heading("In use", "-"), *usage(method)]
     if doc["Parameters"]:
