@@ -12,7 +12,7 @@ NUMERICAL := tests/core tests/spectral tests/geometric tests/kernel tests/probab
 AVX2 := $(shell grep -qsw avx2 /proc/cpuinfo && echo yes)
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
-.PHONY: help demo test test-all test-matrix lint bench bench-quick accuracy docs clean
+.PHONY: help demo test test-all test-matrix lint bench bench-quick accuracy tables docs dist clean
 
 help:
 	@echo "make demo         compare metrics on an embedded data set and write a report"
@@ -22,7 +22,9 @@ help:
 	@echo "make lint         ruff, mypy and numpydoc"
 	@echo "make bench        side by side with other libraries, in environments of their own"
 	@echo "make accuracy     every classical method on real data sets"
-	@echo "make docs         method table and errata in docs/, stubs of the packages"
+	@echo "make tables       method table and errata in docs/, stubs of the packages"
+	@echo "make docs         the same, then the site in site/index.html: offline, with search"
+	@echo "make dist         wheel and sdist in dist/, checked, installed into an empty environment and tried there"
 
 # torch comes first and alone: its pinned version has a build without CUDA
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -37,8 +39,8 @@ demo: $(VENV)/.ready
 		--methods RCA,DCA,FisherML,TraceRatioML,GMML,DRML,IGML,LMNN,ITML,MCML,NCA,FastNCA,PCCA,LDML
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check isometry tests benchmarks examples
-	$(BIN)/ruff format --check isometry tests benchmarks examples
+	$(BIN)/ruff check isometry tests benchmarks examples docs
+	$(BIN)/ruff format --check isometry tests benchmarks examples docs
 	$(BIN)/mypy isometry
 	$(BIN)/numpydoc lint $$(find isometry -name "*.py")
 
@@ -67,8 +69,23 @@ bench-quick: $(VENV)/.ready
 accuracy: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.accuracy
 
-docs: $(VENV)/.ready
+# the quick part: tables and stubs in the repository, which a test holds up to date
+tables: $(VENV)/.ready
 	$(BIN)/python -m docs.build
 
+$(VENV)/.docs: $(VENV)/.ready
+	$(PIP) install --constraint constraints.txt --no-build-isolation --editable ".[cli,deep,docs]"
+	@touch $@
+
+docs: tables $(VENV)/.docs
+	$(BIN)/python -m docs.site --jobs $(JOBS)
+
+$(VENV)/.publish: $(VENV)/.ready
+	$(PIP) install --constraint constraints.txt --no-build-isolation --editable ".[publish]"
+	@touch $@
+
+dist: $(VENV)/.publish
+	$(BIN)/python -m tests.distribution
+
 clean:
-	rm -rf $(VENV) .venv-matrix .pytest_cache .mypy_cache .ruff_cache .hypothesis isometry-report build dist
+	rm -rf $(VENV) .venv-matrix .pytest_cache .mypy_cache .ruff_cache .hypothesis isometry-report build dist site

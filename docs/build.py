@@ -1,4 +1,4 @@
-"""Writes what follows from the method table: `make docs`. With --check, says which files are old.
+"""Writes what follows from the method table: `make tables`. With --check, says which files are old.
 
 These are docs/methods.md, docs/errata.md, docs/examples.md, and a stub `__init__.pyi` for each package whose names are
 loaded on first use: editors and type checkers know the names from there.
@@ -45,8 +45,12 @@ def method_table() -> str:
 
 def examples_page() -> str:
     """Every example that draws a picture, with what its first lines say."""
-    lines = [f"<!-- {NOTE.replace('isometry/registry', 'examples')} -->", "", "# Examples", ""]
-    lines += ["Each picture is drawn by the script that its heading names: `python -m examples.NAME`.", ""]
+    lines = [f"<!-- {NOTE.replace('isometry/registry', 'examples')} -->", "", "# Studies with pictures", ""]
+    lines += [
+        "Studies on real sets. Each picture is that of a stored run of the script that its heading names, and is drawn",
+        "again by `python -m examples.NAME`; the sets lie outside the repository (`ISOMETRY_DATA`).",
+        "",
+    ]
     for path in sorted((ROOT / "examples").glob("*.py")):
         if (ROOT / "docs" / "images" / f"{path.stem}.png").exists():
             said = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0]
@@ -102,7 +106,7 @@ def main() -> int:
     old = {p: text for p, text in files().items() if not (ROOT / p).exists() or (ROOT / p).read_text("utf-8") != text}
     for path, text in old.items():
         if check:
-            print(f"{path} is not up to date: run `make docs`", file=sys.stderr)
+            print(f"{path} is not up to date: run `make tables`", file=sys.stderr)
         else:
             (ROOT / path).write_text(text, "utf-8")
             print(path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib as _importlib
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PACKAGES = (  # not in ``__all__``: an import of everything should not hide Python's own eval and io
     "core",

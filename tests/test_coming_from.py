@@ -16,7 +16,8 @@ import isometry
 from tests.conftest import make_blobs
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("coming_from_metric_learn.md", "coming_from_pydml.md")
+PAGES = ("coming_from_metric_learn.md", "coming_from_pydml.md", "coming_from_sklearn.md")
+SENTENCES = "coming_from_sentence_transformers.md"
 # what a page must not leave out
 THEIRS = {
     "coming_from_metric_learn.md": (
@@ -52,6 +53,28 @@ THEIRS = {
         ),
         *("metric()", "transformer()", "transform()", "metadata()", "kNN", "NCMC_Classifier", "MultiDML_kNN", "tune"),
         "dml_plot",
+    ),
+    "coming_from_sklearn.md": (
+        *(
+            "NeighborhoodComponentsAnalysis",
+            "n_components",
+            "init",
+            "max_iter",
+            "random_state",
+            "verbose",
+            "warm_start",
+        ),
+        *("callback", "components_", "n_iter_", "LinearDiscriminantAnalysis", "PCA", "CCA", "DistanceMetric", "joblib"),
+    ),
+    SENTENCES: (
+        *(
+            "MultipleNegativesRankingLoss",
+            "MultipleNegativesSymmetricRankingLoss",
+            "CachedMultipleNegativesRankingLoss",
+        ),
+        *("GISTEmbedLoss", "MegaBatchMarginLoss", "CosineSimilarityLoss", "CoSENTLoss", "AnglELoss", "ContrastiveLoss"),
+        *("TripletLoss", "BatchAllTripletLoss", "BatchHardTripletLoss", "BatchSemiHardTripletLoss", "MarginMSELoss"),
+        *("DistillKLDivLoss", "MSELoss", "MatryoshkaLoss", "SoftmaxLoss", "NO_DUPLICATES", "GROUP_BY_LABEL"),
     ),
 }
 
@@ -101,7 +124,37 @@ def test_the_line_runs(page, theirs, code, names):
     assert eval(code, dict(names)) is not None, (page, theirs)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.fixture(scope="module")
+def sentence_names():
+    torch = pytest.importorskip("torch")
+    import isometry.deep as deep
+    import isometry.eval as ev
+
+    X, y = make_blobs(n=24)
+    rng = np.random.RandomState(1)
+    a, p, n = (torch.as_tensor(rng.randn(6, 4)) for _ in range(3))
+    known = {name: getattr(deep, name) for name in deep.__all__}
+    batch = {"a": a, "p": p, "n": n, "y": torch.tensor([0, 0, 1, 1, 2, 2]), "s": torch.rand(6).double()}
+    batch |= {"i": torch.arange(6), "torch": torch}
+    return {
+        **known,
+        **batch,
+        "t": torch.rand(6, 2).double(),
+        "E": X,
+        "labels": y,
+        "isometry": isometry,
+        "ev": ev,
+        "np": np,
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("theirs", "code"), lines(SENTENCES), ids=lambda v: v[:60])
+def test_the_line_runs_on_sentences(theirs, code, sentence_names):
+    assert eval(code, dict(sentence_names)) is not None, theirs
+
+
+@pytest.mark.parametrize("page", [*PAGES, SENTENCES])
 def test_no_name_is_left_out(page):
     left = " ".join(there for there, _ in lines(page))
     missing = [name for name in THEIRS[page] if not re.search(rf"\b{re.escape(name)}", left)]

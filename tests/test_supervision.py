@@ -403,7 +403,7 @@ def test_soft_and_weighted_pairs_change_the_metric_as_they_should(blobs):
 def test_public_names_have_reprs():
     assert repr(Pairs([0], [1], [True], n=2)) == "Pairs(n_samples=2, n_pairs=1)"
     assert repr(Triplets([0], [1], [2], n_samples=3)) == "Triplets(n_samples=3, n_triplets=1)"
-    assert "RCA" in repr(RCA()) and isometry.__version__ == "0.1.0"
+    assert "RCA" in repr(RCA()) and isometry.__version__ == "0.2.0"
 
 
 def test_pairs_with_a_target_are_cut_and_joined_like_others():

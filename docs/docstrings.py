@@ -1,0 +1,68 @@
+"""Docstrings as the site shows them: equations as mathematics, plain text that looks like markup as text."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from functools import cache
+from typing import Any
+
+from docs.equations import display
+from isometry.registry import METHODS
+from isometry.registry.source import equation as written
+
+LITERAL = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_?)")
+
+
+@cache
+def equations() -> dict[tuple[str, str], str]:
+    """(Module, name) → the equation in the docstring of what a row of the method table names."""
+    return {tuple(m.target.split(":")): written(m.target) for m in METHODS}  # type: ignore[misc]
+
+
+def math_block(equation: str) -> list[str]:
+    """The directive that shows an equation."""
+    return [".. math::", "", *(f"   {line}" for line in display(equation).splitlines()), ""]
+
+
+def with_mathematics(lines: list[str], equation: str) -> list[str]:
+    """Lines of a docstring, its second paragraph shown as mathematics if that is the equation."""
+    paragraphs = "\n".join(lines).split("\n\n")
+    if len(paragraphs) < 2 or inspect.cleandoc(paragraphs[1]).rstrip(",") != equation:
+        return lines
+    return "\n\n".join([paragraphs[0], "\n".join(math_block(equation)), *paragraphs[2:]]).splitlines()
+
+
+def tolerant(lines: list[str]) -> list[str]:
+    """Lines in which bars and underscores of plain mathematics are not taken for markup."""
+    out, code = [], False
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if code is not False and line.strip() and indent <= code:
+            code = False
+        if code is False and not line.lstrip().startswith((".. ", ">>>", "...", ":")):
+            bar = re.match(r"\s*\| ", line)  # a line block, as references are
+            start = bar.end() if bar else 0
+            parts = LITERAL.split(line[start:])
+            parts[::2] = [_plain(part) for part in parts[::2]]
+            out.append(line[:start] + "".join(parts))
+        else:
+            out.append(line)
+        if code is False and (
+            line.rstrip().endswith("::") or line.lstrip().startswith((".. math::", ".. code", ">>>"))
+        ):
+            code = indent if not line.lstrip().startswith(">>>") else False
+    return out
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r"(?<!\\)\|", r"\\|", text)
+    return re.sub(r"(?<=[\w\]₀-₉])_(?=[^\w]|$)", r"\\_", text)
+
+
+def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """For Sphinx's event autodoc-process-docstring, before numpydoc reads the docstring."""
+    key = (getattr(obj, "__module__", ""), getattr(obj, "__name__", ""))
+    if key in equations():
+        lines[:] = with_mathematics(lines, equations()[key])
+    lines[:] = tolerant(lines)

@@ -1,0 +1,171 @@
+"""The pages of the site: every row of the method table has one, with its equation as mathematics and a reference."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from isometry.registry import METHODS, all_methods
+
+pytest.importorskip("matplotlib")
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # docs/ belongs to the repository, not to the package
+
+from docs.docstrings import tolerant, with_mathematics  # noqa: E402
+from docs.equations import GREEK, SIGNS, display, latex, lines  # noqa: E402
+from docs.links import broken  # noqa: E402
+from docs.proofs import proofs, tests  # noqa: E402
+from docs.toys import SETS, laid_on, slug, warped, why_not  # noqa: E402
+
+EQUATIONS = sorted({m.equation for m in METHODS})
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("W = C_w⁻¹", r"W = C_{w}^{-1}"),
+        ("VᵀS_lwV", r"V^{\top}S_{lw}V"),
+        ("Σ_i p_i", r"\sum_{i} p_{i}"),
+        ("W = Σ⁻¹", r"W = \Sigma ^{-1}"),
+        ("Σ_S − Σ_D", r"\Sigma _{S} - \Sigma _{D}"),
+        ("√(zᵀWz)", r"\sqrt{z^{\top}Wz}"),
+        ("min_{W ⪰ 0} tr W", r"\min_{W \succeq 0} \operatorname{tr} W"),
+        ("mean over pairs of d²", r"\operatorname*{mean} \text{ over pairs of }d^{2}"),
+        ("[x]₊²", r"[x]_{+}^{2}"),
+        ("ẑ_iᵀπ̂", r"\hat{z}_{i}^{\top}\hat{\pi}"),
+        ("e^{−t²/2}", r"e^{-t^{2}/2}"),
+        ("a ♯_t b", r"a \mathbin{\sharp_{t}}\, b"),
+        ("C ξ", r"C\, \xi"),
+        ("½|W|_F²", r"\tfrac{1}{2}\vert W\vert _{F}^{2}"),
+        ("argmin_W' f", r"\operatorname*{arg\,min}_{W'} f"),
+    ],
+)
+def test_plain_text_becomes_latex(written, meant):
+    assert latex(written) == meant
+
+
+def test_an_unknown_sign_is_named():
+    with pytest.raises(ValueError, match=r"no LaTeX is known for '☃' \(U\+2603\)"):
+        latex("x + ☃")
+
+
+@pytest.mark.parametrize("equation", EQUATIONS, ids=lambda e: e[:40])
+def test_every_equation_of_the_table_is_mathematics(equation):
+    """It is whole: braces and environments close, only known commands stand in it, and no sign is left in Unicode."""
+    shown = display(equation)
+    bare = re.sub(r"\\[{}]", "", shown)
+    depth = 0
+    for char in bare:
+        depth += {"{": 1, "}": -1}.get(char, 0)
+        assert depth >= 0, shown
+    assert depth == 0 and shown.count(r"\begin{") == shown.count(r"\end{")
+    assert shown.isascii() or re.sub(r"\\text\{[^}]*\}", "", shown).isascii(), shown
+    commands = set(re.findall(r"\\([A-Za-z]+)", shown))
+    signs = {c for text in SIGNS.values() for c in re.findall(r"\\([A-Za-z]+)", text)}
+    others = {"text", "mathrm", "operatorname", "sum", "prod", "sqrt", "quad", "begin", "end", "mathbin", "mathopen"}
+    others |= {"top", "prime", "hat", "tilde", "bar", "dot", "ast", "sharp", "min", "max", "log", "exp", "det", "cos"}
+    assert commands <= signs | others | set(GREEK.values()) | {"sin", "tan", "tanh"}, commands - signs - others
+
+
+def test_every_equation_is_set_by_a_second_engine():
+    """matplotlib's own parser of mathematics, which knows most of LaTeX, takes every line."""
+    from matplotlib.mathtext import MathTextParser
+
+    parser = MathTextParser("path")
+    known = {
+        r"\operatorname*": r"\operatorname",
+        r"\tfrac": r"\frac",
+        r"\Vert": r"\|",
+        r"\vert": "|",
+        r"\quad": r"\ \ ",
+    }
+    for equation in EQUATIONS:
+        for line in lines(equation):
+            for there, here in known.items():
+                line = line.replace(there, here)
+            line = re.sub(r"\\mathopen\{(.*?)\}", r"\1", line)
+            line = re.sub(r"\\mathbin\{(.*?\}?)\}", r"\1", line)
+            line = re.sub(r"\\text\{([^}]*)\}", r"\\mathrm{x}", line).replace(r"arg\,m", "argm")
+            parser.parse(f"${line}$")
+
+
+def test_docstrings_show_their_equation_and_keep_their_markup():
+    doc = ["Does it.", "", "W = Σ⁻¹", "", "By |x| and history_ of ``a_`` and `b`_."]
+    shown = with_mathematics(doc, "W = Σ⁻¹")
+    assert shown[:6] == ["Does it.", "", ".. math::", "", r"   W = \Sigma ^{-1}", ""]
+    assert with_mathematics(doc, "another") == doc
+    assert tolerant(doc)[-1] == r"By \|x\| and history\_ of ``a_`` and `b`_."
+
+
+def test_every_row_has_a_page_a_reference_and_a_section():
+    """Rows beyond the survey say that they are; Euclidean distance alone has no paper."""
+    slugs = [slug(m) for m in METHODS]
+    assert len({s.lower() for s in slugs}) == len(METHODS), "two pages would have one address"
+    for m in METHODS:
+        assert m.section.strip(), f"{m.key} has no section of the survey; write 'beyond the survey' if it is not in it"
+        assert m.cite or m.key == "EUC", f"{m.key} has no reference"
+        assert m.section == "beyond the survey" or m.key[0] in "EMPD", m.key
+
+
+def test_pages_say_what_they_should():
+    pytest.importorskip("numpydoc")
+    pytest.importorskip("torch")
+    from docs.method_pages import BEYOND, bibtex, gallery, page
+
+    front = gallery()
+    for m in METHODS:
+        assert f'href="{slug(m)}.html"' in front, f"the gallery does not show {m.name}"
+        assert not m.cite or bibtex(m).startswith("@misc{"), f"the reference of {m.key} cannot be cited: {m.cite}"
+    for m in (*all_methods(family="spectral")[:3], *all_methods(family="kernel")[:2], *all_methods(kind="loss")[:2]):
+        text = page(m)
+        assert ".. math::" in text and "Reference\n---" in text and m.cite[:30] in text
+        assert ("Beyond the survey" if m.section == BEYOND else m.section) in text
+        assert (f"warps/{slug(m)}.png" in text) != bool(why_not(m))
+
+
+def test_every_correction_points_to_a_test():
+    missing = [m.key for m in METHODS if m.deviates and not proofs(m)]
+    assert not missing, f"no test names what these rows correct: {missing}"
+    names = {(t.file, t.name) for t in tests()}
+    assert all((t.file, t.name) in names for m in METHODS for t in proofs(m))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_euclidean_distance_leaves_the_toys_where_they_are(name):
+    import numpy as np
+
+    from isometry.registry import get
+
+    X, _ = SETS[name]()
+    np.testing.assert_allclose(warped(get("EUC"), name)[0], X, atol=1e-9)
+    Q = np.linalg.qr(np.random.RandomState(0).randn(2, 2))[0]
+    np.testing.assert_allclose(laid_on(3 * X @ Q, X[None] @ Q, X)[0], X, atol=1e-9)  # turned back, and of its size
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<h1 id="here"></h1><a href="b.html#there"></a><a href="#here"></a><a href="c.html">'
+    )
+    (tmp_path / "b.html").write_text('<img src="https://example.org/x.png"><a href="https://example.org/">')
+    assert broken(tmp_path) == [
+        "a.html: b.html#there: no such place on the page",
+        "a.html: c.html leads nowhere",
+        "b.html: loads https://example.org/x.png",
+    ]
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("sphinx")
+    copy = tmp_path / "clone"
+    ignored = shutil.ignore_patterns(".venv*", ".git", "build", "site", "dist", "__pycache__", ".*_cache")
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    done = subprocess.run([sys.executable, "-m", "docs.site"], cwd=copy, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "0 broken links" in done.stdout
+    assert (copy / "site" / "searchindex.js").stat().st_size > 100_000
