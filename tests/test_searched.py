@@ -12,8 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import isometry
 from isometry import ITML, LDML, LMNN, MCML, NCA, PCCA, FastNCA, Labels, Pairs, Shrunk, Triplets
+from isometry.mixed import MAX_LEARNED, _small_trial
 from isometry.registry import all_methods
-from isometry.searched import FIRST, MAX_LEARNED, SearchedMetric, _small_trial
+from isometry.searched import FIRST, SearchedMetric
 from isometry.strength import SHARES
 from tests.test_strength import planted
 

@@ -6,17 +6,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from isometry.base import LinearMetric
 from isometry.core.solve import Solution, alternate, lbfgs
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.core.start import mean_sqdist
+from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, parameters
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class AML(LinearMetric):
+class AML(MixedMetric):
     """Adversarial metric learning: GMML that must also hold on adversarial pairs, moved so as to confuse the metric.
 
     min_{W ≻ 0} ℓ(W; X, t) + α ℓ(W; Π*, t),  ℓ(W; P, t) = mean_{t=1} δᵀWδ + mean_{t=−1} δᵀW⁻¹δ
@@ -34,6 +34,8 @@ class AML(LinearMetric):
     solver : "bilevel" descends on the problem above; "alternating" refits W on the pairs it moved last, which has
         another fixed point
     reg : relative ridge on both scatters
+    strength : "auto": the data choose how much of the metric is mixed with the Euclidean one, see `MixedMetric`; 1 is
+        the method as published
 
     Notes
     -----

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective, Penalty
@@ -16,11 +16,12 @@ from isometry.core.solvers import Lbfgs
 from isometry.core.start import initial_map, mean_sqdist
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import Sampler, signed_edges
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class DRML(LinearMetric):
+class DRML(SearchedMetric):
     """Joint dimensionality reduction and metric learning: a subspace V and a metric Λ within it, learned together.
 
     min_{V,Λ} mean_S log(1 + e^{d²}) + mean_D log(1 + e^{−d²}) + reg (tr ΛΛ₀⁻¹ − log det ΛΛ₀⁻¹ − p)
@@ -36,6 +37,9 @@ class DRML(LinearMetric):
     prior : Λ₀: "identity" or a positive definite array (p, p)
     pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
     init : "pca", "identity", "lda", "random" or an array (p, d); named starts are scaled to mean squared distance 1
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Notes
     -----

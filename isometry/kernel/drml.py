@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.geometric import DRML
 from isometry.kernelized import Kernelized
@@ -24,6 +24,7 @@ def KernelDRML(
     max_rank: float | None = 500,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel dimensionality reduction and metric learning: `DRML` in feature space.
@@ -37,6 +38,8 @@ def KernelDRML(
     kernel, gamma, **options : of `Kernelized`
     variance, max_rank : components to keep of the centred kernel: directions of almost no variance do not generalise
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength : "auto": the data choose how much of the metric is mixed with the distance of the kernel, see
+        `SearchedMetric`; 1 is the method as published
 
     References
     ----------
@@ -44,6 +47,6 @@ def KernelDRML(
     2017.
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = DRML(n_components, reg=reg, prior=prior, pairs=pairs, init=init, **common)
+    learner = DRML(n_components, reg=reg, prior=prior, pairs=pairs, init=init, strength=strength, **common)
     options = {"center": True, "variance": variance, "max_rank": max_rank, **options}
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

@@ -23,6 +23,7 @@ def KernelFastNCA(
     gamma: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel fast neighbourhood component analysis: `FastNCA` in feature space.
@@ -40,6 +41,8 @@ def KernelFastNCA(
         coefficients, which suppresses directions of little variance
     kernel, gamma, **options : of `Kernelized`
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength : "auto": the data choose how much of the metric is mixed with the distance of the kernel, see
+        `SearchedMetric`; 1 is the method as published
 
     Notes
     -----
@@ -52,7 +55,7 @@ def KernelFastNCA(
     """
     one_of("penalty", penalty, PENALTIES)
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = PENALTIES[penalty](n_components, n_neighbors=n_neighbors, reg=reg, init=init, strength=1.0, **common)
+    learner = PENALTIES[penalty](n_components, n_neighbors=n_neighbors, reg=reg, init=init, strength=strength, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.parameters import Seed
@@ -20,6 +20,7 @@ def KernelLMNN(
     verbose: bool = False,
     kernel: Any = "rbf",
     gamma: float | None = None,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel large margin nearest neighbours: `LMNN` in feature space; of low rank, large margin component analysis.
@@ -34,6 +35,8 @@ def KernelLMNN(
     n_neighbors, mu, max_iter, tol, verbose : of `LMNN`
     random_state : seed of the learner and of the landmarks
     kernel, gamma, **options : of `Kernelized`; the kernel is centred and keeps 95 % of its trace, if not told otherwise
+    strength : "auto": the data choose how much of the metric is mixed with the distance of the kernel, see
+        `SearchedMetric`; 1 is the method as published
 
     References
     ----------
@@ -46,7 +49,7 @@ def KernelLMNN(
         max_iter=max_iter,
         tol=tol,
         random_state=random_state,
-        strength=1.0,
+        strength=strength,
         verbose=verbose,
     )
     options = {"center": True, "variance": 0.95, "random_state": random_state, **options}

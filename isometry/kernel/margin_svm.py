@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.parameters import Iterations, NotNegative
@@ -25,6 +25,7 @@ def KernelMarginSVM(
     max_rank: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel metric by the margin of a support vector machine: `MarginSVM` in feature space.
@@ -40,12 +41,14 @@ def KernelMarginSVM(
     kernel, gamma, **options : of `Kernelized`
     variance, max_rank : components to keep of the centred kernel; a step costs the square of their number
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength : "auto": the data choose how much of the metric is mixed with the distance of the kernel, see
+        `MixedMetric`; 1 is the method as published
 
     References
     ----------
     I. W. Tsang, J. T. Kwok, "Distance metric learning with kernels", ICANN 2003.
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = MarginSVM(n_components, C_S=C_S, C_D=C_D, nu=nu, psd=psd, pairs=pairs, **common)
+    learner = MarginSVM(n_components, C_S=C_S, C_D=C_D, nu=nu, psd=psd, pairs=pairs, strength=strength, **common)
     options = {"center": True, "variance": variance, "max_rank": max_rank, **options}
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

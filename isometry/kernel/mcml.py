@@ -20,6 +20,7 @@ def KernelMCML(
     gamma: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel maximally collapsing metric learning: `MCML` in feature space.
@@ -35,11 +36,13 @@ def KernelMCML(
         collapsed, and without a penalty there is no minimiser
     kernel, gamma, **options : of `Kernelized`
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength : "auto": the data choose how much of the metric is mixed with the distance of the kernel, see
+        `SearchedMetric`; 1 is the method as published
 
     References
     ----------
     A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = MCML(n_components, penalty=penalty, reg=reg, strength=1.0, **common)
+    learner = MCML(n_components, penalty=penalty, reg=reg, strength=strength, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

@@ -21,6 +21,7 @@ def KernelNCA(
     gamma: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel neighbourhood component analysis: `NCA` in feature space.
@@ -34,6 +35,8 @@ def KernelNCA(
         reason a start from LDA, which separates the classes completely, leads nowhere
     kernel, gamma, **options : of `Kernelized`
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength : "auto": the data choose how much of the metric is mixed with the distance of the kernel, see
+        `SearchedMetric`; 1 is the method as published
 
     References
     ----------
@@ -41,5 +44,5 @@ def KernelNCA(
     J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = NCA(n_components, objective=objective, reg=reg, init=init, strength=1.0, **common)
+    learner = NCA(n_components, objective=objective, reg=reg, init=init, strength=strength, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.parameters import Iterations, NotNegative
@@ -22,6 +22,7 @@ def KernelPCCA(
     gamma: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel pairwise constrained component analysis: `PCCA` in feature space.
@@ -36,6 +37,8 @@ def KernelPCCA(
         large needs c times as much
     kernel, gamma, **options : of `Kernelized`
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength : "auto": the data choose how much of the metric is mixed with the distance of the kernel, see
+        `SearchedMetric`; 1 is the method as published
 
     Notes
     -----
@@ -47,5 +50,5 @@ def KernelPCCA(
     A. Mignon, F. Jurie, "PCCA: a new approach for distance learning from sparse pairwise constraints", CVPR 2012.
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = PCCA(n_components, beta=beta, margin=margin, reg=reg, pairs=pairs, strength=1.0, **common)
+    learner = PCCA(n_components, beta=beta, margin=margin, reg=reg, pairs=pairs, strength=strength, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

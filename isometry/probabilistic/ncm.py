@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.centroids import class_centroids
 from isometry.core.distance import sqdist
 from isometry.core.edges import CenterEdges, EdgeLoss
@@ -19,11 +19,12 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import whole_or_batches
 from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels
 
 
 @parameters
-class NCM(LinearMetric):
+class NCM(SearchedMetric):
     """Nearest class mean metric: the likelihood of the class when a sample chooses among centroids by distance.
 
     min_L −(1/n) Σ_i log Σ_{m of class y_i} p(m|x_i) + reg s |L|²,  p(m|x) ∝ exp(−|L(x − μ_m)|²/2),  s = tr Cov X/d
@@ -40,6 +41,9 @@ class NCM(LinearMetric):
     batch_size : mini-batches of so many samples; Adam takes the place of L-BFGS, an iteration is 100 batches, and the
         result is near the optimum, not at it; ``history_`` has the means of the batches. None: no batches
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Attributes
     ----------

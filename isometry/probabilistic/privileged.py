@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import factor
 from isometry.core.probability import pair_logistic
@@ -15,11 +15,12 @@ from isometry.core.start import mean_sqdist
 from isometry.core.threshold import ThresholdObjective, minimize_threshold
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Sampler, SignedEdges, signed_edges
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class PrivilegedML(LinearMetric):
+class PrivilegedML(SearchedMetric):
     """Metric learning with privileged information: features known in training only give each pair its threshold.
 
     min_{W₁, W₂ ⪰ 0, b ≥ 0} mean over pairs of log(1 + exp(t (d²_{W₁}(x_i, x_j) − d²_{W₂}(z_i, z_j) − b)))
@@ -36,6 +37,9 @@ class PrivilegedML(LinearMetric):
     fit_bias : learn the constant b ≥ 0 as well; False is the published form, b = 0
     pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Attributes
     ----------

@@ -20,13 +20,15 @@ ROWS: tuple[Method, ...] = (
         own_title="Geometric mean metric learning with a prior",
         deviates="In the survey's gradient the last term must be −λW⁻¹W₀W⁻¹; its solution is right."),
     Method("M25", "isometry.geometric.gmml:GMML", "Geometric Mean Metric Learning, Weighted GMML", variant="weighted",
-        params={"t": 0.3, "reg": 0.1}, traits=("rotation",),
+        params={"t": 0.3}, traits=("rotation",),
+        published={"reg": 0.1},
         own_title="Geometric mean metric learning, anywhere on the geodesic",
         own_equation="min_{W ≻ 0} (1 − t) δ²(W, A⁻¹) + t δ²(W, B):  W = A⁻¹ ♯_t B,  A = S + λW₀⁻¹,  B = D + λW₀",
         deviates="The δ² problem shares its minimiser with the trace problem at t = 1/2 only; δ is the Riemannian "
         "distance. The printed solution belongs to the regularised matrices."),
     Method("M26", "isometry.geometric.low_rank:LowRankGMML", "Low-rank Geometric Mean Metric Learning",
         traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="W has rank p, so W⁻¹ is the pseudo-inverse. B is a full SPD matrix, not eigenvalues; for a fixed B "
         "the objective depends on the basis, so B is eliminated and the search runs over subspaces. The subspace does "
         "not depend on t. Neither objective is free of scale: both scatters are scaled so that every m ≤ 1.",
@@ -51,6 +53,7 @@ ROWS: tuple[Method, ...] = (
         "closed form is one step of a fixed-point iteration: one pass from W = I by default, or repeated."),
     Method("M30", "isometry.geometric.drml:DRML", "Metric Learning on Stiefel and SPD Manifolds",
         traits=("rotation", "iterative", "objective"),
+        published={"strength": 1.0},
         deviates="The exponent is the squared distance (printed unsquared, which is no Gaussian and not smooth at "
         "0). Means of pairs take the place of sums. Λ is strictly positive definite. Since (V, Λ) → (VO, OᵀΛO) "
         "changes nothing, the search runs over L = Λ^{1/2}Vᵀ without constraints, and Λ₀ acts through its "
@@ -63,6 +66,7 @@ ROWS: tuple[Method, ...] = (
             "the objective jumps, its minima lie at edges of jumps, and a search that ends there does not call itself "
             "converged"}),
     Method("M33", "isometry.geometric.aml:AML", "Adversarial Metric Learning (AML)", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="The sums of the confusion step run over the generated pairs (as printed they do not depend on the "
         "unknown) with flipped labels, since maximising the loss itself is unbounded. Adversarial pairs are "
         "closed-form functions of W and X and are substituted (bi-level); alternating the two steps has another fixed "
@@ -74,6 +78,7 @@ ROWS: tuple[Method, ...] = (
         "likes as well, spread the own class more than samples of other classes; the relative ridge.",
         xfails={"test_labels_and_all_their_pairs_agree": "labels give pairs of near samples, not all pairs"}),
     Method("B16", "isometry.geometric.rgml:RGML", "beyond the survey", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="Ours: natural gradient steps of each class and a common one of all, instead of a search on the "
         "product manifold; shrinkage takes a share of ρ, since added to Tyler's it would let the scale grow without "
         "end; classes that are too small take no part.",

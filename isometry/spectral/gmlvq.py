@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.centroids import class_centroids
 from isometry.core.distance import sqdist
 from isometry.core.edges import CenterEdges
@@ -18,13 +18,14 @@ from isometry.core.linalg import canonical
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels
 
 LEAST = 1e-12  # added to d⁺ + d⁻, in units of the mean squared distance
 
 
 @parameters
-class GMLVQ(LinearMetric):
+class GMLVQ(SearchedMetric):
     """Generalised matrix learning vector quantisation: prototypes of the classes, and the metric that suits them.
 
     min_{L, μ} (1/n) Σ_i σ(β (d⁺ − d⁻)/(d⁺ + d⁻)) − (reg/2) [log det(LLᵀ)/p − log(tr LLᵀ/p)]
@@ -39,6 +40,9 @@ class GMLVQ(LinearMetric):
     beta : β, steepness of σ
     reg : weight of the penalty that keeps all p directions alive; without it the rank collapses
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Attributes
     ----------

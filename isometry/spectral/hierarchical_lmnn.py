@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical, sym_fn
 from isometry.core.order import column_order, row_order
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
+from isometry.mixed import MixedMetric
 from isometry.parameters import (
     KW_ONLY,
     Count,
@@ -36,7 +36,7 @@ FEWER_BALLS, SMALLER_SAMPLE, SMALLEST_SAMPLE = 0.8, 0.05, 0.2
 
 
 @parameters
-class HierarchicalLMNN(LinearMetric):
+class HierarchicalLMNN(MixedMetric):
     """Large margin nearest neighbours by stratified sampling: many small problems, in balls that grow round by round.
 
     L ← (M + I)^{1/2} L,  M = argmin_{M ⪰ 0} (1 − μ) Σ d_M²(i, j) + μ Σ [margin + d_M²(i, j) − d_M²(i, l)]₊
@@ -54,6 +54,8 @@ class HierarchicalLMNN(LinearMetric):
     sample_portion : the share of a ball's points that is taken in the first round; it falls by 0.05 a round, to 0.2
     max_iter, tol : of each small problem
     random_state, verbose : seed; progress bar
+    strength : "auto": the data choose how much of the metric is mixed with the Euclidean one, see `MixedMetric`; 1 is
+        the method as published
 
     Attributes
     ----------

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.edges import NeighborEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import nearest_allowed, target_neighbors
@@ -18,6 +18,7 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
 from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, Share, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels
 
 CANDIDATES = 4  # samples of other classes that are searched through, for each one that counts
@@ -25,7 +26,7 @@ EARLY_TOL = 1e-4  # of the solves with a rounder hinge, which only lead to the l
 
 
 @parameters
-class IML(LinearMetric):
+class IML(SearchedMetric):
     """Imbalanced metric learning: neighbours of one class near, of different classes far, all classes of equal weight.
 
     min_{W ⪰ 0} Σ_c 1/(2C) (a mean_{Sim_c}[d² − 1]₊ + (1 − a) mean_{Dis_c}[1 + m − d²]₊) + γ|W − I|_F²,  d² = d_W²
@@ -46,6 +47,9 @@ class IML(LinearMetric):
     n_refresh : how often at most the candidates for Dis are sought among all samples, in each stage
     max_iter, tol, random_state, verbose : most iterations of each solve; relative slope or
         decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Attributes
     ----------

@@ -9,7 +9,6 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.edges import EdgeLoss
 from isometry.core.frame import Frame
 from isometry.core.objective import DistanceObjective, logdet_penalty
@@ -18,11 +17,12 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Lbfgs
 from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Sampler, comparisons
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Quadruplets, Triplets
 
 
 @parameters
-class LSML(LinearMetric):
+class LSML(SearchedMetric):
     """Least squared residuals of relative comparisons: distances that are in the wrong order, near a prior metric.
 
     min_{W ≻ 0} γ Σ_q w_q [d_W(a, b) − d_W(c, d)]₊² + tr(W W₀⁻¹) − log det(W W₀⁻¹) − d,  Σ w_q = 1
@@ -37,6 +37,9 @@ class LSML(LinearMetric):
     comparisons : which to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`; `RandomComparisons(n)` or
         another sampler
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     References
     ----------

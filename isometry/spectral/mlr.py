@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.edges import DenseEdges, EdgeLoss, Edges, NeighborEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import pair_neighbors
@@ -19,6 +18,7 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Batches, Certified
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
 EXACT_UP_TO = 5_000  # queries; more are taken in batches
@@ -26,7 +26,7 @@ QUERIES = 32  # in a batch
 
 
 @parameters
-class MLR(LinearMetric):
+class MLR(SearchedMetric):
     """Metric learning to rank: for each sample as a query, those of its class should come first.
 
     min_{W ⪰ 0} mean over q of max_y [Δ(y*, y) − ⟨W, ψ(q, y*) − ψ(q, y)⟩] + (reg/d) tr W
@@ -43,6 +43,9 @@ class MLR(LinearMetric):
     batch_size : so many queries at a time, by Adam; an iteration is 100 batches. None: all at once for "auc" and up to
         5,000 samples, else 32
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
+        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
+        searches to the end
 
     Attributes
     ----------

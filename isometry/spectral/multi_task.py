@@ -36,6 +36,8 @@ class MultiTaskLMNN(TaskMetric):
     gamma : γ, price of what a task has for itself
     n_neighbors, mu : k and μ, as in `LMNN`
     max_iter, tol, verbose : most iterations; relative slope or decrease to stop at; progress bar
+    strength : "auto": the data choose how much of the metric is mixed with the Euclidean one, see `MixedMetric`; 1 is
+        the method as published
 
     Attributes
     ----------

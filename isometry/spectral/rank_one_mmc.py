@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, NotNegative, parameters
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class RankOneMMC(LinearMetric):
+class RankOneMMC(MixedMetric):
     """MMC with squared distances in its constraint: one direction, the leading one of dissimilar over similar scatter.
 
     max_{W ⪰ 0} tr(W M_D)  subject to  tr(W M_S) ≤ 1,  solved by  W = uuᵀ,  M_D u = λ_max M_S u,  uᵀM_S u = 1
@@ -20,6 +20,8 @@ class RankOneMMC(LinearMetric):
     Parameters
     ----------
     reg : relative ridge on M_S
+    strength : "auto": the data choose how much of the metric is mixed with the Euclidean one, see `MixedMetric`; 1 is
+        the method as published
 
     References
     ----------

@@ -53,6 +53,8 @@ class SCML(TaskMetric):
     comparisons : which to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`; `RandomComparisons(n)` or
         another sampler
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    strength : "auto": the data choose how much of the metric is mixed with the Euclidean one, see `MixedMetric`; 1 is
+        the method as published
 
     Attributes
     ----------

@@ -80,7 +80,7 @@ def test_P22d_a_precomputed_kernel_is_the_named_one(data, gram, distances):
 @pytest.mark.parametrize("p", [2, None])
 def test_M31a_the_linear_kernel_is_drml(data, distances, p):
     X, y, new = data
-    linear = DRML(p, tol=1e-9).fit(X, y)
+    linear = DRML(p, tol=1e-9, strength=1.0).fit(X, y)
     kernel = KernelDRML(p, reg=0.1, tol=1e-9, kernel="linear", variance=1.0).fit(X, y)
     assert_allclose(kernel.history_[-1], linear.history_[-1], rtol=1e-8)
     expected = distances(linear, np.r_[X, new])
@@ -133,7 +133,7 @@ def test_M31c_training_samples_are_mapped_like_new_ones(data):
 def test_M22a_the_linear_kernel_is_the_linear_method(data, distances, psd):
     X, y, new = data
     settings = {"C_D": 100.0, "psd": psd, "tol": 1e-6}
-    linear = MarginSVM(**settings).fit(X, y)
+    linear = MarginSVM(**settings, strength=1.0).fit(X, y)
     kernel = KernelMarginSVM(kernel="linear", variance=1.0, **settings).fit(X, y)
     assert linear.margin_ > 0.1
     assert_allclose(kernel.learner_.margin_, linear.margin_, rtol=1e-5)
