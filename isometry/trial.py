@@ -318,15 +318,30 @@ def thin(rows: np.ndarray, most: int) -> np.ndarray:
 
 
 def _row_splits(order: np.ndarray, folds: int) -> list[Split]:
-    """Rows in this order dealt to folds in turn; of many rows, one split."""
+    """Rows dealt to folds, of so many that follow one another one to each; of many rows, one split."""
     n = len(order)
     if n <= MAX_WHOLE and folds > 1:
         folds = min(folds, n)
-        parts = [(np.delete(order, np.s_[f::folds]), order[f::folds]) for f in range(folds)]
-        return [Split(learn, held, learn) for learn, held in parts]
-    step = max(3, -(-n // MAX_HELD))
-    learn = np.delete(order, np.s_[::step])
-    return [Split(thin(learn, MAX_LEARNED), order[::step], thin(learn, MAX_GALLERY))]
+        fold = _dealt(n, folds)
+        parts = [(order[fold != f], order[fold == f]) for f in range(folds)]
+        return [Split(learn, held, _mingled(learn)) for learn, held in parts]
+    fold = _dealt(n, max(3, -(-n // MAX_HELD)))
+    learn = order[fold > 0]
+    return [Split(thin(learn, MAX_LEARNED), order[fold == 0], _mingled(thin(learn, MAX_GALLERY)))]
+
+
+def _dealt(n: int, folds: int) -> np.ndarray:
+    """(n,) a fold for each, all folds once in every run of so many, each time in another order.
+
+    In the same order, a table that lists all combinations of some values would lose all rows of one value at a time.
+    """
+    runs = np.tile(np.arange(folds), (-(-n // folds), 1))
+    return np.random.default_rng(0).permuted(runs, axis=1).ravel()[:n]
+
+
+def _mingled(rows: np.ndarray) -> np.ndarray:
+    """The rows in an order that has nothing to do with their classes: of equally near ones, the first counts."""
+    return np.random.default_rng(0).permutation(rows)
 
 
 def _class_splits(codes: np.ndarray, counts: np.ndarray, key: np.ndarray, folds: int) -> list[Split]:
@@ -340,7 +355,7 @@ def _class_splits(codes: np.ndarray, counts: np.ndarray, key: np.ndarray, folds:
     fold[classes] = np.arange(len(classes)) % OPEN_FOLDS
     splits = []
     for f in range(OPEN_FOLDS if len(order) <= MAX_WHOLE and folds > 1 else 1):
-        learn, held = order[fold[codes[order]] != f], thin(order[fold[codes[order]] == f], MAX_OPEN)
+        learn, held = order[fold[codes[order]] != f], _mingled(thin(order[fold[codes[order]] == f], MAX_OPEN))
         if np.unique(codes[held], return_counts=True)[1].max(initial=0) < 2:
             return []
         splits.append(Split(thin(learn, MAX_LEARNED), held, held))

@@ -8,6 +8,8 @@ from isometry.registry.method import Method
 # fmt: off
 ROWS: tuple[Method, ...] = (
     Method("D50", "isometry.geometric.layered:LayeredGMML", "Geometric Metric Learning by Neural Network",
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="Without activation and with full rank, L layers are the single metric W^L: there is a tanh between "
         "them, a damping ρ = 1/L, and a warning. Rectifying eigenvalues is no activation for data vectors; it belongs "
         "to networks of SPD matrices. Activation and damping are ours."),
@@ -17,6 +19,7 @@ ROWS: tuple[Method, ...] = (
         "for any count."),
     Method("M24", "isometry.geometric.gmml:GMML", "Geometric Mean Metric Learning, Regularized GMML",
         variant="regularised", params={"reg": 0.1}, traits=("rotation",),
+        as_it_is="The pull towards the prior is what it shows, as given; GMML chooses it.",
         own_title="Geometric mean metric learning with a prior",
         deviates="In the survey's gradient the last term must be −λW⁻¹W₀W⁻¹; its solution is right."),
     Method("M25", "isometry.geometric.gmml:GMML", "Geometric Mean Metric Learning, Weighted GMML", variant="weighted",
@@ -39,16 +42,20 @@ ROWS: tuple[Method, ...] = (
             "subspace='discriminant' finds the signal"}),
     Method("M27", "isometry.geometric.partial_label:PartialLabelGMML",
         "Geometric Mean Metric Learning for Partial Labels", traits=("rotation",),
+        as_it_is="Of a sample with several candidate labels nobody knows which neighbours are right, so that "
+        "there is nothing to try a strength on.",
         deviates="Settled where the survey is silent: weights that are all 0 become uniform; if no unlike sample is "
         "near enough, the nearest unlike ones take the place, or all pairs if there are none; X is centred, as the "
         "residuals depend on the origin; both scatters are means with a relative ridge."),
     Method("M28", "isometry.geometric.spd:SPDGMML",
         "Geometric Mean Metric Learning on SPD and Grassmannian Manifolds", traits=("matrix-samples",),
+        as_it_is="Its samples are matrices, whose Euclidean distance is not what it begins with.",
         deviates="The survey calls d_W a distance: it is a squared one. W ≻ 0, since W⁻¹ enters (printed ⪰). Means "
         "of pairs take the place of sums. The prior is ours; its weight is relative to the scatter, since logarithms "
         "have no natural unit."),
     Method("M29", "isometry.geometric.grassmann:GrassmannGMML",
         "Geometric Mean Metric Learning on SPD and Grassmannian Manifolds", traits=("matrix-samples",),
+        as_it_is="Its samples are matrices, whose Euclidean distance is not what it begins with.",
         deviates="The survey's M, 'any matrix', is the factor of W, so that the differences depend on W and the "
         "closed form is one step of a fixed-point iteration: one pass from W = I by default, or repeated."),
     Method("M30", "isometry.geometric.drml:DRML", "Metric Learning on Stiefel and SPD Manifolds",
@@ -60,6 +67,8 @@ ROWS: tuple[Method, ...] = (
         "eigenvalues."),
     Method("M32", "isometry.geometric.cdml:CDML", "Curvilinear Distance Metric Learning (CDML)",
         traits=("iterative",), test_params={"n_epochs": 5},
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="The sum runs over pairs (j is free in print). θ is a learned polynomial curve through the mean of "
         "the data, not a geodesic. Gradients are exact: they include the motion of the foot points and of a_l.",
         xfails={"test_reports_how_it_ended":

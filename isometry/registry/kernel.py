@@ -9,6 +9,8 @@ from isometry.registry.method import Method
 ROWS: tuple[Method, ...] = (
     Method("M17", "isometry.kernel.spectrum:KernelSpectrum", "Using Eigenvalue Decomposition of Kernel",
         traits=("rotation",),
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="The text constrains Σβ_r², the formula Σβ_r; the formula is right, the text would keep one "
         "component. The kernel is centred first, else a nearly constant eigenvector with f_r ≈ 0 takes all the "
         "weight. f_r has a relative ridge. That distances become smaller than in the input space does not follow: c "
@@ -20,6 +22,8 @@ ROWS: tuple[Method, ...] = (
     Method("M18", "isometry.kernel.lle:KernelLLE",
         "Kernel Spectral Metric Learning, Regularization by Locally Linear Embedding",
         traits=("rotation", "iterative"), test_params={"n_components": 2},
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="UᵀL_bU on the way lacks X: it is UᵀXᵀL_bXU. Projected gradients are not needed: in coordinates of "
         "the feature space the problem is a trace ratio, solved globally. The kernel is truncated and the denominator "
         "has a ridge, else directions of almost no variance win the ratio. Laplacians are divided by the number of "
@@ -27,6 +31,8 @@ ROWS: tuple[Method, ...] = (
         "constraint='coef', basis='constrained'."),
     Method("M19", "isometry.kernel.laplacian:LaplacianKernelML", "Regularization by Laplacian",
         traits=("rotation", "iterative"), test_params={"tol": 0.001},
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="(1/2n) Σ A_ij |·|² is tr(LK)/n: the survey loses 1/n. K is only given up to a translation: it is "
         "centred. The graph is symmetrised and connected. The programme is solved by low-rank factors with a dual "
         "certificate. New samples, of which the method says nothing, get the mean position of their neighbours.",

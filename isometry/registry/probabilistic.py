@@ -38,6 +38,7 @@ ROWS: tuple[Method, ...] = (
         "factor 2. We use the mean over i."),
     Method("P09", "isometry.probabilistic.bayesian:BayesianML", "Bayesian Metric Learning Using Sigmoid Function",
         traits=("rotation", "iterative", "posterior"),
+        as_it_is="It learns a distribution of metrics, and a mixture would not have its covariance.",
         deviates="λ(ξ) is tanh(ξ/2)/(4ξ); the printed tanh(ξ)/(4ξ) is no bound. The threshold μ vanishes from the "
         "printed updates: we fold it into the Gaussian vector. Centred data and leading directions only; negative "
         "weights of the mean metric are cut at 0. The variational covariance is too narrow "
@@ -48,12 +49,14 @@ ROWS: tuple[Method, ...] = (
         "instead of 27. prior_precision=1e5 undoes it."),
     Method("P10", "isometry.probabilistic.bayesian:BayesianML", "Bayesian Metric Learning Using Sigmoid Function",
         variant="active", traits=("rotation", "iterative", "posterior"),
+        as_it_is="It learns a distribution of metrics, and a mixture would not have its covariance.",
         own_title="Active querying of pairs with a Bayesian metric (select_queries, partial_fit)",
         own_equation="argmax over pairs of H(P_ij), P_ij = E_q σ(−uᵀθ) the predictive probability of being similar",
         deviates="The survey only mentions it. A batch is chosen greedily, with the covariance each answer leaves on "
         "average."),
     Method("P11", "isometry.probabilistic.bnca:BNCA", "Bayesian Neighborhood Component Analysis",
         traits=("rotation", "iterative", "posterior"),
+        as_it_is="It learns a distribution of metrics, and a mixture would not have its covariance.",
         deviates="H is Böhning's curvature bound, not the centring matrix; b uses the log-sum-exp at ψ; a "
         "neighbour's own zero column is left out of its competitors; the softmax runs over neighbours of all classes, "
         "the outer sum over those of the own class. V does not depend on ψ and is formed once; m is found as the "

@@ -134,6 +134,8 @@ ROWS: tuple[Method, ...] = (
         "not two only."),
     Method("M14", "isometry.spectral.llma:LLMA", "Locally Linear Metric Adaptation (LLMA)",
         traits=("rotation", "iterative"),
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="y_i = x_i + Bπ_i (indices are mixed up in print), and B is shared, so its columns belong to global "
         "centres, not to the neighbours of each point. Minimising over σ is degenerate (σ → 0 removes the penalty) "
         "and over w ill posed: both are parameters. The penalty keeps local distances of all points, not of similar "
@@ -164,6 +166,8 @@ ROWS: tuple[Method, ...] = (
         "squared ones are kept as loss='sstress'. The constants in δ are ours."),
     Method("M16r", "isometry.spectral.rbf_parametric_mds:RBFParametricMDS", "Relevant to Multidimensional Scaling",
         traits=("iterative",),
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="The non-linear map of the paper, which the survey leaves out; targets as in ParametricMDS. The "
         "small ridge is ours."),
     # beyond the survey
@@ -293,11 +297,13 @@ ROWS: tuple[Method, ...] = (
         below_euclidean="It asks that all of a class come before all others: classes of several clusters lose, such "
         "as those of glass."),
     Method("B20", "isometry.spectral.oasis:OASIS", "beyond the survey", traits=("iterative",),
+        as_it_is="It learns from a stream, which leaves no rows to hold out; Shrunk draws a fit to a table back.",
         deviates="The similarity need not be a metric; distances are those of its symmetric positive part. Samples "
         "are centred and scaled first, so that the step has no unit.",
         below_euclidean="Random triplets ask that all of a class be alike, and a similarity is not a metric: classes "
         "of several clusters, and small sets of many classes, lose."),
     Method("B21", "isometry.spectral.pola:POLA", "beyond the survey", traits=("iterative",),
+        as_it_is="It learns from a stream, which leaves no rows to hold out; Shrunk draws a fit to a table back.",
         deviates="The result is the average over the steps, and samples are in units of their mean squared distance, "
         "so that the article's constants have no unit. Weights of pairs are parts of steps.",
         below_euclidean="One pass over random pairs, each asking that all of a class be alike: classes of several "
@@ -307,9 +313,12 @@ ROWS: tuple[Method, ...] = (
             "a soft pair is a similar and a dissimilar one in turn; listed apart they come in another order"}),
     Method("B22", "isometry.spectral.gb_lmnn:GBLMNN", "beyond the survey", traits=("iterative",),
         test_params={"n_estimators": 8},
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="Each step is found by a line search that lowers the objective, and only the 50 nearest samples of "
         "other classes can be impostors, searched anew every ten rounds."),
     Method("B23", "isometry.spectral.chi_square:ChiSquareLMNN", "beyond the survey", traits=("histograms", "iterative"),
+        as_it_is="Its samples are histograms, whose distance is not Euclidean.",
         deviates="transform maps histograms to coordinates in which χ² is the squared Euclidean distance, spanned by "
         "500 of them at most. Only the 50 nearest samples of other classes can be impostors, and the margin is "
         "relative to the median gap.",

@@ -84,6 +84,68 @@ def test_euclidean_is_taken_unless_a_metric_is_reliably_better():
     assert automatic_choice(names, [np.full((1, n), np.nan)] * 2, Plan(splits, None), 0.95) is None
 
 
+def test_what_the_comparison_finds_reliable_is_taken():
+    n = 100
+    names = ["Euclidean", "RCA", "DCA"]
+    V = [np.zeros((1, n)), np.tile([1.0, 0.0], n // 2)[None], np.tile([0.6, 0.3], n // 2)[None]]
+    splits = [Split(np.arange(50, 100), np.arange(50)), Split(np.arange(50), np.arange(50, 100))]
+    assert automatic_choice(names, V, Plan(splits, None), 0.95).picked == "RCA"  # the highest mean
+    choice = automatic_choice(names, V, Plan(splits, None), 0.95, "DCA")
+    assert choice.picked == choice.leader == "DCA" and choice.doubt == ""
+
+
+class Without(isometry.Euclidean):
+    """Euclidean distance, but for some samples without column 1: which share of them, a test can choose."""
+
+    def __init__(self, share=0.0):
+        self.share = share
+
+    def transform(self, X):
+        X = np.asarray(X, dtype=float)
+        return np.column_stack([X[:, 0], np.where(X[:, 2] < self.share, 0.0, X[:, 1])])
+
+
+def test_comparison_and_automatic_choice_say_the_same():
+    """Column 1 is noise: the more samples go without it, the surer the gain."""
+    rng = np.random.default_rng(0)
+    n = 200
+    y = np.arange(n) % 2
+    X = np.column_stack([y + 0.05 * rng.standard_normal(n), 500 * rng.standard_normal(n), rng.random(n)])
+    seen = set()
+    for share in (0.0, 0.03, 0.06, 0.09, 0.12, 0.15, 0.5):
+        learners = {f"without {k}": Without(share * k / 10) for k in (10, 9, 8, 7)}
+        model = AutoMetric(learners, scaler=None, scoring="knn", budget=None, n_splits=4).fit(X, y)
+        comparison = model.comparison_
+        if comparison.best is not None:
+            seen.add("sure")
+            assert model.best_ == comparison.best and model.verdict_.startswith(f"Take {model.best_}: ")
+        elif model.best_ != "Euclidean":
+            seen.add("likely")
+            assert model.verdict_.startswith(f"Take {model.best_}, likely but not reliably better: ")
+            assert f"{model.best_} is likely better all the same, and AutoMetric takes it" in comparison.verdict
+        else:
+            seen.add("none")
+            assert "Keep Euclidean distance" in model.verdict_ and "likely" not in comparison.verdict
+    assert seen == {"sure", "likely", "none"}
+
+
+def test_strength_is_chosen_by_the_score_of_the_comparison():
+    aims = []
+    original = isometry.trial._aim
+
+    class Recorded(isometry.GMML):
+        def _fit_moments(self, moments):
+            aims.append(original.get())
+            return super()._fit_moments(moments)
+
+    X, y = planted(n=60)
+    isometry.compare(X, y, {"Recorded": Recorded()}, scoring="map@r", n_splits=2)
+    assert {(a.score, a.protocol) for a in aims} == {("map@r", "closed")}
+    aims.clear()
+    AutoMetric({"Recorded": Recorded()}, budget=None, n_splits=2).fit(X, y)
+    assert {(a.score, a.n_neighbors, a.protocol) for a in aims} == {("neighbors", 3, "closed")}
+
+
 def test_pairs_and_triplets():
     X, y = planted(n=90)
     side = Labels(y)
@@ -137,7 +199,7 @@ def test_interrupted_it_gives_what_was_found():
 def test_candidates_suit_the_supervision():
     X, y = planted(n=60)
     of_labels = dict(candidates(Labels(y)))
-    assert {"KDCA", "KernelFisherML", "GMML", "Shrunk(NCM)"} <= of_labels.keys() and "SIR" not in of_labels
+    assert {"KDCA", "KernelFisherML", "GMML", "NCM"} <= of_labels.keys() and "SIR" not in of_labels
     kernels = [e for e in of_labels.values() if isinstance(e, KernelMetric)]
     assert [e.landmarks for e in kernels] == [300, 300]  # memory grows with the samples, not with their square
     for learner in map(inner, of_labels.values()):
