@@ -67,7 +67,8 @@ class MixedMetric(LinearMetric):
             setattr(self, name, getattr(learner, name))
         if choice.share < 1:
             L, rows = learner.components_.astype(np.float64), X[:: 1 + len(X) // MOST_ROWS]
-            self._store(mixed_map(L, choice.share, rows, fewer_dimensions(self, X.shape[1])), X.dtype)
+            p = None if fewer_dimensions(self, X.shape[1]) is None else len(L)  # samples may span even fewer
+            self._store(mixed_map(L, choice.share, rows, p), X.dtype)
         self.strength_, self.strength_path_, self.strength_reason_ = choice.share, choice.path, choice.reason
         return self._ended(solution, choice)
 

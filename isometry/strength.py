@@ -103,10 +103,11 @@ class AutomaticStrength(LinearMetric):
         for name in [name for name in vars(learner) if name.endswith("_")]:
             setattr(self, name, getattr(learner, name))
         L, dtype = learner.components_.astype(np.float64), learner.components_.dtype
+        p = None if fewer_dimensions(self, L.shape[1]) is None else len(L)  # samples may span even fewer
         if choice.share == 0:
             L = np.eye(L.shape[1])
         if choice.share < 1 and X is not None:
-            L = mixed_map(L, choice.share, X, fewer_dimensions(self, X.shape[1]))
+            L = mixed_map(L, choice.share, X, p)
         self._store(L, dtype)
         self.reg_, self.share_ = float(learner.reg) if choice.share else np.inf, choice.share
         self.reg_path_, self.reg_reason_ = choice.path, choice.reason

@@ -15,11 +15,14 @@ from isometry.kernelized import KernelMetric
 from isometry.select.auto import candidates
 from isometry.select.budget import Budget
 from isometry.select.candidates import resolve
+from isometry.select.comparison import _measure, _rank
 from isometry.select.crossfit import automatic_choice, choose, gain_interval, values_of_choice
 from isometry.select.fits import Study
 from isometry.select.folds import Plan, Split, make_plan
 from isometry.select.halves import gains_of_halves, halved
+from isometry.select.result import MethodResult
 from isometry.select.scoring import FoldScorer
+from isometry.select.verdict import write_verdict
 from isometry.supervision import Targets
 from tests.test_strength import planted
 
@@ -94,39 +97,42 @@ def test_what_the_comparison_finds_reliable_is_taken():
     assert choice.picked == choice.leader == "DCA" and choice.doubt == ""
 
 
-class Without(isometry.Euclidean):
-    """Euclidean distance, but for some samples without column 1: which share of them, a test can choose."""
+def compared(share, n=200, seed=0):
+    """A comparison of Euclidean distance and four metrics, the best of which is right for a further share of samples.
 
-    def __init__(self, share=0.0):
-        self.share = share
-
-    def transform(self, X):
-        X = np.asarray(X, dtype=float)
-        return np.column_stack([X[:, 0], np.where(X[:, 2] < self.share, 0.0, X[:, 1])])
+    Values and marks are as `compare` makes them; nothing is learned.
+    """
+    rng = np.random.default_rng(seed)
+    base, u = (rng.random(n) < 0.5).astype(float), rng.random(n)
+    V = [base[None], *(np.where(u < share * k / 10, 1.0, base)[None] for k in (10, 9, 8, 7))]
+    names = ["Euclidean", "A", "B", "C", "D"]
+    results = [MethodResult(name, None, None, None, "", 0.0, v[0]) for name, v in zip(names, V, strict=True)]
+    _measure(results, V, None, 0.95)
+    best = _rank(results)
+    fold = np.arange(n) % 4
+    plan = Plan([Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(4)], None)
+    choice = automatic_choice(names, V, plan, 0.95, best)
+    return best, choice, write_verdict(results, best, "accuracy", 0.95, choice)
 
 
 def test_comparison_and_automatic_choice_say_the_same():
-    """Column 1 is noise: the more samples go without it, the surer the gain."""
-    rng = np.random.default_rng(0)
-    n = 200
-    y = np.arange(n) % 2
-    X = np.column_stack([y + 0.05 * rng.standard_normal(n), 500 * rng.standard_normal(n), rng.random(n)])
-    seen = set()
-    for share in (0.0, 0.03, 0.06, 0.09, 0.12, 0.15, 0.5):
-        learners = {f"without {k}": Without(share * k / 10) for k in (10, 9, 8, 7)}
-        model = AutoMetric(learners, scaler=None, scoring="knn", budget=None, n_splits=4).fit(X, y)
-        comparison = model.comparison_
-        if comparison.best is not None:
-            seen.add("sure")
-            assert model.best_ == comparison.best and model.verdict_.startswith(f"Take {model.best_}: ")
-        elif model.best_ != "Euclidean":
-            seen.add("likely")
-            assert model.verdict_.startswith(f"Take {model.best_}, likely but not reliably better: ")
-            assert f"{model.best_} is likely better all the same, and AutoMetric takes it" in comparison.verdict
+    """The more samples a metric is right for, the surer the gain: none, then likely, then sure."""
+    seen = []
+    for share in np.arange(0.0, 0.3, 0.01):
+        best, choice, verdict = compared(share)
+        if best is not None:
+            seen.append("sure")
+            assert choice.picked == best and f"take {best}" in str(choice) and "likely" not in str(choice)
+            assert verdict.startswith(f"{best} is reliably better than Euclidean")
+        elif choice.picked != "Euclidean":
+            seen.append("likely")
+            assert f"take {choice.picked}, likely but not reliably better" in str(choice)
+            assert verdict.startswith("No metric is reliably better than Euclidean here")
+            assert f"{choice.picked} is likely better all the same, and AutoMetric takes it" in verdict
         else:
-            seen.add("none")
-            assert "Keep Euclidean distance" in model.verdict_ and "likely" not in comparison.verdict
-    assert seen == {"sure", "likely", "none"}
+            seen.append("none")
+            assert "keep Euclidean" in str(choice) and "likely" not in verdict
+    assert list(dict.fromkeys(seen)) == ["none", "likely", "sure"]
 
 
 def test_strength_is_chosen_by_the_score_of_the_comparison():
