@@ -246,7 +246,10 @@ def name_of_plain(p: int | None) -> str:
 
 def fewer_dimensions(learner: LinearMetric, d: int) -> int | None:
     """How many dimensions a learner was asked for, if these are fewer than d."""
-    p = check_components(learner.get_params(deep=False).get("n_components"), d)
+    p = learner.get_params(deep=False).get("n_components")
+    if isinstance(p, Sequence) and not isinstance(p, str):  # some for each of several views
+        return None
+    p = check_components(p, d)
     return None if p == d else p
 
 
