@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from isometry.base import LinearMetric
+from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.progress import progress
 from isometry.core.solve import Solution
 from isometry.parameters import KW_ONLY, Share, parameters
@@ -60,8 +62,9 @@ class MixedMetric(LinearMetric):
             choice = Choice(float(self.strength), self._all_steps, {}, "given")
         learner = self._with(choice.reg)
         with warnings.catch_warnings():
-            if choice.share == 0:
-                warnings.simplefilter("ignore")  # of a metric that is not used
+            if choice.share == 0:  # how a metric was found that is not used is of no interest; what y holds is
+                for category in (ConvergenceWarning, RuntimeWarning, SingularMatrixWarning):
+                    warnings.simplefilter("ignore", category)
             solution = learner._fit(X, side, **more)
         for name in [name for name in vars(learner) if name.endswith("_")]:
             setattr(self, name, getattr(learner, name))
@@ -88,8 +91,8 @@ class MixedMetric(LinearMetric):
         return learner
 
     def _ended(self, solution: Solution | None, choice: Choice) -> Solution | None:
-        """What is to be said of how the search for the chosen metric ended."""
-        return solution
+        """What is to be said of how the search for the chosen metric ended: nothing, if it is not used."""
+        return solution if solution is None or choice.share else replace(solution, on_purpose=True)
 
     def _choice(self, X: np.ndarray, side: Any, more: dict[str, Any]) -> Choice:
         plain = name_of_plain(fewer_dimensions(self, X.shape[1]))

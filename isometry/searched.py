@@ -46,6 +46,6 @@ class SearchedMetric(MixedMetric):
     def _ended(self, solution: Solution | None, choice: Choice) -> Solution | None:
         """The same solution, if the search was stopped on purpose with words that say so."""
         if solution is None or solution.converged or choice.reg >= self._all_steps:
-            return solution
+            return super()._ended(solution, choice)
         why = "Euclidean distance was kept" if choice.share == 0 else "held-out neighbours no longer improve"
         return replace(solution, reason=f"stopped early after {solution.n_iter} iterations: {why}", on_purpose=True)
