@@ -20,7 +20,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 import isometry
 from benchmarks.tables import DATA, MANY_CLASSES, ROOT, Fold, folds, names_of_sets, shape_of
-from isometry import shrunk, strength, trial
+from isometry import mixed, searched, strength, trial
 from isometry.eval import knn_hits, retrieval
 from isometry.registry import Method, all_methods, get
 from isometry.select import auto
@@ -127,7 +127,9 @@ def plan(sets: list[str]) -> list[Task]:
 @cache
 def version(row: Row) -> str:
     """Of the package, and of the files that the result of a row depends on most."""
-    modules: list[Any] = [] if row.setting == "published" else [strength, trial, shrunk]
+    modules: list[Any] = [] if row.setting == "published" else [strength, trial]
+    if row.setting != "published" and row.method and "strength" in row.method.published:
+        modules += [mixed, searched]
     if row.method is None:
         modules.append(auto)
         text = b""
@@ -164,7 +166,6 @@ def work(task: Task, splits: list[Fold], limit: float, sink: Connection) -> None
                 outcome["seconds"] = time.process_time() - start
                 maps = learner.transform(fold.X), learner.transform(fold.X_test)
                 outcome["values"] = values(fold, task.protocol, *maps)
-                outcome["plain"] = values(fold, task.protocol, fold.X, fold.X_test)
             except Exception as error:  # whatever it is, it is reported and the table goes on
                 outcome["failure"] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         outcome["unconverged"] = any(issubclass(w.category, ConvergenceWarning) for w in caught)
@@ -173,9 +174,17 @@ def work(task: Task, splits: list[Fold], limit: float, sink: Connection) -> None
             return
 
 
+@lru_cache(maxsize=2)
+def prepared(data: str, protocol: str) -> tuple[list[Fold], np.ndarray]:
+    """The folds of a set, and the values (n,) of its rows under Euclidean distance: the same for all methods."""
+    splits = folds(data, protocol)
+    with threadpool_limits(1):
+        return splits, np.concatenate([values(fold, protocol, fold.X, fold.X_test) for fold in splits])
+
+
 def measure(task: Task, limit: float) -> Cell:
     """One cell: all folds, ended at the first that fails or takes longer than the limit."""
-    splits = folds(task.data, task.protocol)
+    splits, plain = prepared(task.data, task.protocol)
     context = multiprocessing.get_context("forkserver")
     source, sink = context.Pipe(duplex=False)
     process = context.Process(target=work, args=(task, splits, limit, sink), daemon=True)
@@ -203,7 +212,7 @@ def measure(task: Task, limit: float) -> Cell:
     cell["seconds"] = [round(o["seconds"], 4) for o in outcomes if "seconds" in o]
     if "over" in cell or "failure" in cell:
         return cell
-    found, plain = (np.concatenate([o[k] for o in outcomes]) for k in ("values", "plain"))
+    found = np.concatenate([o["values"] for o in outcomes])
     groups = None if task.protocol == "closed" else np.concatenate([fold.y_test for fold in splits])
     exact = {"score": found.mean(), "gain": (found - plain).mean(), "p": p_value(found - plain, groups)}
     return cell | {k: float(f"{v:.6g}") for k, v in exact.items()}

@@ -60,7 +60,7 @@ def main() -> None:
     for ax, (name, p, train, test, margin, n_splits, seed) in zip(axes, CASES, strict=True):
         X, y = load(name)
         balanced = {
-            f"IML(margin={margin})": partial(IML, margin=margin),
+            f"IML(margin={margin})": partial(IML, margin=margin, strength=1.0),
             "DMBK": partial(DMBK, n_init=1, random_state=0),
         }
         learners = {

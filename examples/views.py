@@ -30,8 +30,10 @@ def main() -> None:
     learners = {
         "Euclidean": Euclidean,
         "PCA 99 %, FisherML(reg=0.1)": lambda: make_pipeline(PCA(0.99), FisherML(reg=0.1)),
-        "FishMML, agreement off": lambda: FishMML(sizes, views=list(views.values()), lambda1=0.1, lambda2=0.0),
-        "FishMML": lambda: FishMML(sizes, views=list(views.values()), lambda1=0.1),
+        "FishMML, agreement off": lambda: FishMML(
+            sizes, views=list(views.values()), lambda1=0.1, lambda2=0.0, strength=1.0
+        ),
+        "FishMML": lambda: FishMML(sizes, views=list(views.values()), lambda1=0.1, strength=1.0),
     }
     learners = {name: lambda make=make: make_pipeline(StandardScaler(), make()) for name, make in learners.items()}
     figure, left, right = panels(2, 3.8)

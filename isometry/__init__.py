@@ -46,6 +46,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "select": ("AutoMetric", "PairVerifier", "Relevance", "adapt", "compare"),
     "shrunk": ("Shrunk",),
     "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Targets", "Triplets"),
+    "trial": ("aiming_at",),
 }
 
 

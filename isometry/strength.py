@@ -49,7 +49,9 @@ class AutomaticStrength(LinearMetric):
     The way there has two parts: the ridge ``reg`` of the method itself, and the share of the learned metric in the
     mixture W = (1 − share) c I + share W_reg, where c makes both equally large on the samples. Every metric of the way
     is learned from some rows and tried on others. The one nearest to Euclidean distance is chosen that does as well as
-    the best, within a standard error; Euclidean distance itself, if the best is not better by two and a half.
+    the best, within a standard error; Euclidean distance itself, if the best is not better by two and a half. Where
+    fewer dimensions than features are asked for, every mixture is brought to the directions in which the samples vary
+    most under it, so that the way begins at their principal components.
 
     It leaves ``reg_`` and ``share_``, what was chosen; ``reg_path_``, how each metric of the way did; and
     ``reg_reason_``, why this one was chosen.
@@ -77,13 +79,11 @@ class AutomaticStrength(LinearMetric):
         trial = trial_of(X, side, folds=folds, key=key)
         if trial is None:
             return self._analytic_choice(X, "too little can be held out to try it")
-        p = check_components(self.get_params(deep=False).get("n_components"), X.shape[1])
-        mixed = p is None or p == X.shape[1]  # fewer rows of a map leave no room for a mixture
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
                 maps = self._path(X, side, trial, **more)
-                choice = choose(trial, X, maps, SHARES if mixed else (1.0,), regs=self.regs, euclidean=mixed)
+                choice = choose(trial, X, maps, regs=self.regs, p=fewer_dimensions(self, X.shape[1]))
                 return choice.noting(scarcity(trial, folds))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
@@ -103,10 +103,11 @@ class AutomaticStrength(LinearMetric):
         for name in [name for name in vars(learner) if name.endswith("_")]:
             setattr(self, name, getattr(learner, name))
         L, dtype = learner.components_.astype(np.float64), learner.components_.dtype
+        p = None if fewer_dimensions(self, L.shape[1]) is None else len(L)  # samples may span even fewer
         if choice.share == 0:
             L = np.eye(L.shape[1])
-        elif choice.share < 1 and X is not None:
-            L = mixture(L, choice.share, mean_sqdist(X) / mean_sqdist(X @ L.T))
+        if choice.share < 1 and X is not None:
+            L = mixed_map(L, choice.share, X, p)
         self._store(L, dtype)
         self.reg_, self.share_ = float(learner.reg) if choice.share else np.inf, choice.share
         self.reg_path_, self.reg_reason_ = choice.path, choice.reason
@@ -195,32 +196,35 @@ def choose(
     shares: Sequence[float] = SHARES,
     *,
     regs: Sequence[float] = REGS,
-    euclidean: bool = True,
+    p: int | None = None,
 ) -> Choice:
     """The weakest metric that does as well as the best, of mixtures of Euclidean distance and of learned ``maps``.
 
     ``maps`` holds for each split of the trial the maps learned from its rows, one for each of ``regs``, the weakest
     first. Squared distances of a mixture are mixtures of squared distances, each in units of its mean over the rows.
+    With ``p``, mixtures are brought to so many dimensions.
     """
-    values: dict[tuple[float, float], list[np.ndarray]] = {(0.0, np.inf): []} if euclidean else {}
+    values: dict[tuple[float, float], list[np.ndarray]] = {(0.0, np.inf): []}
     values |= {(share, reg): [] for share in shares for reg in regs}  # from the weakest metric to the strongest
     for split, learned in zip(trial.splits, maps, strict=True):
-        mixtures = Mixtures(trial, X, split)
-        if euclidean:
-            values[0.0, np.inf].append(mixtures.euclidean())
+        mixtures = Mixtures(trial, X, split, p)
+        values[0.0, np.inf].append(mixtures.euclidean())
         for reg, embed in zip(regs, learned, strict=True):
             for share, found in mixtures.with_map(embed, shares):
                 values[share, reg].append(found)
-    return weakest_of_the_best(list(values), np.stack([np.concatenate(v) for v in values.values()]))
+    return weakest_of_the_best(list(values), np.stack([np.concatenate(v) for v in values.values()]), name_of_plain(p))
 
 
 class Mixtures:
-    """What mixtures of Euclidean distance and a learned one are worth on one split of a trial."""
+    """What mixtures of Euclidean distance and a learned one are worth on one split of a trial.
 
-    def __init__(self, trial: Trial, X: np.ndarray, split: Split):
-        self.trial, self.X, self.split = trial, X, split
+    With ``p`` these are the mixtures of a linear map, each brought to p dimensions.
+    """
+
+    def __init__(self, trial: Trial, X: np.ndarray, split: Split, p: int | None = None):
+        self.trial, self.X, self.split, self.p = trial, X, split, p
         self.known = X[split.learn[:: 1 + len(split.learn) // MEASURED]]  # tells how large distances are
-        self.plain = trial.distances(X.__getitem__, split) / mean_sqdist(self.known)
+        self.plain = self._distances(None if p is None else leading(np.eye(X.shape[1]), self.known, p))
 
     def euclidean(self) -> np.ndarray:
         """(m,) the value of each item held out."""
@@ -228,24 +232,54 @@ class Mixtures:
 
     def with_map(self, embed: Map, shares: Sequence[float]) -> Iterator[tuple[float, np.ndarray]]:
         """Each share of the learned metric, with the values (m,) of that mixture."""
+        if self.p is not None:
+            L = embed(np.eye(self.X.shape[1], dtype=self.X.dtype)).T.astype(np.float64)
+            for share in shares:
+                D = self._distances(mixed_map(L, share, self.known, self.p))
+                yield share, self.trial.values(D, self.split)
+            return
         D = self.trial.distances(lambda rows: embed(self.X[rows]), self.split) / (mean_sqdist(embed(self.known)) or 1.0)
         for share in shares:
             mixed = D if share == 1 else self.plain + share * (D - self.plain)
             yield share, self.trial.values(mixed, self.split)
 
+    def _distances(self, L: np.ndarray | None) -> np.ndarray:
+        """Squared distances under a linear map, None for the identity, in units of their mean."""
+        X = self.X
+        if L is None:
+            return self.trial.distances(X.__getitem__, self.split) / mean_sqdist(self.known)
+        A = L.T.astype(X.dtype)
+        return self.trial.distances(lambda rows: X[rows] @ A, self.split) / (mean_sqdist(self.known @ A) or 1.0)
 
-def weakest_of_the_best(steps: Sequence[tuple[float, float]], V: np.ndarray) -> Choice:
+
+def name_of_plain(p: int | None) -> str:
+    """What the way to a learned metric begins with, in words."""
+    return "Euclidean distance" if p is None else f"Euclidean distance in the first {p} principal components"
+
+
+def fewer_dimensions(learner: LinearMetric, d: int) -> int | None:
+    """How many dimensions a learner was asked for, if these are fewer than d."""
+    p = learner.get_params(deep=False).get("n_components")
+    if isinstance(p, Sequence) and not isinstance(p, str):  # some for each of several views
+        return None
+    p = check_components(p, d)
+    return None if p == d else p
+
+
+def weakest_of_the_best(
+    steps: Sequence[tuple[float, float]], V: np.ndarray, plain: str = "Euclidean distance"
+) -> Choice:
     """Choose among metrics with values V (k, m), from the weakest to the strongest, by paired standard errors."""
     score = V.mean(axis=1)
     best = int(score.argmax())  # the weakest of equals
     gain, error = np.array([_paired(v, V[0]) for v in V]).T
     share, reg = np.array(steps).T
     path = {"share": share.copy(), "reg": reg.copy(), "score": score, "gain": gain.copy(), "error": error.copy()}
-    if steps[0][0] == 0 and best == 0:
-        return Choice(*steps[0], path, "Euclidean distance: nothing did better on what was held out")
-    if steps[0][0] == 0 and gain[best] <= ERRORS_TO_LEAVE * error[best]:
+    if best == 0:
+        return Choice(*steps[0], path, f"{plain}: nothing did better on what was held out")
+    if gain[best] <= ERRORS_TO_LEAVE * error[best]:
         little = f"the best gained {gain[best]:.3f} on what was held out, with a standard error of {error[best]:.3f}"
-        return Choice(*steps[0], path, f"Euclidean distance: {little}, which is not enough to rely on")
+        return Choice(*steps[0], path, f"{plain}: {little}, which is not enough to rely on")
     for k in range(best + 1):
         lack, spread = _paired(V[best], V[k])
         if lack <= ERRORS_OF_BEST * spread:
@@ -265,3 +299,21 @@ def mixture(L: np.ndarray, share: float, unit: float) -> np.ndarray:
     _, s, Vt = np.linalg.svd(L, full_matrices=False)
     least = np.sqrt((1 - share) / unit)
     return least * np.eye(L.shape[1]) + (Vt.T * (np.sqrt(least**2 + share * s**2) - least)) @ Vt
+
+
+def mixed_map(L: np.ndarray, share: float, X: np.ndarray, p: int | None = None) -> np.ndarray:
+    """A map of the mixture of Euclidean distance and a share of that of L, both equally large on the rows X.
+
+    It has the size of L. With ``p`` it is the part of the mixture with the most variance on X, in p dimensions.
+    """
+    if share < 1:
+        size = mean_sqdist(X @ L.T.astype(X.dtype)) / mean_sqdist(X)
+        L = mixture(L, share, 1 / size) if size else np.eye(X.shape[1])
+    return leading(L, X, p) if p is not None and p < len(L) else L
+
+
+def leading(L: np.ndarray, X: np.ndarray, p: int) -> np.ndarray:
+    """(p, d) the part of the map L (q, d) with the most variance on the rows X, by rotating its images."""
+    C = np.cov(X, rowvar=False, ddof=0).reshape(X.shape[1], -1)
+    V = np.linalg.eigh(L @ C @ L.T)[1][:, ::-1][:, :p]  # (q, p)
+    return np.asarray(V.T @ L)

@@ -35,6 +35,7 @@ LAYERS = [
     {"base"},
     {"trial"},
     {"strength"},
+    {"mixed"},
     {"searched"},
     {"moments"},
     {"fixed", "kernelized", "normalized", "shrunk"},

@@ -8,37 +8,83 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
 import isometry
 from isometry import ITML, LDML, LMNN, MCML, NCA, PCCA, FastNCA, Labels, Pairs, Shrunk, Triplets
+from isometry.core.distance import sqdist
+from isometry.mixed import MAX_LEARNED, MixedMetric, _small_trial
 from isometry.registry import all_methods
-from isometry.searched import FIRST, MAX_LEARNED, SearchedMetric, _small_trial
+from isometry.searched import FIRST, SearchedMetric
 from isometry.strength import SHARES
 from tests.test_strength import planted
 
 LEARNERS = [NCA, FastNCA, LMNN, ITML, MCML, LDML, PCCA]
+MIXED = [row for row in all_methods(kind="estimator") if row.published == {"strength": 1.0} and row.family != "kernel"]
 every = pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.__name__)
 
 
-def test_every_searched_metric_has_a_row_with_its_published_setting():
-    found = {row.load() for row in all_methods(kind="estimator") if row.published == {"strength": 1.0}}
-    assert found == set(LEARNERS)
+def test_every_mixed_metric_has_a_row_with_its_published_setting():
+    found = {row.load() for row in MIXED}
+    assert all(issubclass(learner, MixedMetric) for learner in found)
+    assert set(LEARNERS) < {learner for learner in found if issubclass(learner, SearchedMetric)}
+    rows = [row for row in all_methods(kind="estimator") if row.family not in ("deep", "kernel")]
+    assert {row.load() for row in rows if _is_mixed(row)} == found
 
 
-@every
-def test_strength_one_is_the_published_search_to_the_last_bit(learner):
+def _is_mixed(row):
+    learner = row.load()
+    return isinstance(learner, type) and issubclass(learner, MixedMetric)
+
+
+def test_what_learns_from_classes_adapts_to_the_data_or_says_why_not():
+    for row in all_methods(kind="estimator"):
+        if row.family != "deep" and {"labels", "pairs", "triplets", "candidates"} & set(row.sees.split(", ")):
+            assert bool(row.published) != bool(row.as_it_is), row.name
+
+
+@pytest.mark.parametrize("row", MIXED, ids=lambda row: row.key)
+def test_strength_one_is_the_published_method_to_the_last_bit(row):
     X, y = planted(n=60)
-    model = learner(strength=1.0, max_iter=30, random_state=0)
+    model = row.example(**row.published)
+    quick = {"max_iter": 30, "random_state": 0}
+    model.set_params(**{name: value for name, value in quick.items() if name in model.get_params()})
     bare = clone(model)
     bare.n_features_in_ = X.shape[1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, y)
-        solution = bare._fit(X, Labels(y))
+        solution = bare._fit(X, bare._supervise(y, len(X)))
     assert_array_equal(model.components_, bare.components_)
-    assert model.n_iter_ == solution.n_iter and model.stop_reason_ == solution.reason
+    if solution is not None:
+        assert model.n_iter_ == solution.n_iter and model.stop_reason_ == solution.reason
     assert model.strength_ == 1 and model.strength_reason_ == "given"
+
+
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+def test_tasks_of_their_own_leave_the_maps_as_they_are():
+    X, y = planted(n=60)
+    tasks = np.repeat(["a", "b"], 30)
+    for name in ("SCML", "MultiTaskLMNN"):
+        learner = {row.name: row for row in MIXED}[name].make(max_iter=20)
+        learner.set_params(**{k: 0 for k in learner.get_params() if k == "random_state"})
+        given = clone(learner).set_params(strength=1.0).fit(X, y, tasks=tasks)
+        several = clone(learner).fit(X, y, tasks=tasks)
+        assert_array_equal(several.task_components_, given.task_components_)
+        assert several.strength_ == 1 and "task" in several.strength_reason_
+        one = learner.fit(X, y)
+        if one.strength_ < 1:
+            assert_array_equal(one.task_components_[0], one.components_)
+
+
+def test_distances_that_are_given_are_met():
+    X, _ = planted(n=30)
+    i, j = np.triu_indices(30, 1)
+    side = Pairs(i, j, target=np.linalg.norm(X[i, :2] - X[j, :2], axis=1), n=30)
+    model = isometry.ParametricMDS().fit(X, side)
+    assert model.strength_ == 1
+    assert_array_equal(model.components_, isometry.ParametricMDS(strength=1.0).fit(X, side).components_)
 
 
 @every
@@ -116,11 +162,33 @@ def test_pairs_and_triplets():
     assert 0 <= model.strength_ <= 1 and len(model.strength_path_["score"]) > 1
 
 
-def test_given_dimensions_leave_no_room_for_a_mixture():
+@pytest.mark.parametrize("learner", [NCA, LMNN, LDML])
+def test_mixtures_of_fewer_dimensions_are_the_widest_part_of_the_mixture(learner):
+    """By the singular values of the samples under the mixture, instead of a rotation of their covariance."""
+    X, y = planted(n=90)
+    X = X - X.mean(axis=0)
+    whole = learner(2, random_state=0, strength=1.0).fit(X, y)
+    for share in (0.0, 0.3):
+        model = learner(2, random_state=0, strength=share).fit(X, y)
+        W, T = whole.mahalanobis_, np.cov(X.T, ddof=0)
+        w, V = np.linalg.eigh((1 - share) * np.trace(W @ T) / np.trace(T) * np.eye(14) + share * W)
+        U, s, _ = np.linalg.svd(X @ (V * np.sqrt(np.maximum(w, 0))), full_matrices=False)
+        expected = U[:, :2] * s[:2]
+        assert model.components_.shape == (2, 14)
+        assert_allclose(sqdist(model.transform(X)), sqdist(expected), atol=1e-8 * s[0] ** 2)
+
+
+def test_fewer_dimensions_than_features_begin_at_principal_components():
     X, y = planted()
     model = NCA(2, random_state=0).fit(X, y)
-    assert model.components_.shape == (2, 14) and model.strength_ == 1
-    assert np.all(model.strength_path_["share"] == 1) and len(model.strength_path_["share"]) > 1
+    assert model.components_.shape == (2, 14) and model.strength_ > 0
+    assert_allclose(np.unique(model.strength_path_["share"]), [0, *SHARES])
+    nothing = NCA(2, random_state=0).fit(X, np.random.default_rng(1).permutation(y))
+    assert nothing.strength_ == 0
+    assert nothing.strength_reason_.startswith("Euclidean distance in the first 2 principal components: ")
+    expected = sqdist(PCA(2).fit_transform(X))
+    got = sqdist(nothing.transform(X))
+    assert_allclose(got / got.mean(), expected / expected.mean(), atol=1e-8)
 
 
 @pytest.mark.parametrize("learner", [NCA(random_state=0), LMNN(), ITML()], ids=repr)
@@ -147,8 +215,8 @@ def test_too_little_data_keeps_euclidean_distance_and_says_so():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = LDML(2).fit(X[:3], few)
-    assert model.components_.shape == (2, 14)
-    assert model.strength_ == 1 and model.strength_reason_.startswith("the whole search: too little")
+    assert model.components_.shape == (2, 14) and model.strength_ == 0
+    assert "principal components: too little can be held out" in model.strength_reason_
 
 
 def test_large_tables_are_tried_once_with_few_rows():

@@ -6,18 +6,23 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
 import isometry
-from isometry import GMML, ITML, LMNN, RCA, Covariance, FisherML, Labels, Pairs, Shrunk, TraceRatioML, Triplets
+from isometry import GMML, ITML, LMNN, RCA, Covariance, FisherML, Labels, Pairs, Shrunk, Targets, TraceRatioML, Triplets
 from isometry.core.distance import sqdist
 from isometry.registry import all_methods
-from isometry.strength import REGS, SHARES, analytic_choice, choose, mixture, weakest_of_the_best
+from isometry.strength import REGS, SHARES, analytic_choice, choose, mixed_map, mixture, weakest_of_the_best
 from isometry.trial import NEIGHBORS, ComparisonTrial, NeighborTrial, PairTrial, trial_of
 
-VARIANCE = ("Covariance", "Whitening", "LFDA[self]")
+VARIANCE = (
+    *("Covariance", "Whitening", "LFDA[self]"),
+    *("FishMML", "MarginSVM", "KernelMarginSVM", "LowRankGMML"),  # of pairs of different classes, or of all samples
+)
+DRAWN = ("SCML", "GMLVQ", "RelativeML[ordinal]", "RGML", "MLKR", "NCM", "DMBK", "RVML[landmarks]")
 AUTOMATIC = [row for row in all_methods(kind="estimator") if row.published]
 
 
@@ -122,8 +127,10 @@ def test_the_unit_of_the_features_does_not_matter():
 
 @pytest.mark.parametrize("row", AUTOMATIC, ids=lambda row: row.key)
 def test_order_names_and_rotation_do_not_matter(row):
-    if row.name == "RVML[landmarks]":
-        pytest.skip("its landmarks begin with rows drawn at random")
+    if row.name in DRAWN:
+        pytest.skip("it begins with what is drawn at random, by row number")
+    if "rotation" not in row.traits and row.published == {"strength": 1.0}:
+        pytest.skip("the method itself follows the axes of the features")
     X, y = planted()
     rng = np.random.default_rng(3)
     order = rng.permutation(len(X))
@@ -345,11 +352,85 @@ def test_a_planted_direction_is_found_whatever_the_draw(learner):
         assert (fitted.strength_ if isinstance(learner, Shrunk) else fitted.share_) > 0
 
 
-def test_a_given_number_of_components_leaves_no_room_for_a_mixture():
+def test_fewer_dimensions_than_features_begin_at_principal_components():
     X, y = planted()
     model = FisherML(2).fit(X, y)
-    assert model.components_.shape == (2, 14) and model.share_ == 1
+    assert model.components_.shape == (2, 14) and model.share_ > 0
     assert model.reg_ in REGS
+    nothing = FisherML(2).fit(X, np.random.default_rng(1).permutation(y))
+    assert nothing.share_ == 0 and "in the first 2 principal components: " in nothing.reg_reason_
+    assert_allclose(sqdist(nothing.transform(X)), sqdist(PCA(2).fit_transform(X)), atol=1e-8)
+
+
+def test_a_trial_in_fewer_dimensions_sees_the_maps_that_are_kept():
+    """Values of every step by the map that ``mixed_map`` makes of the rows to learn from."""
+    X, y = planted(n=60)
+    trial = trial_of(X, Labels(y))
+    L = np.random.default_rng(0).standard_normal((2, 14))
+    choice = choose(trial, X, ([lambda R: R @ L.T] for _ in trial.splits), (0.25, 1.0), regs=(1.0,), p=2)
+    for k, share in enumerate((0.0, 0.25, 1.0)):
+        values = []
+        for split in trial.splits:
+            M = mixed_map(L, share, X[split.learn], 2)
+            assert M.shape == (2, 14)
+            values.append(trial.values(trial.distances(lambda rows, M=M: X[rows] @ M.T, split), split))
+        assert choice.path["score"][k] == pytest.approx(np.concatenate(values).mean(), abs=1e-6)
+
+
+def test_rows_are_valued_by_the_score_that_is_aimed_at():
+    X, y = planted(n=60)
+    trials = {}
+    for scoring in ("map@r", "precision@5", "pair_auc", "knn"):
+        with isometry.aiming_at(scoring):
+            trials[scoring] = trial_of(X, Labels(y))
+    assert trial_of(X, Labels(y)).aim.score == "neighbors"  # as before
+    split = trials["knn"].splits[0]
+    D = trials["knn"].distances(lambda rows: X[rows], split)
+    found = isometry.eval.retrieval(
+        X[split.held], y[split.held], gallery=X[split.gallery], gallery_y=y[split.gallery], ks=(3, 5)
+    )
+    assert_allclose(trials["map@r"].values(D, split), found.map_at_r, atol=1e-6)
+    assert_allclose(trials["precision@5"].values(D, split), found.precision_at[5], atol=1e-12)
+    assert_allclose(trials["knn"].values(D, split), found.precision_at[3], atol=1e-12)
+    same = y[split.held][:, None] == y[split.gallery]
+    near, far = D[same], D[~same]
+    area = np.mean((near[:, None] < far) + 0.5 * (near[:, None] == far))
+    got = trials["pair_auc"].values(D, split)
+    assert got.mean() == pytest.approx(area) and got.std() > 0
+
+
+def test_a_search_of_ones_own_can_aim_at_a_score_and_a_protocol():
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 25
+    X = rng.standard_normal((25, 6))[y] + 0.5 * rng.standard_normal((200, 6))
+    assert trial_of(X, Labels(y)).open
+    with isometry.aiming_at("precision@10", protocol="closed"):
+        trial = trial_of(X, Labels(y))
+        assert not trial.open and trial.aim.n_neighbors == 10
+        with isometry.aiming_at("map@r", protocol="open"):
+            assert trial_of(X, Labels(y % 8)).open
+        assert trial_of(X, Labels(y)).aim.n_neighbors == 10
+    with isometry.aiming_at("recall@1"):
+        assert trial_of(X, Labels(y % 8)).aim.n_neighbors == NEIGHBORS
+    with pytest.raises(ValueError, match="scoring='accuracy' is unknown: choose 'knn'"), isometry.aiming_at("accuracy"):
+        pass
+
+
+def test_targets_are_predicted_by_their_neighbours():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 5))
+    t = X[:, 0] + 0.1 * rng.standard_normal(80)
+    trial = trial_of(X, Targets(t))
+    z = (t - t.mean()) / t.std()
+    for split in trial.splits:
+        assert not set(split.learn) & set(split.held)
+        got = trial.values(trial.distances(lambda rows: X[rows], split), split)
+        for i, value in zip(split.held, got, strict=True):
+            nearest = sorted(split.gallery, key=lambda j: np.sum((X[i] - X[j]) ** 2))[:NEIGHBORS]
+            assert value == pytest.approx(1 - (z[i] - z[nearest].mean()) ** 2)
+    model = isometry.MLKR(random_state=0).fit(X, Targets(t))
+    assert model.strength_ > 0 and model.strength_reason_.startswith("gained")
+    assert trial_of(X[:4], Targets(t[:4])) is None and trial_of(X, Targets(np.ones(80))) is None
 
 
 def test_shrunk_goes_from_euclidean_to_the_learned_metric():

@@ -84,10 +84,19 @@ def info(
             ("Problem", m.equation),
             ("Reference", m.cite or "none"),
             ("Departs from the survey", m.deviates or "nowhere"),
+            *([("Strength", strength)] if (strength := _about_strength(m)) else []),
         ):
             console.print(f"\n[bold]{head}[/]\n{plain(text)}")
         console.print("\n[bold]Parameters[/]")
         console.print(parameter_table(m))
+
+
+def _about_strength(m: Method) -> str:
+    """Whether the data choose how far the metric goes from Euclidean distance; "" of what learns without classes."""
+    if not m.published:
+        return m.as_it_is
+    given = ", ".join(f"{name}={value:g}" for name, value in m.published.items())
+    return f"The data choose how far it goes from Euclidean distance; {given} is the method as published."
 
 
 def _show_file(path: Path, as_json: bool, quiet: bool) -> None:

@@ -6,17 +6,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from isometry.base import LinearMetric
 from isometry.core.solve import Solution, alternate, lbfgs
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.core.start import mean_sqdist
+from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, parameters
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class AML(LinearMetric):
+class AML(MixedMetric):
     """Adversarial metric learning: GMML that must also hold on adversarial pairs, moved so as to confuse the metric.
 
     min_{W ≻ 0} ℓ(W; X, t) + α ℓ(W; Π*, t),  ℓ(W; P, t) = mean_{t=1} δᵀWδ + mean_{t=−1} δᵀW⁻¹δ
@@ -44,6 +44,9 @@ class AML(LinearMetric):
         Relative slope or decrease at which the search stops.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     Notes
     -----

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective, Penalty
@@ -16,11 +16,12 @@ from isometry.core.solvers import Lbfgs
 from isometry.core.start import initial_map, mean_sqdist
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import Sampler, signed_edges
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class DRML(LinearMetric):
+class DRML(SearchedMetric):
     """Joint dimensionality reduction and metric learning: a subspace V and a metric Λ within it, learned together.
 
     min_{V,Λ} mean_S log(1 + e^{d²}) + mean_D log(1 + e^{−d²}) + reg (tr ΛΛ₀⁻¹ − log det ΛΛ₀⁻¹ − p)
@@ -49,6 +50,12 @@ class DRML(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     Notes
     -----

@@ -9,10 +9,11 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.linalg import RANK_TOL, symmetrize, top_eigenvectors
 from isometry.core.solve import Solution, riemannian
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
+from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import (
     KW_ONLY,
@@ -35,7 +36,7 @@ OBJECTIVES: dict[str, tuple[Callable, Callable]] = {
 
 
 @parameters
-class LowRankGMML(LinearMetric):
+class LowRankGMML(MixedMetric):
     """Low-rank geometric mean metric learning: a p-dimensional subspace and the geometric mean metric within it.
 
     min_U Σ_i φ(log m_i),  m = eig(S̃D̃),  S̃ = UᵀSU,  D̃ = UᵀDU,  UᵀU = I;  then  W = UBUᵀ,  B = S̃⁻¹ ♯_t D̃
@@ -71,6 +72,9 @@ class LowRankGMML(LinearMetric):
         Relative slope or decrease at which the search stops.
     random_state : int, RandomState instance or None, default=None
         Seed of what is random; an int gives the same result again.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     Attributes
     ----------

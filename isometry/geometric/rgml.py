@@ -9,11 +9,11 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.frame import Frame
 from isometry.core.linalg import column_range, factor, symmetrize
 from isometry.core.solve import Solution, alternate
 from isometry.core.warn import warn_user
+from isometry.mixed import MixedMetric
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, Share, parameters
 from isometry.supervision import Chunklets, Labels
 
@@ -25,7 +25,7 @@ FAR = 1.0  # a larger reg holds each class so tightly that only all of them toge
 
 
 @parameters
-class RGML(LinearMetric):
+class RGML(MixedMetric):
     """Robust geometric metric learning: one covariance for each class, and the metric in the middle of them.
 
     min_{A, Σ_k ≻ 0} Σ_k π_k [mean over pairs of class k of ρ(zᵀΣ_k⁻¹z) + log det Σ_k + reg δ²(A, Σ_k)],  W = A⁻¹
@@ -54,6 +54,9 @@ class RGML(LinearMetric):
         Relative slope at which the descent stops.
     verbose : bool, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     Notes
     -----

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.geometric import DRML
 from isometry.kernelized import Kernelized
@@ -24,6 +24,7 @@ def KernelDRML(
     max_rank: float | None = 500,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel dimensionality reduction and metric learning: `DRML` in feature space.
@@ -74,6 +75,9 @@ def KernelDRML(
     closed form, come first.
 
     An evaluation costs O(n² p) over all pairs, the kernel O(n³), with m landmarks O(n m²).
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
 
     References
     ----------
@@ -90,6 +94,6 @@ def KernelDRML(
     (150, 2)
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = DRML(n_components, reg=reg, prior=prior, pairs=pairs, init=init, **common)
+    learner = DRML(n_components, reg=reg, prior=prior, pairs=pairs, init=init, strength=strength, **common)
     options = {"center": True, "variance": variance, "max_rank": max_rank, **options}
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

@@ -23,6 +23,7 @@ def KernelFastNCA(
     gamma: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel fast neighbourhood component analysis: `FastNCA` in feature space.
@@ -66,6 +67,9 @@ def KernelFastNCA(
     -------
     Kernelized
         The learner in feature space, not fitted yet.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
 
     Notes
     -----
@@ -93,7 +97,7 @@ def KernelFastNCA(
     """
     one_of("penalty", penalty, PENALTIES)
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = PENALTIES[penalty](n_components, n_neighbors=n_neighbors, reg=reg, init=init, strength=1.0, **common)
+    learner = PENALTIES[penalty](n_components, n_neighbors=n_neighbors, reg=reg, init=init, strength=strength, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.parameters import Seed
@@ -20,6 +20,7 @@ def KernelLMNN(
     verbose: bool = False,
     kernel: Any = "rbf",
     gamma: float | None = None,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel large margin nearest neighbours: `LMNN` in feature space; of low rank, large margin component analysis.
@@ -65,6 +66,9 @@ def KernelLMNN(
 
     An iteration costs O(T p + n r p) for T active triplets and r coordinates of the kernel, which costs O(n³), with
     m landmarks O(n m²).
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
 
     References
     ----------
@@ -86,7 +90,7 @@ def KernelLMNN(
         max_iter=max_iter,
         tol=tol,
         random_state=random_state,
-        strength=1.0,
+        strength=strength,
         verbose=verbose,
     )
     options = {"center": True, "variance": 0.95, "random_state": random_state, **options}

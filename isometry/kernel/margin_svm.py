@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.parameters import Iterations, NotNegative
@@ -25,6 +25,7 @@ def KernelMarginSVM(
     max_rank: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel metric by the margin of a support vector machine: `MarginSVM` in feature space.
@@ -80,6 +81,9 @@ def KernelMarginSVM(
     metric; `KDCA` and `KernelFisherML` keep as many as asked for, in closed form.
 
     An iteration costs O(m r² + r³) for m dissimilar pairs and r coordinates of the kernel, which costs O(n³).
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
 
     References
     ----------
@@ -95,6 +99,6 @@ def KernelMarginSVM(
     (150, 2)
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = MarginSVM(n_components, C_S=C_S, C_D=C_D, nu=nu, psd=psd, pairs=pairs, **common)
+    learner = MarginSVM(n_components, C_S=C_S, C_D=C_D, nu=nu, psd=psd, pairs=pairs, strength=strength, **common)
     options = {"center": True, "variance": variance, "max_rank": max_rank, **options}
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

@@ -20,6 +20,7 @@ def KernelMCML(
     gamma: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel maximally collapsing metric learning: `MCML` in feature space.
@@ -65,6 +66,9 @@ def KernelMCML(
     faster.
 
     An evaluation costs O(n² r) for r coordinates of the kernel, which costs O(n³), with m landmarks O(n m²).
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
 
     References
     ----------
@@ -80,5 +84,5 @@ def KernelMCML(
     (150, 2)
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = MCML(n_components, penalty=penalty, reg=reg, strength=1.0, **common)
+    learner = MCML(n_components, penalty=penalty, reg=reg, strength=strength, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

@@ -21,6 +21,7 @@ def KernelNCA(
     gamma: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel neighbourhood component analysis: `NCA` in feature space.
@@ -67,6 +68,9 @@ def KernelNCA(
 
     An evaluation costs O(n² p + n r p) for r coordinates of the kernel, which costs O(n³), with m landmarks
     O(n m²).
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
 
     References
     ----------
@@ -83,5 +87,5 @@ def KernelNCA(
     (150, 2)
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = NCA(n_components, objective=objective, reg=reg, init=init, strength=1.0, **common)
+    learner = NCA(n_components, objective=objective, reg=reg, init=init, strength=strength, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

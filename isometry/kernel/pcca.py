@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from isometry.kernelized import Kernelized
 from isometry.parameters import Iterations, NotNegative
@@ -22,6 +22,7 @@ def KernelPCCA(
     gamma: float | None = None,
     random_state: Any = None,
     verbose: bool = False,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel pairwise constrained component analysis: `PCCA` in feature space.
@@ -62,6 +63,9 @@ def KernelPCCA(
     -------
     Kernelized
         The learner in feature space, not fitted yet.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
 
     Notes
     -----
@@ -88,5 +92,5 @@ def KernelPCCA(
     (150, 2)
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
-    learner = PCCA(n_components, beta=beta, margin=margin, reg=reg, pairs=pairs, strength=1.0, **common)
+    learner = PCCA(n_components, beta=beta, margin=margin, reg=reg, pairs=pairs, strength=strength, **common)
     return Kernelized(learner, kernel, gamma=gamma, random_state=random_state, **options)

@@ -15,6 +15,7 @@ from isometry.core.frame import Frame
 from isometry.core.linalg import is_zero, ridge, sym_fn, top_eigenvectors
 from isometry.core.moments import ClassMoments, between_scatter
 from isometry.core.solve import Solution, lbfgs
+from isometry.mixed import MixedMetric
 from isometry.moments import MomentsMetric, label_moments
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, check_choices, parameters
 from isometry.sampling import Sampler, signed_edges
@@ -25,7 +26,7 @@ SMOOTHING = 1e-12  # added to squared distances before the root, whose slope wou
 
 
 @parameters
-class DMBK(MomentsMetric):
+class DMBK(MixedMetric, MomentsMetric):
     """Distance metric by balancing KL divergences: those between all classes, small ones too, large and balanced.
 
     max_U mean_{i≠j} log e_ij + reg mean_D |Uᵀ(x − x')|  subject to  mean_S |Uᵀ(x − x')|² = 1
@@ -62,6 +63,9 @@ class DMBK(MomentsMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     Notes
     -----

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.basis import eigenbasis
 from isometry.core.edges import DenseEdges, EdgeLoss, Edges, NeighborEdges
 from isometry.core.graph import nearest_misses, pair_neighbors, target_neighbors
@@ -15,6 +15,7 @@ from isometry.core.probability import neighbor_softmax
 from isometry.core.solve import Solution, alternate, lbfgs
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, check_choices, parameters
 from isometry.probabilistic.nca import is_alone, log_loss, same_class
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
 MAX_ALL_PAIRS_SAMPLES = 2000  # with more samples, only neighbours are compared
@@ -22,7 +23,7 @@ DEFAULT_NEIGHBORS = 10  # of each kind, with more samples
 
 
 @parameters
-class LDM(LinearMetric):
+class LDM(SearchedMetric):
     """Local distance metric: directions weighted so that similar samples outweigh dissimilar ones around each anchor.
 
     max_{λ ≥ 0} (1/n) Σ_i log [Σ_{j∈S_i} exp(−λᵀw_ij) / Σ_{j∈S_i∪D_i} exp(−λᵀw_ij)] − reg Σ_l λ_l
@@ -49,6 +50,12 @@ class LDM(LinearMetric):
         Relative slope or decrease at which the search stops.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     Notes
     -----

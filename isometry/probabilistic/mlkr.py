@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.distance import row_blocks, sqdist
 from isometry.core.edges import DenseEdges, EdgeLoss
 from isometry.core.frame import Frame
@@ -18,11 +18,12 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Targets
 
 
 @parameters
-class MLKR(LinearMetric):
+class MLKR(SearchedMetric):
     """Metric learning for kernel regression: the leave-one-out error of a regression by neighbours is minimised.
 
     min_L (1/n) Σ_i |y_i − ŷ_i|² + reg s |L|²,  ŷ_i = Σ_{j≠i} p_ij y_j,  p_ij ∝ exp(−|L(x_i − x_j)|²),  s = tr Cov X/d
@@ -59,6 +60,12 @@ class MLKR(LinearMetric):
     ``kernel_predict``.
 
     An evaluation costs O(n² p + n d p), with batches of b samples O(b n p).
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     References
     ----------

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.centroids import class_centroids
 from isometry.core.distance import sqdist
 from isometry.core.edges import CenterEdges, EdgeLoss
@@ -19,11 +19,12 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import whole_or_batches
 from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels
 
 
 @parameters
-class NCM(LinearMetric):
+class NCM(SearchedMetric):
     """Nearest class mean metric: the likelihood of the class when a sample chooses among centroids by distance.
 
     min_L −(1/n) Σ_i log Σ_{m of class y_i} p(m|x_i) + reg s |L|²,  p(m|x) ∝ exp(−|L(x − μ_m)|²/2),  s = tr Cov X/d
@@ -52,6 +53,12 @@ class NCM(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     Attributes
     ----------

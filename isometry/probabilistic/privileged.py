@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import factor
 from isometry.core.probability import pair_logistic
@@ -15,11 +15,12 @@ from isometry.core.start import mean_sqdist
 from isometry.core.threshold import ThresholdObjective, minimize_threshold
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Sampler, SignedEdges, signed_edges
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class PrivilegedML(LinearMetric):
+class PrivilegedML(SearchedMetric):
     """Metric learning with privileged information: features known in training only give each pair its threshold.
 
     min_{W₁, W₂ ⪰ 0, b ≥ 0} mean over pairs of log(1 + exp(t (d²_{W₁}(x_i, x_j) − d²_{W₂}(z_i, z_j) − b)))
@@ -50,6 +51,12 @@ class PrivilegedML(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     Attributes
     ----------

@@ -9,11 +9,11 @@ import scipy.linalg as sla
 from sklearn.covariance import graphical_lasso
 from sklearn.exceptions import ConvergenceWarning
 
-from isometry.base import LinearMetric
 from isometry.core.linalg import factor, symmetrize
 from isometry.core.priors import prior_matrix
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
+from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Count, NotNegative, PositiveShare, parameters
 from isometry.supervision import Labels, Pairs
@@ -22,7 +22,7 @@ MANY_FEATURES = 300  # a sweep of the graphical lasso takes O(d³), and there ar
 
 
 @parameters
-class SDML(LinearMetric):
+class SDML(MixedMetric):
     """Sparse determinant metric learning: a metric near a prior, with few entries off the diagonal.
 
     min_{W ≻ 0} tr((W₀⁻¹ + η(M_S − M_D)) W) − log det W + λ Σ_{i≠j} |W_ij|
@@ -49,6 +49,9 @@ class SDML(LinearMetric):
     0. It depends on the axes, so that features must mean something; after a PCA use `ITML` or `GMML`.
 
     A sweep costs O(d³) after O(n d²) for the scatters.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     References
     ----------

@@ -9,6 +9,8 @@ from isometry.registry.method import Method
 ROWS: tuple[Method, ...] = (
     Method("M17", "isometry.kernel.spectrum:KernelSpectrum", "Using Eigenvalue Decomposition of Kernel",
         traits=("rotation",),
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="The text constrains Σβ_r², the formula Σβ_r; the formula is right, the text would keep one "
         "component. The kernel is centred first, else a nearly constant eigenvector with f_r ≈ 0 takes all the "
         "weight. f_r has a relative ridge. That distances become smaller than in the input space does not follow: c "
@@ -20,6 +22,8 @@ ROWS: tuple[Method, ...] = (
     Method("M18", "isometry.kernel.lle:KernelLLE",
         "Kernel Spectral Metric Learning, Regularization by Locally Linear Embedding",
         traits=("rotation", "iterative"), test_params={"n_components": 2},
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="UᵀL_bU on the way lacks X: it is UᵀXᵀL_bXU. Projected gradients are not needed: in coordinates of "
         "the feature space the problem is a trace ratio, solved globally. The kernel is truncated and the denominator "
         "has a ridge, else directions of almost no variance win the ratio. Laplacians are divided by the number of "
@@ -27,6 +31,8 @@ ROWS: tuple[Method, ...] = (
         "constraint='coef', basis='constrained'."),
     Method("M19", "isometry.kernel.laplacian:LaplacianKernelML", "Regularization by Laplacian",
         traits=("rotation", "iterative"), test_params={"tol": 0.001},
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="(1/2n) Σ A_ij |·|² is tr(LK)/n: the survey loses 1/n. K is only given up to a translation: it is "
         "centred. The graph is symmetrised and connected. The programme is solved by low-rank factors with a dual "
         "certificate. New samples, of which the method says nothing, get the mean position of their neighbours.",
@@ -50,6 +56,7 @@ ROWS: tuple[Method, ...] = (
         "magic five win back most of the loss, or more."),
     Method("M22", "isometry.kernel.margin_svm:KernelMarginSVM", "Relevant to Kernel Support Vector Machine",
         builds="isometry.spectral.margin_svm:MarginSVM", traits=("rotation", "iterative"), test_params={"C_D": 1.0},
+        published={"strength": 1.0},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
         "printed dual has a stray Tᵀ and leaves out W ⪰ 0, which psd=False gives.",
         below_euclidean="As MarginSVM, in the feature space: W follows the scatter of dissimilar pairs, so that few "
@@ -57,22 +64,26 @@ ROWS: tuple[Method, ...] = (
         "little on isolet."),
     Method("M31", "isometry.kernel.drml:KernelDRML", "Metric Learning on Stiefel and SPD Manifolds",
         builds="isometry.geometric.drml:DRML", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
         "survey only says that a kernel version exists. The kernel is truncated to its leading components."),
     Method("P02", "isometry.kernel.mcml:KernelMCML", "Collapsing Classes in the Feature Space",
         builds="isometry.probabilistic.mcml:MCML", traits=("rotation", "iterative"),
         test_params={"reg": 0.001, "tol": 0.0001},
+        published={"strength": 1.0},
         deviates="The gradient is right for targets p⁰ normalised over each row only. The penalty left open is the "
         "norm of the metric in feature space, tr(RK) or |·|_F² = tr(RKRK), which does not depend on the basis as "
         "tr(R) does; without it there is no minimiser."),
     Method("P07", "isometry.kernel.fast_nca:KernelFastNCA", "Kernel Fast NCA",
         builds="isometry.probabilistic.fast_nca:FastNCA", traits=("rotation", "iterative"),
         test_params={"n_components": 4},
+        published={"strength": 1.0},
         deviates="Hits and misses are swapped in the survey, the exponent lacks its square and the gradient a factor "
         "2, as in the linear method. The printed gradient of the penalty, 2 reg T, belongs to |T|² (penalty='coef'); "
         "the norm of the map has 2 reg KT."),
     Method("P08", "isometry.kernel.nca:KernelNCA", "Kernel Fast NCA", builds="isometry.probabilistic.nca:NCA",
         traits=("rotation", "iterative"), test_params={"n_components": 4},
+        published={"strength": 1.0},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. A "
         "penalty is needed: with a kernel of full rank p_i → 1 comes for free."),
     Method("P19", "isometry.kernel.information:KernelIGML", "Metric Learning by Information Geometry",
@@ -82,6 +93,7 @@ ROWS: tuple[Method, ...] = (
         "the kernel, so that the kernel is centred and truncated, with a ridge."),
     Method("P22", "isometry.kernel.pcca:KernelPCCA", "Pairwise Constrained Component Analysis (PCCA)",
         builds="isometry.probabilistic.pcca:PCCA", traits=("rotation", "iterative"), test_params={"n_components": 4},
+        published={"strength": 1.0},
         deviates="The logistic weight has the wrong sign in the exponent, as in the linear method. The step of the "
         "paper, AK Lap, is the gradient in coordinates of the feature space, which L-BFGS follows here."),
     # beyond the survey
@@ -117,6 +129,7 @@ ROWS: tuple[Method, ...] = (
         xfails={"test_survives[one feature]": "one feature makes no two views"}),
     Method("B29", "isometry.kernel.lmnn:KernelLMNN", "beyond the survey",
         builds="isometry.spectral.lmnn:LMNN", traits=("rotation", "iterative"), test_params={"tol": 3e-5},
+        published={"strength": 1.0},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
         "kernel is truncated to 95 % of its trace."),
 )

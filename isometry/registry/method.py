@@ -73,6 +73,7 @@ class Method:
     variant: str = ""  # "log" makes this row NCA[log]: the class with ``params``
     params: Mapping[str, Any] = field(default_factory=dict)  # constructor arguments that make the class this method
     published: Mapping[str, Any] = field(default_factory=dict)  # arguments for the paper's method, where defaults adapt
+    as_it_is: str = ""  # why its defaults do not adapt to the data, of what learns from classes or pairs and does not
     test_params: Mapping[str, Any] = field(default_factory=dict)  # further arguments that keep tests quick
     traits: tuple[str, ...] = ()  # claims the contract suite tests: see tests/test_contract.py
     xfails: Mapping[str, str] = field(default_factory=dict)  # check that cannot hold -> the reason

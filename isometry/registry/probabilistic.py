@@ -38,6 +38,7 @@ ROWS: tuple[Method, ...] = (
         "factor 2. We use the mean over i."),
     Method("P09", "isometry.probabilistic.bayesian:BayesianML", "Bayesian Metric Learning Using Sigmoid Function",
         traits=("rotation", "iterative", "posterior"),
+        as_it_is="It learns a distribution of metrics, and a mixture would not have its covariance.",
         deviates="λ(ξ) is tanh(ξ/2)/(4ξ); the printed tanh(ξ)/(4ξ) is no bound. The threshold μ vanishes from the "
         "printed updates: we fold it into the Gaussian vector. Centred data and leading directions only; negative "
         "weights of the mean metric are cut at 0. The variational covariance is too narrow "
@@ -48,12 +49,14 @@ ROWS: tuple[Method, ...] = (
         "instead of 27. prior_precision=1e5 undoes it."),
     Method("P10", "isometry.probabilistic.bayesian:BayesianML", "Bayesian Metric Learning Using Sigmoid Function",
         variant="active", traits=("rotation", "iterative", "posterior"),
+        as_it_is="It learns a distribution of metrics, and a mixture would not have its covariance.",
         own_title="Active querying of pairs with a Bayesian metric (select_queries, partial_fit)",
         own_equation="argmax over pairs of H(P_ij), P_ij = E_q σ(−uᵀθ) the predictive probability of being similar",
         deviates="The survey only mentions it. A batch is chosen greedily, with the covariance each answer leaves on "
         "average."),
     Method("P11", "isometry.probabilistic.bnca:BNCA", "Bayesian Neighborhood Component Analysis",
         traits=("rotation", "iterative", "posterior"),
+        as_it_is="It learns a distribution of metrics, and a mixture would not have its covariance.",
         deviates="H is Böhning's curvature bound, not the centring matrix; b uses the log-sum-exp at ψ; a "
         "neighbour's own zero column is left out of its competitors; the softmax runs over neighbours of all classes, "
         "the outer sum over those of the own class. V does not depend on ψ and is formed once; m is found as the "
@@ -61,6 +64,7 @@ ROWS: tuple[Method, ...] = (
         "(covariance='bohning'): the default is the curvature itself. The probability of a pair is calibrated on the "
         "training pairs, as that of lying below a threshold (link='threshold') says little of labels."),
     Method("P12", "isometry.probabilistic.ldm:LDM", "Local Distance Metric (LDM)", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="A minus sign is lost between the two logarithms, the Jensen term has the wrong sign, and the "
         "printed weights φ carry an extra factor, so that they do not sum to 1 and the bound fails; λ ≥ 0 is not "
         "stated. We maximise the likelihood itself, on centred data and leading directions only."),
@@ -81,6 +85,7 @@ ROWS: tuple[Method, ...] = (
         "one."),
     Method("P15", "isometry.probabilistic.dmbk:DMBK", "Information Theoretic Metric Learning for Imbalanced Data",
         traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="The product runs over i < j under a root of c(c − 1), which is no geometric mean and constant for "
         "two classes: we take all ordered pairs. The KL lacks −p, which matters inside a logarithm. The divergences "
         "depend on span(U) only and not at all for p = d, so p < d. The distance terms alone let one direction "
@@ -122,6 +127,7 @@ ROWS: tuple[Method, ...] = (
         "the mean over pairs."),
     Method("P23", "isometry.probabilistic.privileged:PrivilegedML", "Metric Learning for Privileged Information",
         traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="The sum runs over pairs, not over samples. The two distances are not made close: the privileged "
         "one is a learned threshold. Without penalties separable data have no finite minimiser; a constant b ≥ 0 is "
         "added to the threshold (fit_bias=False: the printed form).",
@@ -151,12 +157,15 @@ ROWS: tuple[Method, ...] = (
     # beyond the survey, searched for
     Method("B02", "isometry.probabilistic.mlkr:MLKR", "beyond the survey",
         traits=("rotation", "iterative", "objective"),
+        published={"strength": 1.0},
         deviates="Ours: the penalty on |L|², without which kernel regression can do worse than without learning, and "
         "targets of variance 1."),
     Method("B04", "isometry.probabilistic.sdml:SDML", "beyond the survey", traits=("iterative",),
+        published={"strength": 1.0},
         deviates="Means over pairs instead of sums, and both prices relative to their limits: "
         "beyond η* there is no minimum, which is where fixed prices fail."),
     Method("B10", "isometry.probabilistic.ncm:NCM", "beyond the survey", traits=("rotation", "iterative", "objective"),
+        published={"strength": 1.0},
         deviates="L-BFGS on all samples instead of stochastic steps, and a penalty on |L|² in "
         "units of the variance. n_centroids=1 is the article's NCMML, several are its NCMC."),
 )

@@ -17,6 +17,7 @@ ROWS: tuple[Method, ...] = (
         below_euclidean="Total whitening enlarges directions of noise as much as those of signal; it is a baseline."),
     Method("M01", "isometry.spectral.mmc:MMC", "The First Spectral Method",
         traits=("rotation", "affine", "iterative"),
+        published={"strength": 1.0},
         deviates="One pass of gradient step, half-space projection and PSD projection does not land in the feasible "
         "set (the last step raises tr(W Σ_S)); we solve the equivalent scale-free problem in a factor of W and report "
         "its duality gap. The minimisation and the maximisation are equivalent up to the scale α only, which here is "
@@ -25,6 +26,7 @@ ROWS: tuple[Method, ...] = (
         below_euclidean="The optimum is often of rank one, which is too few directions for several classes."),
     Method("M01d", "isometry.spectral.mmc:MMC", "The First Spectral Method", variant="diagonal",
         params={"diagonal": True}, traits=("iterative",),
+        published={"strength": 1.0},
         own_title="MMC with one weight for each feature",
         own_equation="min_{w ≥ 0} sᵀw − C log Σ_D √((z∘z)ᵀw),  s = diag(M_S)",
         deviates="The diagonal algorithm of the paper, which the survey leaves out. C sets the scale alone (sᵀw = "
@@ -32,6 +34,7 @@ ROWS: tuple[Method, ...] = (
         below_euclidean="Most weights vanish at the optimum, so that few features are left."),
     Method("M02", "isometry.spectral.rank_one_mmc:RankOneMMC", "The First Spectral Method",
         traits=("rotation", "affine"),
+        published={"strength": 1.0},
         deviates="In the lemma the sums run over u_i, whose index is missing, and the other eigenvectors vanish only "
         "if the leading eigenvalue is simple; with a multiple one any PSD matrix on its eigenspace is optimal, and we "
         "return a rank-one one.",
@@ -89,6 +92,7 @@ ROWS: tuple[Method, ...] = (
         "One sample weighs against one similar pair by λ, as printed; weighting='mean' makes λ free of their numbers."),
     Method("M10", "isometry.spectral.fishmml:FishMML", "Fisher-HSIC Multi-view Metric Learning (FISH-MML)",
         traits=("iterative",),
+        published={"strength": 1.0},
         deviates="One U for all views is impossible when they differ in width: each view has its own. The index w of "
         "the other view needs a sum, and the matrix whose eigenvectors are taken depends on the other U_w, so the "
         "problem is solved by block ascent, not by one eigenproblem. S_b carries the class sizes, so that S_b + S_w = "
@@ -116,18 +120,22 @@ ROWS: tuple[Method, ...] = (
         "to length 1, without replacement."),
     Method("M12h", "isometry.spectral.hierarchical_lmnn:HierarchicalLMNN", "Large-Margin Metric Learning",
         traits=("iterative",), test_params={"n_rounds": 8},
+        published={"strength": 1.0},
         deviates="The survey cites the paper for its miners and leaves this scheme out. As in the authors' code, I "
         "is added to M so that no direction collapses. Ours: each step is scaled so that the total variance stays, "
         "and radii are in units of the root of the total variance. With theirs, the mean deviation of a feature, "
         "fewer than one of the 44 balls of ten rounds holds a point, on average, in standardised data of eight to "
         "fifty features. A ball that is empty all the same is moved to the sample nearest to its centre."),
     Method("M13", "isometry.spectral.iml:IML", "Imbalanced Metric Learning (IML)", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="Pairs are not random: similar ones are nearest neighbours in the input space, dissimilar ones "
         "nearest neighbours under W itself, as in the authors' code. Those are the pairs of largest hinge, so the "
         "problem stays convex, and we minimise it exactly (up to the rounding of the hinge). Any number of classes, "
         "not two only."),
     Method("M14", "isometry.spectral.llma:LLMA", "Locally Linear Metric Adaptation (LLMA)",
         traits=("rotation", "iterative"),
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="y_i = x_i + Bπ_i (indices are mixed up in print), and B is shared, so its columns belong to global "
         "centres, not to the neighbours of each point. Minimising over σ is degenerate (σ → 0 removes the penalty) "
         "and over w ill posed: both are parameters. The penalty keeps local distances of all points, not of similar "
@@ -137,6 +145,7 @@ ROWS: tuple[Method, ...] = (
             "labels become links between near samples of a class, not all its pairs"}),
     Method("M15", "isometry.spectral.margin_svm:MarginSVM", "Relevant to Support Vector Machine",
         traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="νγ enters with a minus sign: with the printed plus the margin is always 0 and the dual constraint "
         "Σa ≥ C_D ν does not arise. The constraint compares the new with the original squared distance of each "
         "dissimilar pair; the printed triplet constraint does not belong to the printed dual. In the dual's first "
@@ -150,12 +159,15 @@ ROWS: tuple[Method, ...] = (
             "C_D"}),
     Method("M16", "isometry.spectral.parametric_mds:ParametricMDS", "Relevant to Multidimensional Scaling",
         traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="The printed problem has Euclidean targets, which W = I meets with value 0: it learns nothing. The "
         "targets must be label-aware dissimilarities, and the paper fits unsquared distances by iterative "
         "majorisation, whose fixed point we reach by L-BFGS (to 1e-4) in 3 to 33 times fewer steps on nine real sets; "
         "squared ones are kept as loss='sstress'. The constants in δ are ours."),
     Method("M16r", "isometry.spectral.rbf_parametric_mds:RBFParametricMDS", "Relevant to Multidimensional Scaling",
         traits=("iterative",),
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="The non-linear map of the paper, which the survey leaves out; targets as in ParametricMDS. The "
         "small ridge is ours."),
     # beyond the survey
@@ -217,68 +229,81 @@ ROWS: tuple[Method, ...] = (
         xfails={"test_survives[one feature]": "one feature makes no two views"}),
     # beyond the survey, searched for
     Method("B05", "isometry.spectral.lsml:LSML", "beyond the survey", traits=("rotation", "iterative", "objective"),
+        published={"strength": 1.0},
         deviates="The price γ of the residuals is ours: with the article's, 1, the metric hardly "
         "leaves the prior. The identity prior is that of samples of mean squared distance 1."),
     Method("B06", "isometry.spectral.scml:SCML", "beyond the survey", traits=("rotation", "iterative"),
         test_params={"tol": 1e-6},
+        published={"strength": 1.0},
         deviates="Weights are found by L-BFGS with bounds on all triplets instead of dual "
         "averaging, which needs a table of triplets × directions; units and the strength of the penalty are ours. "
         "From triplets, all eigenvectors of a non-zero eigenvalue are directions."),
     Method("B11", "isometry.spectral.gmlvq:GMLVQ", "beyond the survey", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="Prototypes and map are found together by L-BFGS. The penalty of the second "
         "article, log det alone, would let the scale of L run away without its trace constraint; ours does not see "
         "the scale."),
     Method("B12", "isometry.spectral.dml_eig:DMLeig", "beyond the survey",
         traits=("rotation", "affine", "iterative"),
+        published={"strength": 1.0},
         deviates="L-BFGS on a factor takes the place of Frank–Wolfe, which needs thousands of "
         "steps, with the same duality gap; the width of the soft minimum is relative to the mean distance.",
         below_euclidean="The minimum looks at the hardest pairs alone, which on small sets of many classes are noise."),
     Method("B17", "isometry.spectral.relative:RelativeML", "beyond the survey",
         traits=("rotation", "iterative", "objective"),
+        published={"strength": 1.0},
         deviates="One class for several articles: hinge and trace are SML, since the least "
         "(2,1)-norm over rotations of W is tr W; the other rows name theirs. Ours are the batch solvers, with a "
         "certificate of the minimum, and the units: samples of mean squared distance 1, and a margin of one median "
         "gap."),
     Method("B17d", "isometry.spectral.relative:RelativeML", "beyond the survey", variant="diagonal",
         params={"structure": "diagonal", "penalty": "frobenius"}, traits=("iterative", "objective"),
+        published={"strength": 1.0},
         own_title="Relative comparisons with one weight for each feature",
         own_equation="min_{w ≥ 0} mean [1 + Σ_k w_k (z_near,k² − z_far,k²)]₊ + reg |w|²/(2 d w₀²)",
         deviates="The article's soft margins are the mean hinge, in the units of B17; its kernel "
         "is a fixed map A before the weights."),
     Method("B17p", "isometry.spectral.relative:RelativeML", "beyond the survey", variant="logistic",
         params={"loss": "logistic"}, traits=("rotation", "iterative", "objective"), reference=2,
+        published={"strength": 1.0},
         own_title="Probabilistic relative distance comparison",
         own_equation="min_{W ⪰ 0} mean log(1 + exp(d²(near) − d²(far))) + reg tr W/(d w₀)",
         deviates="The trace penalty and the units are ours; the global minimum takes the place of "
         "the article's greedy directions."),
     Method("B17t", "isometry.spectral.relative:RelativeML", "beyond the survey", variant="logdet",
         params={"penalty": "logdet"}, traits=("rotation", "iterative", "objective"), reference=3,
+        published={"strength": 1.0},
         own_title="LogDet metric learning with triplets",
         own_equation="min_{W ≻ 0} mean [1 + d²(near) − d²(far)]₊ + reg ((tr W/w₀ − log det(W/w₀))/d − 1)",
         deviates="The minimum over all triplets takes the place of one pass over them, which "
         "depends on their order."),
     Method("B17o", "isometry.spectral.relative:RelativeML", "beyond the survey", variant="ordinal",
         params={"comparisons": "ordinal"}, traits=("rotation", "iterative", "objective"), reference=4,
+        published={"strength": 1.0},
         own_title="Metric for ordinal classes",
         own_equation="RelativeML over triplets (i, j, l): y_i = y_j ≠ y_l, or y_i < y_j < y_l, or y_i > y_j > y_l",
         deviates="Loss, penalty and units are those of B17.",
         xfails={"test_sample_order_and_label_names_do_not_matter": "the order of the labels is what it learns from"}),
     Method("B18", "isometry.spectral.boost_metric:BoostMetric", "beyond the survey", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="By default the whole matrix is searched, up to a certificate of the minimum; the article's rank-one "
         "metrics one at a time are solver='boost', where the weights of all are adapted each time. Units and the scale "
         "of the price are ours, and its rise for a large trace, without which separable triplets have no minimum."),
     Method("B19", "isometry.spectral.mlr:MLR", "beyond the survey", traits=("rotation", "iterative", "objective"),
+        published={"strength": 1.0},
         deviates="For the area under the curve the cutting planes are not needed: the worst ranking is a sum of "
         "hinges over all pairs of a query, worked out by sorting, and the minimum is certified. Average precision "
         "(loss='map') is minimised over batches of queries. Units are ours.",
         below_euclidean="It asks that all of a class come before all others: classes of several clusters lose, such "
         "as those of glass."),
     Method("B20", "isometry.spectral.oasis:OASIS", "beyond the survey", traits=("iterative",),
+        as_it_is="It learns from a stream, which leaves no rows to hold out; Shrunk draws a fit to a table back.",
         deviates="The similarity need not be a metric; distances are those of its symmetric positive part. Samples "
         "are centred and scaled first, so that the step has no unit.",
         below_euclidean="Random triplets ask that all of a class be alike, and a similarity is not a metric: classes "
         "of several clusters, and small sets of many classes, lose."),
     Method("B21", "isometry.spectral.pola:POLA", "beyond the survey", traits=("iterative",),
+        as_it_is="It learns from a stream, which leaves no rows to hold out; Shrunk draws a fit to a table back.",
         deviates="The result is the average over the steps, and samples are in units of their mean squared distance, "
         "so that the article's constants have no unit. Weights of pairs are parts of steps.",
         below_euclidean="One pass over random pairs, each asking that all of a class be alike: classes of several "
@@ -288,14 +313,18 @@ ROWS: tuple[Method, ...] = (
             "a soft pair is a similar and a dissimilar one in turn; listed apart they come in another order"}),
     Method("B22", "isometry.spectral.gb_lmnn:GBLMNN", "beyond the survey", traits=("iterative",),
         test_params={"n_estimators": 8},
+        as_it_is="The map is not linear, so that a mixture needs the features beside its images: Shrunk makes "
+        "one.",
         deviates="Each step is found by a line search that lowers the objective, and only the 50 nearest samples of "
         "other classes can be impostors, searched anew every ten rounds."),
     Method("B23", "isometry.spectral.chi_square:ChiSquareLMNN", "beyond the survey", traits=("histograms", "iterative"),
+        as_it_is="Its samples are histograms, whose distance is not Euclidean.",
         deviates="transform maps histograms to coordinates in which χ² is the squared Euclidean distance, spanned by "
         "500 of them at most. Only the 50 nearest samples of other classes can be impostors, and the margin is "
         "relative to the median gap.",
         xfails={"check_estimators_dtypes": "one of the rows of that check is 0 everywhere, which is no histogram"}),
     Method("B24", "isometry.spectral.multi_task:MultiTaskLMNN", "beyond the survey", traits=("rotation", "iterative"),
+        published={"strength": 1.0},
         deviates="The objective of a task is a mean over its samples, which are scaled first, so that the prices have "
         "no unit."),
 )

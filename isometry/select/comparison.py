@@ -184,10 +184,10 @@ def compare(
     _measure(results, V, plan.groups, level)
     names = [r.name for r in results]
     best = _rank(results)
-    automatic = automatic_choice(names, V, plan, level)
+    automatic = automatic_choice(names, V, plan, level, best)
     untried = all(c in fits.left_out for c, candidate in enumerate(candidates) if candidate.name not in BASELINES)
     if automatic is not None and fits.left_out and untried:  # the budget was over: no metric that learns took part
-        automatic = replace(automatic, picked=BASELINE, leader=BASELINE)
+        automatic = replace(automatic, picked=BASELINE, leader=BASELINE, sure=False)
     if refit == "automatic" and automatic is not None and not (interrupted or fits.out_of_time):
         try:
             chosen = [names.index(name) for name in automatic.by_fold]
@@ -207,7 +207,7 @@ def compare(
         n_splits=plan.n_splits,
         n_repeats=n_repeats,
         level=level,
-        verdict=_cut_short(fits, results, shared, plan) + write_verdict(results, best, scorer.title, level),
+        verdict=_cut_short(fits, results, shared, plan) + write_verdict(results, best, scorer.title, level, automatic),
         data=_describe_data(name, samples, side, feature_names),
         settings={
             "scaler": describe_scaler(scaler),

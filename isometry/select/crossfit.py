@@ -46,22 +46,28 @@ def values_of_choice(V: Sequence[np.ndarray], plan: Plan) -> tuple[np.ndarray, l
     return values, chosen
 
 
-def automatic_choice(names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, level: float) -> AutomaticChoice | None:
-    """The metric to take: the one with the highest mean, if that is reliable; None if nothing was scored.
+def automatic_choice(
+    names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, level: float, best: str | None = None
+) -> AutomaticChoice | None:
+    """The metric to take: the ``best`` of those that the comparison finds reliably better, if there is one.
 
-    It must be above Euclidean at this ``level``, one-sided, and choosing by the other folds must gain as well: what led
-    by luck mostly does not. ``V`` are the values (repeats, n) of the metrics, Euclidean first.
+    Else it is the one with the highest mean, if that is above Euclidean at this ``level``, one-sided, and if choosing
+    by the other folds gains as well: what led by luck mostly does not. It is then likely better, and not more is said.
+    None if nothing was scored. ``V`` are the values (repeats, n) of the metrics, Euclidean first.
     """
     values, chosen = values_of_choice(V, plan)
     difference = gain_interval(values - V[0], None, plan, level)
     if difference is None:
         return None
+    by_fold = [names[k] for k in chosen]
+    if best is not None:
+        return AutomaticChoice(best, best, difference, by_fold, sure=True)
     gains = [_over_repeats(v - V[0]) for v in V]
     leader = choose(gains, plan.groups)
     sure = np.isfinite(gains[leader])
     lead = mean_interval(gains[leader][sure], 2 * level - 1, _of_rows(plan, sure))  # both ends together
     picked = names[leader] if lead.low > 0 and difference.mean > 0 else BASELINE
-    return AutomaticChoice(picked, names[leader], difference, [names[k] for k in chosen])
+    return AutomaticChoice(picked, names[leader], difference, by_fold)
 
 
 def learned_from_all(

@@ -323,7 +323,8 @@ def fit_and_score(
     X_train = take_rows(study.X, split.train)
     started = time.perf_counter()
     pipeline = build_pipeline(study.scaler, candidate.estimator, params)
-    pipeline.fit(X_train, y_train if candidate.uses_y else None)
+    with study.scorer.aimed_at():
+        pipeline.fit(X_train, y_train if candidate.uses_y else None)
     seconds = time.perf_counter() - started
     Z_train, Z_test = (_embed(pipeline, rows) for rows in (X_train, take_rows(study.X, split.test)))
     return study.scorer.values(Z_train, y_train, Z_test, y_test), seconds
@@ -388,7 +389,7 @@ def fit_best(
     for name in names:
         candidate, grid = by_name[name], grids.get(name)
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), study.scorer.aimed_at():
                 warnings.simplefilter("ignore")  # warnings of this learner were collected in the folds
                 params = _search(study, candidate, np.arange(len(study.X)), grid) if grid else {}
                 rows = X if hasattr(X, "columns") else study.X

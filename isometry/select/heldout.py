@@ -18,6 +18,7 @@ from isometry.select.fits import build_pipeline, describe_error
 from isometry.select.inputs import take_rows
 from isometry.select.result import BASELINE, Comparison, MethodResult
 from isometry.supervision import Labels, Supervision
+from isometry.trial import NEIGHBORS, aiming_at
 
 HELD_OUT = 0.3  # share of the rows, or of the classes in the open protocol
 N_BEST = 3  # learned metrics that are fitted beside Euclidean
@@ -88,7 +89,9 @@ def refit_best(comparison: Comparison, X: Any, y: Any, max_rows: int) -> Refits 
     for result in best + iterative:
         try:
             model = _pipeline(comparison, result)
-            found = map_held_out(result.name, model, take_rows(X, rows), (take_rows(X, train), codes[train]))
+            k = comparison.settings.get("n_neighbors", NEIGHBORS)
+            with aiming_at(comparison.scoring, n_neighbors=k, protocol=comparison.protocol):
+                found = map_held_out(result.name, model, take_rows(X, rows), (take_rows(X, train), codes[train]))
         except Exception as error:  # the other metrics can still be shown
             refits.notes.append(f"{result.name} could not be fitted for the pictures: {describe_error(error)}")
             continue

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isometry.eval.intervals import Interval
+from isometry.select.folds import Protocol
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,16 +102,17 @@ class MethodResult:
 class AutomaticChoice:
     """What choosing the best metric is worth: in each fold the one that did best in the others."""
 
-    picked: str  # the leader if it is above Euclidean and choosing gains, else "Euclidean"
+    picked: str  # the leader if it is reliably better, or likely: above Euclidean, and choosing gains; else "Euclidean"
     leader: str  # the metric that did best in all folds
     difference: Interval  # paired difference of the choices to Euclidean
     by_fold: list[str]  # what was chosen in each fold
+    sure: bool = False  # whether the comparison finds what was picked reliably better
     of_all: bool = False  # whether the difference allows for learning from all samples, of which folds lack some
 
     @property
     def doubt(self) -> str:
-        """Words for a metric that is taken though the interval of choosing does not leave out zero."""
-        return "" if self.difference.low > 0 else ", likely but not surely better"
+        """Words for a metric that is taken though the comparison does not find it reliably better."""
+        return "" if self.sure else ", likely but not reliably better"
 
     def __str__(self) -> str:
         d = self.difference
@@ -170,7 +172,7 @@ class Comparison:
 
     results: list[MethodResult]  # best first, failures last
     scoring: str  # "knn", "map@r", "recall@1", "pair_auc", ...
-    protocol: str  # "closed" or "open"
+    protocol: Protocol  # "closed" or "open"
     n_splits: int
     n_repeats: int
     level: float  # of the intervals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from isometry.eval import knn_hits, knn_residuals, loo_hits, r2_values, retrieva
 from isometry.eval.verification import auc_and_residuals
 from isometry.select.folds import Protocol
 from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Targets, Triplets
+from isometry.trial import aiming_at
 
 AUC_CHUNK = 1000  # labelled samples whose pairs are listed at a time
 _TITLES = {
@@ -39,6 +41,10 @@ class FoldScorer:
     def title(self) -> str:
         """The quantity in words."""
         return _TITLES.get(self.scoring, self.scoring)
+
+    def aimed_at(self) -> AbstractContextManager[None]:
+        """Learners fitted inside choose their strength by this score."""
+        return aiming_at(self.scoring, n_neighbors=self.n_neighbors, protocol=self.protocol)
 
     def values(self, Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, y_test: Any) -> np.ndarray:
         """The value of each held-out row."""

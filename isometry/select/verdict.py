@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from isometry.eval import Interval, mean_interval
-from isometry.select.result import MethodResult
+from isometry.select.result import BASELINE, AutomaticChoice, MethodResult
 
 FLIP_UP_TO = 200  # beyond this many differing groups the t distribution is as good as the exact one
 ENUMERATE_UP_TO = 12  # 2^12 sign patterns are listed, more are sampled
@@ -56,8 +56,10 @@ def holm(p: Sequence[float], alpha: float) -> np.ndarray:
     return rejected
 
 
-def write_verdict(results: list[MethodResult], best: str | None, unit: str, level: float) -> str:
-    """One to three sentences; ``results`` are sorted, best first."""
+def write_verdict(
+    results: list[MethodResult], best: str | None, unit: str, level: float, automatic: AutomaticChoice | None = None
+) -> str:
+    """One to four sentences; ``results`` are sorted, best first."""
     scored = [r for r in results if r.score is not None]
     sentences: list[str] = []
     euclidean = next(r for r in results if r.name == "Euclidean")
@@ -65,6 +67,11 @@ def write_verdict(results: list[MethodResult], best: str | None, unit: str, leve
         sentences.append(f"Nothing can be said: Euclidean itself was not scored ({'; '.join(euclidean.failures[:1])}).")
     elif best is None:
         sentences.append(_none_better(scored, unit, level))
+        if automatic is not None and automatic.picked != BASELINE:
+            sentences.append(
+                f"{automatic.picked} is likely better all the same, and AutoMetric takes it: alone it is above "
+                f"Euclidean at {100 * level:g} %, one-sided, and choosing a metric by the other folds gains, too."
+            )
     else:
         sentences.append(_better(scored, best, unit, level))
     failed = [r.name for r in results if r.score is None and r.failures]

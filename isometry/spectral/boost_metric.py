@@ -11,7 +11,6 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.basis import BasisProblem
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical, factor, fix_signs, symmetrize
@@ -21,13 +20,14 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
 from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Comparisons, Sampler, comparisons
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Triplets
 
 LARGE = 10  # trace above which it costs more and more, in units of that of w₀ I
 
 
 @parameters
-class BoostMetric(LinearMetric):
+class BoostMetric(SearchedMetric):
     """Boosted metric: an exponential loss on triplets, by a sum of rank-one metrics.
 
     min_{W ⪰ 0} log mean over triplets of exp(d²(a, p) − d²(a, n)) + ν tr W,  ν = reg/(d w₀)
@@ -54,6 +54,12 @@ class BoostMetric(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     Attributes
     ----------

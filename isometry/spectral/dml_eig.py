@@ -8,12 +8,12 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.distance import pair_sqdist
 from isometry.core.linalg import canonical, definite, joint_range
 from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
 from isometry.core.warn import warn_user
+from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import AllPairs, Sampler, SignedEdges, choose_pairs, signed_edges
@@ -21,7 +21,7 @@ from isometry.supervision import EdgeList, Labels, Pairs
 
 
 @parameters
-class DMLeig(LinearMetric):
+class DMLeig(MixedMetric):
     """Metric learning by eigenvalue optimisation: the smallest distance of a dissimilar pair, as large as it can be.
 
     max_{W ⪰ 0} min over dissimilar pairs of zᵀWz  subject to  tr(W M_S) = 1
@@ -45,6 +45,9 @@ class DMLeig(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     Attributes
     ----------

@@ -7,18 +7,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, top_eigenvectors
 from isometry.core.moments import between_scatter, total_scatter
 from isometry.core.solve import Solution, alternate
 from isometry.core.warn import warn_user
+from isometry.mixed import MixedMetric
 from isometry.moments import label_moments
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, parameters
 from isometry.supervision import Labels
 
 
 @parameters
-class FishMML(LinearMetric):
+class FishMML(MixedMetric):
     """Fisher–HSIC multi-view metric learning: a projection of each view that separates classes and agrees with others.
 
     max_{U_rᵀU_r = I} Σ_r tr(U_rᵀ(S_b^r + λ₁S_t^r)U_r) + λ₂ Σ_{r<w} HSIC(X^rU_r, X^wU_w)
@@ -56,6 +56,9 @@ class FishMML(LinearMetric):
     directions as asked for, whether it tells classes apart or not.
 
     A sweep costs O(d³) after O(n d²) for the covariances.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     References
     ----------

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.centroids import class_centroids
 from isometry.core.distance import sqdist
 from isometry.core.edges import CenterEdges
@@ -18,13 +18,14 @@ from isometry.core.linalg import canonical
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels
 
 LEAST = 1e-12  # added to d⁺ + d⁻, in units of the mean squared distance
 
 
 @parameters
-class GMLVQ(LinearMetric):
+class GMLVQ(SearchedMetric):
     """Generalised matrix learning vector quantisation: prototypes of the classes, and the metric that suits them.
 
     min_{L, μ} (1/n) Σ_i σ(β (d⁺ − d⁻)/(d⁺ + d⁻)) − (reg/2) [log det(LLᵀ)/p − log(tr LLᵀ/p)]
@@ -50,6 +51,12 @@ class GMLVQ(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     Attributes
     ----------

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical, sym_fn
 from isometry.core.order import column_order, row_order
 from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
+from isometry.mixed import MixedMetric
 from isometry.parameters import (
     KW_ONLY,
     Count,
@@ -36,7 +36,7 @@ FEWER_BALLS, SMALLER_SAMPLE, SMALLEST_SAMPLE = 0.8, 0.05, 0.2
 
 
 @parameters
-class HierarchicalLMNN(LinearMetric):
+class HierarchicalLMNN(MixedMetric):
     """Large margin nearest neighbours by stratified sampling: many small problems, in balls that grow round by round.
 
     L ← (M + I)^{1/2} L,  M = argmin_{M ⪰ 0} (1 − μ) Σ d_M²(i, j) + μ Σ [margin + d_M²(i, j) − d_M²(i, l)]₊
@@ -66,6 +66,9 @@ class HierarchicalLMNN(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     Attributes
     ----------

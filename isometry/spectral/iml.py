@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.edges import NeighborEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import nearest_allowed, target_neighbors
@@ -18,6 +18,7 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
 from isometry.core.start import initial_map
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, Share, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels
 
 CANDIDATES = 4  # samples of other classes that are searched through, for each one that counts
@@ -25,7 +26,7 @@ EARLY_TOL = 1e-4  # of the solves with a rounder hinge, which only lead to the l
 
 
 @parameters
-class IML(LinearMetric):
+class IML(SearchedMetric):
     """Imbalanced metric learning: neighbours of one class near, of different classes far, all classes of equal weight.
 
     min_{W ⪰ 0} Σ_c 1/(2C) (a mean_{Sim_c}[d² − 1]₊ + (1 − a) mean_{Dis_c}[1 + m − d²]₊) + γ|W − I|_F²,  d² = d_W²
@@ -59,6 +60,12 @@ class IML(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     Attributes
     ----------

@@ -9,7 +9,6 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.edges import EdgeLoss
 from isometry.core.frame import Frame
 from isometry.core.objective import DistanceObjective, logdet_penalty
@@ -18,11 +17,12 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Lbfgs
 from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Sampler, comparisons
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Quadruplets, Triplets
 
 
 @parameters
-class LSML(LinearMetric):
+class LSML(SearchedMetric):
     """Least squared residuals of relative comparisons: distances that are in the wrong order, near a prior metric.
 
     min_{W ≻ 0} γ Σ_q w_q [d_W(a, b) − d_W(c, d)]₊² + tr(W W₀⁻¹) − log det(W W₀⁻¹) − d,  Σ w_q = 1
@@ -55,6 +55,12 @@ class LSML(LinearMetric):
     pairs marked as same or different are for `ITML` or `KISSME`.
 
     An evaluation costs O(m d + n d²) for m comparisons, plus O(d³).
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     References
     ----------

@@ -9,10 +9,11 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.edges import ListedEdges
 from isometry.core.linalg import factor, symmetrize
 from isometry.core.solve import Solution, fista
+from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, PositiveShare, Seed, parameters
 from isometry.sampling import AllPairs, RandomPairs, Sampler, choose_pairs
@@ -22,7 +23,7 @@ ALL_PAIRS = 200_000  # up to this many dissimilar pairs "auto" lists them all
 
 
 @parameters
-class MarginSVM(LinearMetric):
+class MarginSVM(MixedMetric):
     """Metric by the margin of a support vector machine: dissimilar pairs farther apart than they were, by a margin.
 
     min ½|W|_F² + C_S mean_S zᵀWz + C_D (−νg + mean_D ξ)  s.t.  zᵀWz − zᵀz ≥ g − ξ on dissimilar pairs; W ⪰ 0, g, ξ ≥ 0
@@ -54,6 +55,9 @@ class MarginSVM(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     Attributes
     ----------

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.edges import DenseEdges, EdgeLoss, Edges, NeighborEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import pair_neighbors
@@ -19,6 +18,7 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Batches, Certified
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
 EXACT_UP_TO = 5_000  # queries; more are taken in batches
@@ -26,7 +26,7 @@ QUERIES = 32  # in a batch
 
 
 @parameters
-class MLR(LinearMetric):
+class MLR(SearchedMetric):
     """Metric learning to rank: for each sample as a query, those of its class should come first.
 
     min_{W ⪰ 0} mean over q of max_y [Δ(y*, y) − ⟨W, ψ(q, y*) − ψ(q, y)⟩] + (reg/d) tr W
@@ -54,6 +54,12 @@ class MLR(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     Attributes
     ----------

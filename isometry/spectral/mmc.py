@@ -9,13 +9,14 @@ import numpy as np
 import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.edges import EdgeLoss, Edges
 from isometry.core.frame import Frame
 from isometry.core.linalg import column_range, definite, factor, ridge
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.solvers import Certified
 from isometry.core.start import given_map, initial_map, mean_sqdist
+from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
 from isometry.sampling import AllPairs, Sampler, choose_pairs, signed_edges
@@ -23,7 +24,7 @@ from isometry.supervision import EdgeList, Labels, Pairs
 
 
 @parameters
-class MMC(LinearMetric):
+class MMC(MixedMetric):
     """The first spectral method: similar pairs as near as possible while dissimilar pairs keep their mean distance.
 
     min_{W ⪰ 0} tr(W M_S)  subject to  mean over dissimilar pairs of √(zᵀWz) ≥ α,  z = x_i − x_j
@@ -53,6 +54,9 @@ class MMC(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     Attributes
     ----------

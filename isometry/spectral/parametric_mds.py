@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric, check_components
+from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.solve import Solution
 from isometry.core.start import initial_map
+from isometry.mixed import MixedMetric
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, check_choices, parameters
 from isometry.sampling import Sampler
 from isometry.spectral.stress import fit_map, label_targets, scale_of
@@ -19,7 +20,7 @@ LOSSES = ("stress", "sstress")
 
 
 @parameters
-class ParametricMDS(LinearMetric):
+class ParametricMDS(MixedMetric):
     """Multidimensional scaling by a linear map: its distances fit dissimilarities that know the labels.
 
     min_L mean over pairs of (|L(x_i − x_j)| − δ_ij)²,  δ_ij² = 2 − exp(−|x_i − x_j|²/β) − [i, j similar]
@@ -45,6 +46,9 @@ class ParametricMDS(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     Notes
     -----

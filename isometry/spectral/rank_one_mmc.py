@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from isometry.base import LinearMetric
 from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, NotNegative, parameters
 from isometry.supervision import Labels, Pairs
 
 
 @parameters
-class RankOneMMC(LinearMetric):
+class RankOneMMC(MixedMetric):
     """MMC with squared distances in its constraint: one direction, the leading one of dissimilar over similar scatter.
 
     max_{W ⪰ 0} tr(W M_D)  subject to  tr(W M_S) ≤ 1,  solved by  W = uuᵀ,  M_D u = λ_max M_S u,  uᵀM_S u = 1
@@ -28,6 +28,9 @@ class RankOneMMC(LinearMetric):
     is too few for several classes: `FisherML` keeps c − 1 of them.
 
     A fit costs O(n d² + d³) from labels, O(m d² + d³) from m pairs.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
 
     References
     ----------

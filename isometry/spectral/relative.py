@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.base import LinearMetric
 from isometry.core.basis import BasisProblem
 from isometry.core.frame import Frame
 from isometry.core.hinge import WIDTHS, rounded_hinge
@@ -18,13 +17,14 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import Certified, Lbfgs, in_rounds
 from isometry.parameters import KW_ONLY, Iterations, NotNegative, Seed, parameters
 from isometry.sampling import Comparisons, Sampler, comparisons
+from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Quadruplets, Triplets
 
 LEAST_WEIGHT = 1e-10  # of a feature, in units of the start, where log det keeps all weights above 0
 
 
 @parameters
-class RelativeML(LinearMetric):
+class RelativeML(SearchedMetric):
     """Metric from relative comparisons: "a is nearer to b than c to d", each with a margin, and a penalty on W.
 
     min_{W ⪰ 0} mean over comparisons of ℓ(d²(near) − d²(far)) + reg Ω(W),  ℓ(h) = [1 + h]₊,  Ω(W) = tr W/(d w₀)
@@ -55,6 +55,12 @@ class RelativeML(LinearMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
 
     Attributes
     ----------

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isometry.base import LinearMetric
+from isometry.core.solve import Solution
+from isometry.mixed import MixedMetric
 
 
-class TaskMetric(LinearMetric):
+class TaskMetric(MixedMetric):
     """Abstract: ``fit(X, y, tasks=t)`` with the name of a task for each sample leaves a map for each task.
 
     ``transform`` is for samples of tasks that were not there.
@@ -18,6 +19,16 @@ class TaskMetric(LinearMetric):
 
     tasks_: np.ndarray  # (T,) names of the tasks, sorted
     task_components_: np.ndarray  # (T, r, d)
+
+    def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
+        if self.strength == "auto" and "tasks" in more:  # maps of several tasks are learned together, as published
+            solution = self._fit(X, side, **more)
+            self.strength_, self.strength_path_, self.strength_reason_ = 1.0, {}, "each task has a map of its own"
+            return solution
+        solution = super()._learn(X, side, **more)
+        if self.strength_ < 1 and "tasks" not in more:
+            self.task_components_ = self.components_[None]
+        return solution
 
     def task_transform(self, X: Any, task: Any) -> np.ndarray:
         """Map X by the metric of one task.

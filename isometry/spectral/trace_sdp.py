@@ -57,5 +57,5 @@ def TraceSDP(n_components="auto", *, reg="auto", solver="eigen", target_distance
     'ParametricMDS'
     """
     if target_distances:
-        return ParametricMDS(None if isinstance(n_components, str) else n_components, loss="sstress")
+        return ParametricMDS(None if isinstance(n_components, str) else n_components, loss="sstress", strength=1.0)
     return FisherML(n_components, constraint="trace", reg=reg, solver=solver)

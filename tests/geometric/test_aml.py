@@ -37,19 +37,21 @@ def unit_blobs():
 
 def test_M33a_without_adversary_it_is_gmml():
     X, y = make_blobs()
-    assert_allclose(AML(alpha=0, reg=0).fit(X, y).mahalanobis_, GMML(reg=0.0).fit(X, y).mahalanobis_, rtol=1e-9)
+    assert_allclose(
+        AML(alpha=0, reg=0, strength=1.0).fit(X, y).mahalanobis_, GMML(reg=0.0).fit(X, y).mahalanobis_, rtol=1e-9
+    )
 
 
 def test_units_of_x_do_not_matter():
     X, y = make_blobs()
-    assert_allclose(AML().fit(1e3 * X, y).mahalanobis_, AML().fit(X, y).mahalanobis_, rtol=1e-5)
+    assert_allclose(AML(strength=1.0).fit(1e3 * X, y).mahalanobis_, AML(strength=1.0).fit(X, y).mahalanobis_, rtol=1e-5)
 
 
 @pytest.mark.parametrize("similar", [True, False])
 def test_M33b_closed_form_pair_is_the_numerical_argmin(similar):
     X, y = unit_blobs()
     beta = 0.7
-    model = AML(beta=beta).fit(X, y)
+    model = AML(beta=beta, strength=1.0).fit(X, y)
     W = model.mahalanobis_
     confuse = np.linalg.inv(W) if similar else W  # the loss with flipped label
     x, x_ = X[0], X[7]
@@ -66,7 +68,7 @@ def test_M33b_closed_form_pair_is_the_numerical_argmin(similar):
 
 def test_M33c_spectral_cost_is_the_loss_over_explicit_pairs():
     X, y = unit_blobs()
-    model = AML(alpha=0.6, beta=1.7, reg=0).fit(X, y)
+    model = AML(alpha=0.6, beta=1.7, reg=0, strength=1.0).fit(X, y)
     pairs = all_pairs(X, y)
     T, similar = np.stack([X[pairs.i], X[pairs.j]], axis=1), pairs.similarity > 0
     W = model.mahalanobis_
@@ -76,7 +78,7 @@ def test_M33c_spectral_cost_is_the_loss_over_explicit_pairs():
 
 @pytest.mark.parametrize("start", ["random", "identity"])
 def test_M33c_gradient_also_at_repeated_eigenvalues(start):
-    A, B, model = spd(4, 0), spd(4, 1), AML(alpha=0.8, beta=1.3)
+    A, B, model = spd(4, 0), spd(4, 1), AML(alpha=0.8, beta=1.3, strength=1.0)
     L = np.eye(4) if start == "identity" else np.random.default_rng(2).normal(size=(4, 4))
     gradient = model._cost(L, A, B)[1]
     error = check_grad(
@@ -90,7 +92,7 @@ def test_M33c_gradient_also_at_repeated_eigenvalues(start):
 def test_M33d_diagonal_scatters_give_scalar_equations():
     alpha, beta = 1.5, 0.8
     a, b = np.array([0.3, 1.0, 2.0]), np.array([2.0, 0.5, 1.0])
-    L = AML(alpha=alpha, beta=beta, tol=1e-12)._descend(np.diag(a), np.diag(b)).x
+    L = AML(alpha=alpha, beta=beta, tol=1e-12, strength=1.0)._descend(np.diag(a), np.diag(b)).x
 
     def stationary(l, k):
         phi_slope = 1 + alpha * beta**2 * l**4 * (10 + beta * l**2) / (2 + beta * l**2) ** 3
@@ -102,14 +104,14 @@ def test_M33d_diagonal_scatters_give_scalar_equations():
 
 def test_M33e_an_infinite_price_leaves_the_pairs_alone():
     X, y = unit_blobs()
-    model = AML(beta=np.inf, reg=0).fit(X, y)
+    model = AML(beta=np.inf, reg=0, strength=1.0).fit(X, y)
     pairs = all_pairs(X, y)
     assert_allclose(model.adversarial_pairs(X, pairs), np.stack([X[pairs.i], X[pairs.j]], axis=1), atol=1e-12)
     assert_allclose(model.mahalanobis_, GMML(reg=0.0).fit(X, y).mahalanobis_, rtol=1e-7)
 
 
 def test_one_minimum_from_any_start():
-    A, B, model = spd(3, 3), spd(3, 4), AML(alpha=2.0, beta=0.5)
+    A, B, model = spd(3, 3), spd(3, 4), AML(alpha=2.0, beta=0.5, strength=1.0)
     best = model._descend(A, B).value
     for seed in range(3):
         L0 = np.random.default_rng(seed).normal(size=(3, 3))
@@ -119,7 +121,10 @@ def test_one_minimum_from_any_start():
 
 def test_alternating_has_another_fixed_point_and_a_higher_value():
     X, y = unit_blobs()
-    bilevel, alternating = AML(alpha=2.0).fit(X, y), AML(alpha=2.0, solver="alternating").fit(X, y)
+    bilevel, alternating = (
+        AML(alpha=2.0, strength=1.0).fit(X, y),
+        AML(alpha=2.0, solver="alternating", strength=1.0).fit(X, y),
+    )
     assert alternating.converged_
     assert bilevel.history_[-1] < alternating.history_[-1] * (1 - 1e-4)
     R = alternating._confusion(alternating.components_)
@@ -141,10 +146,10 @@ def test_alternating_has_another_fixed_point_and_a_higher_value():
 )
 def test_wrong_parameters_are_named(params, message):
     with pytest.raises(ValueError, match=message):
-        AML(**params).fit(*make_blobs())
+        AML(**params, strength=1.0).fit(*make_blobs())
 
 
 def test_similar_pairs_that_coincide_are_named():
     X, _ = make_blobs(n=20)
     with pytest.raises(ValueError, match="similar pairs must differ"):
-        AML().fit(np.repeat(X, 2, axis=0), np.repeat(np.arange(20), 2))
+        AML(strength=1.0).fit(np.repeat(X, 2, axis=0), np.repeat(np.arange(20), 2))

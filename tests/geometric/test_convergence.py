@@ -31,11 +31,11 @@ def fit(model, X, y):
 
 
 SEARCHES = {
-    "AML": AML(),
-    "DRML": DRML(),
-    "DRML of two components": DRML(2),
-    "LowRankGMML": LowRankGMML(),
-    "LowRankGMML, trace": LowRankGMML(3, objective="trace"),
+    "AML": AML(strength=1.0),
+    "DRML": DRML(strength=1.0),
+    "DRML of two components": DRML(2, strength=1.0),
+    "LowRankGMML": LowRankGMML(strength=1.0),
+    "LowRankGMML, trace": LowRankGMML(3, objective="trace", strength=1.0),
     "CDML of lines": CDML(degree=1, random_state=0),
 }
 
@@ -73,8 +73,8 @@ def test_fixed_points_are_where_longer_searches_end():
 
 def test_alternating_adversary_ends_at_its_fixed_point():
     X, y = wine()
-    model, warned = fit(AML(solver="alternating"), X, y)
-    longer, _ = fit(AML(solver="alternating", max_iter=2000, tol=1e-14), X, y)
+    model, warned = fit(AML(solver="alternating", strength=1.0), X, y)
+    longer, _ = fit(AML(solver="alternating", max_iter=2000, tol=1e-14, strength=1.0), X, y)
     assert model.converged_ and not warned
     gap = np.linalg.norm(model.mahalanobis_ - longer.mahalanobis_)
     assert gap <= 1e-3 * np.linalg.norm(longer.mahalanobis_)

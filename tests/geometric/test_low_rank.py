@@ -79,7 +79,7 @@ def test_M26a_gradient_against_finite_differences(objective):
 
 def test_M26a_units_do_not_change_the_subspace():
     X, y = make_blobs(n=60, d=6)
-    A, B = (LowRankGMML(2, tol=1e-10).fit(s * X, y) for s in (1.0, 10.0))
+    A, B = (LowRankGMML(2, tol=1e-10, strength=1.0).fit(s * X, y) for s in (1.0, 10.0))
     assert_allclose(projector(A.components_), projector(B.components_), atol=1e-6)
 
 
@@ -87,13 +87,15 @@ def test_M26a_units_do_not_change_the_subspace():
 def test_M26b_full_rank_is_gmml(t):
     X, y = make_blobs()
     assert_allclose(
-        LowRankGMML(4, t=t, reg=0).fit(X, y).mahalanobis_, GMML(t=t, reg=0.0).fit(X, y).mahalanobis_, rtol=1e-8
+        LowRankGMML(4, t=t, reg=0, strength=1.0).fit(X, y).mahalanobis_,
+        GMML(t=t, reg=0.0).fit(X, y).mahalanobis_,
+        rtol=1e-8,
     )
 
 
 def test_M26c_the_metric_divides_the_geodesic_in_the_subspace():
     X, y = make_blobs(d=5)
-    model = LowRankGMML(2, t=0.3, reg=0).fit(X, y)
+    model = LowRankGMML(2, t=0.3, reg=0, strength=1.0).fit(X, y)
     U = model.subspace_
     S, D = (U.T @ M @ U for M in mean_pair_scatters(X, Labels(y)))
     B = U.T @ model.mahalanobis_ @ U
@@ -106,7 +108,7 @@ def test_M26c_the_metric_divides_the_geodesic_in_the_subspace():
 @pytest.mark.parametrize("objective", ["geodesic", "trace"])
 def test_M26d_descends_to_a_minimum_that_rotates_with_x(objective):
     X, y = make_blobs(n=60, d=5)
-    model = LowRankGMML(2, objective=objective, reg=0, tol=1e-9, n_init=3, random_state=0).fit(X, y)
+    model = LowRankGMML(2, objective=objective, reg=0, tol=1e-9, n_init=3, random_state=0, strength=1.0).fit(X, y)
     assert np.all(np.diff(model.history_) <= 0) and model.converged_
     S, D = mean_pair_scatters(X, Labels(y))
     a = 1 / np.sqrt(sla.eigvalsh(S)[-1] * sla.eigvalsh(D)[-1])
@@ -118,14 +120,16 @@ def test_M26d_descends_to_a_minimum_that_rotates_with_x(objective):
     best = min(minimize(slow, v, method="BFGS").fun for v in starts)
     assert_allclose(slow(model.subspace_.ravel()), best, rtol=1e-6)
     Q = orthonormal(5, 5, 9)
-    turned = LowRankGMML(2, objective=objective, reg=0, tol=1e-9, n_init=3, random_state=0).fit(X @ Q.T, y)
+    turned = LowRankGMML(2, objective=objective, reg=0, tol=1e-9, n_init=3, random_state=0, strength=1.0).fit(
+        X @ Q.T, y
+    )
     assert_allclose(turned.mahalanobis_, Q @ model.mahalanobis_ @ Q.T, atol=1e-5 * np.abs(model.mahalanobis_).max())
 
 
 def test_starts_agree_under_the_automatic_scale():
     X, y = make_blobs(n=60, d=6)
     projectors = [
-        projector(LowRankGMML(3, init=init, tol=1e-9, random_state=1).fit(X, y).components_)
+        projector(LowRankGMML(3, init=init, tol=1e-9, random_state=1, strength=1.0).fit(X, y).components_)
         for init in ("gmml", "discriminant", "random")
     ]
     for P in projectors[1:]:
@@ -136,15 +140,15 @@ def test_discriminant_subspace():
     X, y = make_blobs(n=60, d=6)
     S, D = mean_pair_scatters(X, Labels(y))
     V = sla.eigh(D, S)[1][:, ::-1][:, :2]
-    model = LowRankGMML(2, subspace="discriminant", reg=0).fit(X, y)
+    model = LowRankGMML(2, subspace="discriminant", reg=0, strength=1.0).fit(X, y)
     assert_allclose(projector(model.components_), projector(V.T), atol=1e-8)
     assert_allclose(model.subspace_.T @ model.subspace_, np.eye(2), atol=1e-12)
 
 
 def test_auto_size():
     X, y = make_blobs(n=60, d=7)
-    assert LowRankGMML().fit(X, y).components_.shape == (4, 7)
-    assert LowRankGMML().fit(X[:, :4], y).components_.shape == (3, 4)
+    assert LowRankGMML(strength=1.0).fit(X, y).components_.shape == (4, 7)
+    assert LowRankGMML(strength=1.0).fit(X[:, :4], y).components_.shape == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -160,13 +164,13 @@ def test_auto_size():
 )
 def test_wrong_parameters_are_named(params, message):
     with pytest.raises(ValueError, match=message):
-        LowRankGMML(**params).fit(*make_blobs())
+        LowRankGMML(**params, strength=1.0).fit(*make_blobs())
 
 
 def test_similar_pairs_that_coincide_are_named():
     X, _ = make_blobs(n=20)
     with pytest.raises(ValueError, match="similar pairs must differ"):
-        LowRankGMML().fit(np.repeat(X, 2, axis=0), np.repeat(np.arange(20), 2))
+        LowRankGMML(strength=1.0).fit(np.repeat(X, 2, axis=0), np.repeat(np.arange(20), 2))
 
 
 def smooth_data(n=490, d=256, classes=10, seed=0):
@@ -191,7 +195,7 @@ def test_smooth_spectra_are_fitted_to_a_stationary_point():
     X, y = smooth_data()
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        model = LowRankGMML(100).fit(X, y)
+        model = LowRankGMML(100, strength=1.0).fit(X, y)
     assert model.converged_ and np.isfinite(model.components_).all()
     Q, S, D = definite_pair(*mean_pair_scatters(X, Labels(y)), reg=1e-6)
     U, value = Q.T @ model.subspace_, model.history_[-1]
@@ -203,18 +207,18 @@ def test_smooth_spectra_are_fitted_to_a_stationary_point():
 
 def test_a_start_given_as_an_array_is_used():
     X, y = make_blobs(n=60, d=6)
-    best = LowRankGMML(2).fit(X, y)
-    warm = LowRankGMML(2, init=3.0 * best.components_, tol=1e-4).fit(X, y)
+    best = LowRankGMML(2, strength=1.0).fit(X, y)
+    warm = LowRankGMML(2, init=3.0 * best.components_, tol=1e-4, strength=1.0).fit(X, y)
     assert warm.n_iter_ <= 2 < best.n_iter_
     assert_allclose(projector(warm.components_), projector(best.components_), atol=1e-4)
     with pytest.raises(ValueError, match=r"init has shape \(3, 6\); expected .* = \(2, 6\)"):
-        LowRankGMML(2, init=np.eye(6)[:3]).fit(X, y)
+        LowRankGMML(2, init=np.eye(6)[:3], strength=1.0).fit(X, y)
     with pytest.raises(ValueError, match="span fewer than 2 dimensions"):
-        LowRankGMML(2, init=np.ones((2, 6))).fit(X, y)
+        LowRankGMML(2, init=np.ones((2, 6)), strength=1.0).fit(X, y)
 
 
 def test_a_search_cut_short_says_so():
     X, y = make_blobs(n=60, d=6)
     with pytest.warns(ConvergenceWarning, match="max_iter=3 reached"):
-        model = LowRankGMML(2, init="random", random_state=0, max_iter=3).fit(X, y)
+        model = LowRankGMML(2, init="random", random_state=0, max_iter=3, strength=1.0).fit(X, y)
     assert not model.converged_ and model.n_iter_ == 3

@@ -74,7 +74,7 @@ def test_B16b_it_ends_where_all_slopes_vanish(rho):
 
 def test_B16a_gaussian_with_a_large_pull_is_the_pooled_covariance():
     X, y = spread_classes()
-    learner = RGML(rho="gaussian", reg=1e3, shrink=0, n_pairs=10_000, tol=1e-9).fit(X, y)
+    learner = RGML(rho="gaussian", reg=1e3, shrink=0, n_pairs=10_000, tol=1e-9, strength=1.0).fit(X, y)
     pooled = sum(np.cov(X[y == c].T) for c in range(3)) / 3
     W = learner.mahalanobis_
     expected = np.linalg.inv(2 * pooled)  # pairs have twice the variance
@@ -83,7 +83,7 @@ def test_B16a_gaussian_with_a_large_pull_is_the_pooled_covariance():
 
 def test_B16a_without_pull_gaussian_classes_keep_their_own_covariance_and_the_metric_is_their_middle():
     X, y = spread_classes()
-    learner = RGML(rho="gaussian", reg=0, shrink=0, n_pairs=10_000, tol=1e-9).fit(X, y)
+    learner = RGML(rho="gaussian", reg=0, shrink=0, n_pairs=10_000, tol=1e-9, strength=1.0).fit(X, y)
     S = np.array([2 * np.cov(X[y == c].T) for c in range(3)])
     A = np.linalg.inv(learner.mahalanobis_)
     total = sum(riemannian_distance(A, s) ** 2 for s in S)
@@ -98,7 +98,10 @@ def test_B16c_turns_and_stretches_with_the_features():
     X, y = spread_classes()
     T = np.random.default_rng(1).standard_normal((3, 3)) + 2 * np.eye(3)
     options = {"shrink": 0, "n_pairs": 10_000, "tol": 1e-9, "max_iter": 150}
-    W, V = RGML(**options).fit(X, y).mahalanobis_, RGML(**options).fit(X @ T.T + 3, y).mahalanobis_
+    W, V = (
+        RGML(**options, strength=1.0).fit(X, y).mahalanobis_,
+        RGML(**options, strength=1.0).fit(X @ T.T + 3, y).mahalanobis_,
+    )
     back = T.T @ V @ T
     assert_allclose(back / np.trace(back), W / np.trace(W), rtol=0, atol=1e-4)
 
@@ -110,7 +113,7 @@ def test_B16d_tyler_looks_at_directions_not_at_lengths():
     options = {"shrink": 0, "n_pairs": 10_000, "tol": 1e-9, "max_iter": 150}
 
     def shape(X, rho):
-        W = RGML(rho=rho, **options).fit(X, y).mahalanobis_
+        W = RGML(rho=rho, **options, strength=1.0).fit(X, y).mahalanobis_
         return W / np.linalg.det(W) ** (1 / 3)
 
     assert_allclose(shape(wide, "tyler"), shape(X, "tyler"), atol=2e-3)
@@ -119,12 +122,12 @@ def test_B16d_tyler_looks_at_directions_not_at_lengths():
 
 def test_B16d_outliers_do_little_harm():
     X, y = spread_classes(60)
-    clean = {rho: RGML(rho=rho, n_pairs=10_000).fit(X, y).mahalanobis_ for rho in ("tyler", "gaussian")}
+    clean = {rho: RGML(rho=rho, n_pairs=10_000, strength=1.0).fit(X, y).mahalanobis_ for rho in ("tyler", "gaussian")}
     spoilt = X.copy()
     spoilt[::20] += 100 * np.random.default_rng(0).standard_normal((9, 3))
 
     def harm(rho):
-        W, C = RGML(rho=rho, n_pairs=10_000).fit(spoilt, y).mahalanobis_, clean[rho]
+        W, C = RGML(rho=rho, n_pairs=10_000, strength=1.0).fit(spoilt, y).mahalanobis_, clean[rho]
         return riemannian_distance(W / np.trace(W), C / np.trace(C))
 
     assert harm("tyler") < 0.5 * harm("gaussian")
@@ -140,7 +143,7 @@ def test_B16_karcher_mean_of_commuting_matrices_is_geometric():
 def test_B16_small_and_empty_classes_take_no_part():
     X, y = make_blobs(n=60)
     odd = np.r_[X, X[:2] + 50, np.repeat(X[:1], 12, axis=0)], np.r_[y, 7, 7, [8] * 12]  # of two; without variance
-    a, b = RGML().fit(X, y), RGML().fit(*odd)
+    a, b = RGML(strength=1.0).fit(X, y), RGML(strength=1.0).fit(*odd)
     assert_allclose(b.mahalanobis_, a.mahalanobis_, rtol=1e-6)
 
 
@@ -148,9 +151,9 @@ def test_B16_if_no_class_is_large_enough_they_are_one():
     X, y = make_blobs(n=60)
     pairs = Chunklets(np.arange(60) // 2)
     with pytest.warns(UserWarning, match="all classes are taken for one"):
-        learner = RGML().fit(X, pairs)
+        learner = RGML(strength=1.0).fit(X, pairs)
     assert np.linalg.matrix_rank(learner.mahalanobis_) == 4
-    assert RGML().fit(X, Chunklets(y)).mahalanobis_.shape == (4, 4)
+    assert RGML(strength=1.0).fit(X, Chunklets(y)).mahalanobis_.shape == (4, 4)
 
 
 def test_B16_pairs_are_drawn_where_there_are_many():
@@ -163,7 +166,7 @@ def test_B16_pairs_are_drawn_where_there_are_many():
 
 def test_B16_errors_and_start():
     with pytest.raises(ValueError, match="all samples of every class are equal"):
-        RGML().fit(np.array([[0.0, 1], [0, 1], [2, 3], [2, 3]]), Labels([0, 0, 1, 1]))
+        RGML(strength=1.0).fit(np.array([[0.0, 1], [0, 1], [2, 3], [2, 3]]), Labels([0, 0, 1, 1]))
     assert np.linalg.eigvalsh(ridge_of(np.zeros((2, 2)), 0))[0] > 0
 
 
@@ -173,6 +176,6 @@ def test_B16_classes_that_span_few_dimensions():
     y = np.repeat([0, 1], 40)
     X = rng.standard_normal((80, 8))
     X[y == 0, 5:] = 0.0
-    learner = RGML().fit(X, y)
+    learner = RGML(strength=1.0).fit(X, y)
     assert learner.converged_ and np.linalg.cond(learner.mahalanobis_) < 1e4
     assert least_shrink(X[:40]) == 1 - 0.9 * 5 / 8 and least_shrink(X[40:]) == 0

@@ -44,7 +44,10 @@ def test_S8_the_linear_kernel_gives_the_linear_method(kernel, linear):
 def test_S8_the_linear_kernel_gives_lmnn():
     """The minimum is unique up to tol."""
     X, y = make_blobs(n=40)
-    a, b = LMNN(tol=1e-4, strength=1.0).fit(X, y), KernelLMNN(kernel="linear", variance=1.0, tol=1e-4).fit(X, y)
+    a, b = (
+        LMNN(tol=1e-4, strength=1.0).fit(X, y),
+        KernelLMNN(kernel="linear", variance=1.0, tol=1e-4, strength=1.0).fit(X, y),
+    )
     A, B = sqdist(a.transform(X)), sqdist(b.transform(X))
     assert_allclose(B, A, rtol=0, atol=5e-2 * A.max())
     assert_allclose(b.learner_.objective_, a.objective_, rtol=2e-4)

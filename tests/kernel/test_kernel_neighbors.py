@@ -67,14 +67,17 @@ def loo_1nn(Z, y):
 def test_P02a_the_linear_kernel_is_mcml(data, distances, penalty):
     X, y, new = data
     settings = {"penalty": penalty, "reg": 1e-2, "tol": 1e-9, "max_iter": 2000}
-    linear, kernel = MCML(strength=1.0, **settings).fit(X, y), KernelMCML(kernel="linear", **settings).fit(X, y)
+    linear, kernel = (
+        MCML(strength=1.0, **settings).fit(X, y),
+        KernelMCML(kernel="linear", **settings, strength=1.0).fit(X, y),
+    )
     expected = distances(linear, np.r_[X, new])
     assert_allclose(distances(kernel, np.r_[X, new]), expected, atol=1e-6 * expected.max())
 
 
 def test_P02b_penalties_are_norms_in_feature_space(data, gram):
     X, y, _ = data
-    model = KernelMCML(gamma=GAMMA).fit(X, y)
+    model = KernelMCML(gamma=GAMMA, strength=1.0).fit(X, y)
     K, L, T = gram(rbf, X), model.learner_.components_, model.dual_coef_.T
     R, W = T @ T.T, L.T @ L
     assert_allclose(np.trace(R @ K), np.sum(L**2), rtol=1e-7)
@@ -112,7 +115,7 @@ def test_P02c_gradient_in_coefficients(few, gram, numeric_gradient, penalty):
 
 def test_P02d_both_forms_of_the_map_agree_on_new_samples(data, gram):
     X, y, new = data
-    model = KernelMCML(gamma=GAMMA).fit(X, y)
+    model = KernelMCML(gamma=GAMMA, strength=1.0).fit(X, y)
     assert_allclose(gram(rbf, new, X) @ model.dual_coef_.T, model.learner_.transform(model._phi(new)), atol=1e-8)
 
 
@@ -121,7 +124,7 @@ def test_P07a_the_linear_kernel_is_fast_nca(data, distances):
     settings = {"n_neighbors": 3, "reg": 0.02, "init": "pca", "tol": 1e-9, "max_iter": 1000}
     linear, kernel = (
         FastNCA(2, strength=1.0, **settings).fit(X, y),
-        KernelFastNCA(2, kernel="linear", **settings).fit(X, y),
+        KernelFastNCA(2, kernel="linear", **settings, strength=1.0).fit(X, y),
     )
     Q, rng = kernel._phi(X), np.random.RandomState(0)
     in_space = FastNCA(2, strength=1.0, **settings)._objective(X - X.mean(axis=0), Labels(y), rng)
@@ -173,7 +176,7 @@ def test_P07b_coefficient_penalty(few, gram, numeric_gradient):
     assert_allclose(-M @ objective(T.T @ M)[1].T, numeric_gradient(value, T), atol=1e-8)
     # the fitted map is a stationary point of the penalised objective as a function of its coefficients
     settings = {"n_neighbors": k, "penalty": "coef", "reg": reg, "gamma": GAMMA, "tol": 1e-9, "max_iter": 2000}
-    model = KernelFastNCA(2, **settings).fit(X, y)
+    model = KernelFastNCA(2, **settings, strength=1.0).fit(X, y)
     T = model.dual_coef_.T
     assert np.abs(numeric_gradient(value, T)).max() < 1e-5
     assert value(T) > value(0.9 * T) and value(T) > value(1.1 * T)
@@ -182,7 +185,7 @@ def test_P07b_coefficient_penalty(few, gram, numeric_gradient):
     with pytest.raises(ValueError, match="use KernelFastNCA"):
         CoefficientFastNCA().fit(X, y)
     with pytest.raises(ValueError, match="penalty='norm' is unknown; expected 'rkhs' or 'coef'"):
-        KernelFastNCA(penalty="norm")
+        KernelFastNCA(penalty="norm", strength=1.0)
 
 
 @pytest.mark.parametrize("case", ["all", "landmarks", "unlabelled", "landmarks, centred"])
@@ -194,7 +197,15 @@ def test_P07_the_coefficient_penalty_is_that_of_the_coefficients(data, case, reg
     options = {"landmarks": 8} if "landmarks" in case else {"max_rank": 6}
     settings = {"n_neighbors": 3, "max_iter": 2000}
     model = KernelFastNCA(
-        2, penalty="coef", reg=reg, gamma=GAMMA, random_state=0, center="centred" in case, **settings, **options
+        2,
+        penalty="coef",
+        reg=reg,
+        gamma=GAMMA,
+        random_state=0,
+        center="centred" in case,
+        **settings,
+        **options,
+        strength=1.0,
     ).fit(X, Labels(known, unlabelled=-1))
     Q, L = model._phi(X)[known >= 0], model.learner_.components_
     accuracy = FastNCA(2, reg=0.0, strength=1.0, **settings)._objective(
@@ -215,7 +226,7 @@ def test_P07_neighbours_are_those_of_feature_space(few, gram):
     K = gram(lambda a, b: (0.5 * (a @ b) + 1) ** 3, X)
     near = slow_neighbors(K, y, 2)
     assert near != slow_neighbors(X @ X.T, y, 2)  # they are others in the input space
-    model = KernelFastNCA(2, n_neighbors=2, kernel="poly", gamma=0.5).fit(X, y)
+    model = KernelFastNCA(2, n_neighbors=2, kernel="poly", gamma=0.5, strength=1.0).fit(X, y)
     Q = model._phi(X)
     index = FastNCA(2, n_neighbors=2, strength=1.0)._objective(Q, Labels(y), None).edges.index
     assert [sorted(j for j in row if j >= 0) for row in index.tolist()] == [sorted(row) for row in near]
@@ -226,7 +237,7 @@ def test_P07c_rings():
     y, angle = np.arange(90) % 2, rng.uniform(0, 2 * np.pi, 90)
     radius = 1 + 1.5 * y + 0.15 * rng.standard_normal(90)
     X = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    assert loo_1nn(KernelFastNCA(1).fit(X, y).transform(X), y) > 0.95
+    assert loo_1nn(KernelFastNCA(1, strength=1.0).fit(X, y).transform(X), y) > 0.95
     assert loo_1nn(FastNCA(1, strength=1.0).fit(X, y).transform(X), y) < 0.85
 
 
@@ -235,10 +246,10 @@ def test_P08a_the_linear_kernel_is_nca(data, distances, objective):
     X, y, new = data
     settings = {"objective": objective, "reg": 0.02, "tol": 1e-9, "max_iter": 1000}
     start = np.random.default_rng(3).standard_normal((2, 3)) / 2
-    V = KernelNCA(2, kernel="linear").fit(X, y).basis_.T @ X  # (r, d) orthonormal rows
+    V = KernelNCA(2, kernel="linear", strength=1.0).fit(X, y).basis_.T @ X  # (r, d) orthonormal rows
     assert_allclose(V @ V.T, np.eye(3), atol=1e-10)
     linear = NCA(2, init=start, strength=1.0, **settings).fit(X, y)
-    kernel = KernelNCA(2, kernel="linear", init=start @ V.T, **settings).fit(X, y)
+    kernel = KernelNCA(2, kernel="linear", init=start @ V.T, **settings, strength=1.0).fit(X, y)
     assert_allclose(kernel.history_[[0, -1]], linear.history_[[0, -1]], rtol=1e-8)
     expected = distances(linear, np.r_[X, new])
     assert_allclose(distances(kernel, np.r_[X, new]), expected, atol=1e-5 * expected.max())
@@ -267,4 +278,4 @@ def test_P08c_a_precomputed_kernel_is_the_named_one(data, gram, distances, metho
 
 def test_more_components_than_the_kernel_has_are_too_many(data):
     X, y, _ = data
-    assert KernelNCA(30, reg=1e-2).fit(X, y).transform(X).shape == (25, 25)
+    assert KernelNCA(30, reg=1e-2, strength=1.0).fit(X, y).transform(X).shape == (25, 25)

@@ -40,7 +40,10 @@ def slow_pcca(A, K, y, beta, b, reg):
 def test_P22a_the_linear_kernel_is_pcca(data, distances):
     X, y, new = data
     settings = {"reg": 0.01, "tol": 1e-9, "max_iter": 2000}
-    linear, kernel = PCCA(2, strength=1.0, **settings).fit(X, y), KernelPCCA(2, kernel="linear", **settings).fit(X, y)
+    linear, kernel = (
+        PCCA(2, strength=1.0, **settings).fit(X, y),
+        KernelPCCA(2, kernel="linear", **settings, strength=1.0).fit(X, y),
+    )
     assert_allclose(kernel.history_[[0, -1]], linear.history_[[0, -1]], rtol=1e-8)
     expected = distances(linear, np.r_[X, new])
     assert_allclose(distances(kernel, np.r_[X, new]), expected, atol=1e-5 * expected.max())
@@ -71,8 +74,8 @@ def test_P22b_P22c_gradient_in_coefficients_and_its_functional_form(few, gram, n
 
 def test_P22d_a_precomputed_kernel_is_the_named_one(data, gram, distances):
     X, y, new = data
-    named = KernelPCCA(3, gamma=GAMMA, reg=0.01).fit(X, y)
-    matrix = KernelPCCA(3, kernel="precomputed", reg=0.01).fit(gram(rbf, X), y)
+    named = KernelPCCA(3, gamma=GAMMA, reg=0.01, strength=1.0).fit(X, y)
+    matrix = KernelPCCA(3, kernel="precomputed", reg=0.01, strength=1.0).fit(gram(rbf, X), y)
     expected = distances(named, new)
     assert_allclose(distances(matrix, gram(rbf, new, X)), expected, atol=1e-4 * expected.max())
 
@@ -80,8 +83,8 @@ def test_P22d_a_precomputed_kernel_is_the_named_one(data, gram, distances):
 @pytest.mark.parametrize("p", [2, None])
 def test_M31a_the_linear_kernel_is_drml(data, distances, p):
     X, y, new = data
-    linear = DRML(p, tol=1e-9).fit(X, y)
-    kernel = KernelDRML(p, reg=0.1, tol=1e-9, kernel="linear", variance=1.0).fit(X, y)
+    linear = DRML(p, tol=1e-9, strength=1.0).fit(X, y)
+    kernel = KernelDRML(p, reg=0.1, tol=1e-9, kernel="linear", variance=1.0, strength=1.0).fit(X, y)
     assert_allclose(kernel.history_[-1], linear.history_[-1], rtol=1e-8)
     expected = distances(linear, np.r_[X, new])
     assert_allclose(distances(kernel, np.r_[X, new]), expected, atol=1e-5 * expected.max())
@@ -92,11 +95,16 @@ def test_P22_the_penalty_has_the_unit_of_the_kernel(data, gram, distances):
     X, y, new = data
     K, N = gram(rbf, X), gram(rbf, new, X)
     settings = {"kernel": "precomputed", "tol": 1e-10, "max_iter": 5000}
-    once, large = KernelPCCA(2, reg=0.01, **settings).fit(K, y), KernelPCCA(2, reg=0.07, **settings).fit(7 * K, y)
+    once, large = (
+        KernelPCCA(2, reg=0.01, **settings, strength=1.0).fit(K, y),
+        KernelPCCA(2, reg=0.07, **settings, strength=1.0).fit(7 * K, y),
+    )
     expected = distances(once, N)
     assert_allclose(distances(large, 7 * N), expected, atol=1e-4 * expected.max())
     assert_allclose(large.history_[-1], once.history_[-1], rtol=1e-8)
-    without = KernelPCCA(2, reg=0.01, **settings).fit(7 * K, y)  # no unit of its own: the same reg is another penalty
+    without = KernelPCCA(2, reg=0.01, **settings, strength=1.0).fit(
+        7 * K, y
+    )  # no unit of its own: the same reg is another penalty
     assert abs(without.history_[-1] - once.history_[-1]) > 1e-2 * abs(once.history_[-1])
 
 
@@ -112,7 +120,7 @@ def slow_drml(T, Lam, K, y, reg):
 
 def test_M31b_the_subspace_is_orthonormal_in_feature_space(data, gram):
     X, y, _ = data
-    K, model = gram(rbf, X), KernelDRML(2, reg=0.05, gamma=GAMMA, variance=0.9, tol=1e-9).fit(X, y)
+    K, model = gram(rbf, X), KernelDRML(2, reg=0.05, gamma=GAMMA, variance=0.9, tol=1e-9, strength=1.0).fit(X, y)
     lam = np.sum(model.learner_.components_**2, axis=1)  # components are Λ^{1/2}Vᵀ with Λ diagonal
     T = (model.dual_coef_ / np.sqrt(lam)[:, None]).T
     assert_allclose(T.T @ K @ T, np.eye(2), atol=1e-9)
@@ -123,7 +131,7 @@ def test_M31b_the_subspace_is_orthonormal_in_feature_space(data, gram):
 
 def test_M31c_training_samples_are_mapped_like_new_ones(data):
     X, y, _ = data
-    model = KernelDRML(2, gamma=GAMMA)
+    model = KernelDRML(2, gamma=GAMMA, strength=1.0)
     Z = model.fit_transform(X, y)
     assert_allclose(np.vstack([model.transform(x[None]) for x in X]), Z, atol=1e-9)
     assert_allclose(Z, model.learner_.transform(model._phi(X)), atol=1e-9)
@@ -133,8 +141,8 @@ def test_M31c_training_samples_are_mapped_like_new_ones(data):
 def test_M22a_the_linear_kernel_is_the_linear_method(data, distances, psd):
     X, y, new = data
     settings = {"C_D": 100.0, "psd": psd, "tol": 1e-6}
-    linear = MarginSVM(**settings).fit(X, y)
-    kernel = KernelMarginSVM(kernel="linear", variance=1.0, **settings).fit(X, y)
+    linear = MarginSVM(**settings, strength=1.0).fit(X, y)
+    kernel = KernelMarginSVM(kernel="linear", variance=1.0, **settings, strength=1.0).fit(X, y)
     assert linear.margin_ > 0.1
     assert_allclose(kernel.learner_.margin_, linear.margin_, rtol=1e-5)
     expected = distances(linear, np.r_[X, new])
@@ -146,7 +154,7 @@ def test_M22b_distances_are_sums_of_squared_kernel_values(few, gram):
     X, y = few
     K, side = gram(rbf, X), Labels(y)
     S, D = side.similar, side.dissimilar
-    model = KernelMarginSVM(C_S=0.7, C_D=2.0, psd=False, gamma=GAMMA, variance=1.0).fit(X, y)
+    model = KernelMarginSVM(C_S=0.7, C_D=2.0, psd=False, gamma=GAMMA, variance=1.0, strength=1.0).fit(X, y)
     a = model.learner_.dual_coef_
     unit = np.mean([K[i, i] + K[j, j] - 2 * K[i, j] for i, j in zip(D.i, D.j, strict=True)])
     Q = model._phi(X) / np.sqrt(unit)
@@ -168,7 +176,7 @@ def test_M22b_distances_are_sums_of_squared_kernel_values(few, gram):
 def test_M22c_multipliers_obey_the_box_and_the_share(data):
     X, y, _ = data
     C_D, nu = 100.0, 0.3
-    model = KernelMarginSVM(C_D=C_D, nu=nu, gamma=GAMMA, tol=1e-6).fit(X, y)
+    model = KernelMarginSVM(C_D=C_D, nu=nu, gamma=GAMMA, tol=1e-6, strength=1.0).fit(X, y)
     a, D = model.learner_.dual_coef_, Labels(y).dissimilar
     bound = C_D / len(D.i)
     assert a.min() >= 0 and a.max() <= bound * (1 + 1e-9)

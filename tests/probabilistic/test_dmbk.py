@@ -40,7 +40,7 @@ def data(overlapping):
 
 
 def problem(X, y, **params):
-    return DMBK(**params)._problem(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))
+    return DMBK(**params, strength=1.0)._problem(X - X.mean(axis=0), Labels(y), np.random.RandomState(0))
 
 
 @pytest.mark.parametrize(("divergence", "terms"), [("normalised", (1, 0)), ("plain", (0, 1)), ("both", (1, 1))])
@@ -73,7 +73,7 @@ def test_whitened_maps_are_searched_not_made_afterwards(data):
     """The literal optimum, whitened in its span, is no better than what whiten=True finds."""
     X, y = data
     f = WhiteDivergence(problem(X, y), 1e-3)
-    white, literal = (DMBK(2, whiten=w, random_state=0).fit(X, y) for w in (True, False))
+    white, literal = (DMBK(2, whiten=w, random_state=0, strength=1.0).fit(X, y) for w in (True, False))
     best = f(np.linalg.solve(f.root, white.components_.T))[0]
     assert_allclose(white.history_[-1], best, rtol=1e-9)
     assert best <= f(np.linalg.solve(f.root, literal.components_.T))[0]
@@ -93,7 +93,7 @@ def test_P15b_divergences_depend_on_the_span_only_and_balance_has_a_ceiling(data
 @pytest.mark.parametrize("whiten", [True, False])
 def test_P15c_mean_similar_distance_is_one_and_classes_are_white(data, whiten):
     X, y = data
-    L = DMBK(2, whiten=whiten, shrinkage=1e-9, random_state=0).fit(X, y).components_
+    L = DMBK(2, whiten=whiten, shrinkage=1e-9, random_state=0, strength=1.0).fit(X, y).components_
     Z = X @ L.T
     similar = [np.sum((Z[i] - Z[j]) ** 2) for i in range(len(X)) for j in range(i) if y[i] == y[j]]
     assert_allclose(np.mean(similar), 1.0, rtol=1e-9)
@@ -115,7 +115,9 @@ def test_P15d_full_dimension_has_one_divergence_and_a_class_none_to_itself(data)
 
 def test_the_best_start_wins(data):
     X, y = data
-    one, many = (DMBK(2, whiten=False, n_init=k, random_state=0, tol=1e-8).fit(X, y).components_.T for k in (1, 6))
+    one, many = (
+        DMBK(2, whiten=False, n_init=k, random_state=0, tol=1e-8, strength=1.0).fit(X, y).components_.T for k in (1, 6)
+    )
     f = problem(X, y)
     assert f(many)[0] <= f(one)[0] + 1e-9
     assert f(one)[0] < f(np.linalg.qr(np.random.default_rng(3).standard_normal((4, 2)))[0])[0]
@@ -124,11 +126,11 @@ def test_the_best_start_wins(data):
 def test_default_size_stays_below_the_number_of_features(overlapping):
     for d, expected in ((2, 1), (4, 3), (9, 4)):
         X, y = overlapping(sizes=(8, 7, 6, 6), d=d)
-        assert DMBK(n_init=1, max_iter=2000, random_state=0).fit(X, y).components_.shape == (expected, d)
+        assert DMBK(n_init=1, max_iter=2000, random_state=0, strength=1.0).fit(X, y).components_.shape == (expected, d)
 
 
 def test_wrong_parameters_are_named(data):
     with pytest.raises(ValueError, match="divergence='kl' is unknown"):
-        DMBK(divergence="kl").fit(*data)
+        DMBK(divergence="kl", strength=1.0).fit(*data)
     with pytest.raises(ValueError, match="n_init=0 must be at least 1"):
-        DMBK(n_init=0).fit(*data)
+        DMBK(n_init=0, strength=1.0).fit(*data)

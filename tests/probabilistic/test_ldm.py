@@ -58,7 +58,7 @@ def data(overlapping):
 
 
 def objective(Y, y, reg=0.0, **params):
-    return LDM(reg=reg, **params)._objective(Y, Labels(y))
+    return LDM(reg=reg, **params, strength=1.0)._objective(Y, Labels(y))
 
 
 def test_value_and_gradient(data, numeric_gradient):
@@ -96,9 +96,9 @@ def test_P12b_minorise_maximise_climbs_to_the_same_optimum(overlapping):
         lam = step.x
         values.append(slow_ldm(lam, Y, y) - reg * lam.sum())
     assert np.all(np.diff(values) >= -1e-9)
-    fit = LDM(reg=reg, tol=1e-10, max_iter=1000).fit(Y, y)  # principal coordinates: its basis is the axes
+    fit = LDM(reg=reg, tol=1e-10, max_iter=1000, strength=1.0).fit(Y, y)  # principal coordinates: its basis is the axes
     assert_allclose(fit.mahalanobis_, np.diag(lam), atol=1e-3 * lam.max())
-    bounded = LDM(reg=reg, solver="mm", tol=1e-10, max_iter=1000).fit(Y, y)
+    bounded = LDM(reg=reg, solver="mm", tol=1e-10, max_iter=1000, strength=1.0).fit(Y, y)
     assert np.all(np.diff(bounded.history_) <= 1e-12)
     assert_allclose(-bounded.history_[: len(values)], values, rtol=1e-5)  # the same steps, one by one
     assert_allclose(bounded.history_[-1], fit.history_[-1], rtol=1e-9)
@@ -110,14 +110,14 @@ def test_P12b_both_solvers_meet_on_every_kind_of_supervision(overlapping, kind):
     X, y = overlapping(sizes=(12, 9, 1), d=3, seed=3)
     side = Labels(y).to(Pairs) if kind == "pairs" else y
     settings = {"reg": 1e-2, "n_neighbors": 4 if kind == "near" else None, "tol": 1e-11, "max_iter": 2000}
-    direct, bounded = (LDM(solver=solver, **settings).fit(X, side) for solver in ("lbfgs", "mm"))
+    direct, bounded = (LDM(solver=solver, **settings, strength=1.0).fit(X, side) for solver in ("lbfgs", "mm"))
     assert_allclose(bounded.history_[-1], direct.history_[-1], rtol=1e-8)
     assert_allclose(bounded.mahalanobis_, direct.mahalanobis_, atol=1e-3 * np.abs(direct.mahalanobis_).max())
 
 
 def test_an_unknown_solver_is_named(data):
     with pytest.raises(ValueError, match="solver='newton' is unknown; expected 'lbfgs' or 'mm'"):
-        LDM(solver="newton").fit(*data)
+        LDM(solver="newton", strength=1.0).fit(*data)
 
 
 def test_P12c_axes_and_all_pairs_are_the_log_likelihood_of_nca(data):
@@ -132,7 +132,7 @@ def test_P12d_projected_gradient_vanishes(overlapping):
     X, y = overlapping(sizes=(20, 15), d=3)
     X = np.column_stack([X, 3 * rng.standard_normal((35, 2))])  # noise: some weights end at 0
     basis = eigenbasis(X, 5)
-    fit = LDM(reg=1e-2, tol=1e-9, max_iter=1000).fit(X, y)
+    fit = LDM(reg=1e-2, tol=1e-9, max_iter=1000, strength=1.0).fit(X, y)
     lam = np.einsum("li,ij,lj->l", basis.map, fit.mahalanobis_, basis.map) / np.sum(basis.map**2, axis=1) ** 2
     _, g = objective(basis(X), y, reg=1e-2)(lam)
     assert np.sum(lam < 1e-12) >= 1
@@ -179,17 +179,19 @@ def test_weights_multiply_the_exponentials(data, numeric_gradient):
         if near > 0 and far > 0:
             e = w[mine] * np.exp(-((Y[i[mine]] - Y[j[mine]]) ** 2) @ lam)
             terms.append(np.log(np.sum(s[mine] * e) / np.sum(e)))
-    f = LDM(reg=0.0)._objective(Y, pairs)
+    f = LDM(reg=0.0, strength=1.0)._objective(Y, pairs)
     assert_allclose(f(lam)[0], -np.mean(terms), rtol=1e-12)
     assert_allclose(f(lam)[1], numeric_gradient(lambda l: f(l)[0], lam), rtol=1e-6, atol=1e-9)
-    direct, bounded = (LDM(solver=k, reg=1e-2, tol=1e-11, max_iter=2000).fit(Y, pairs) for k in ("lbfgs", "mm"))
+    direct, bounded = (
+        LDM(solver=k, reg=1e-2, tol=1e-11, max_iter=2000, strength=1.0).fit(Y, pairs) for k in ("lbfgs", "mm")
+    )
     assert_allclose(bounded.history_[-1], direct.history_[-1], rtol=1e-8)
 
 
 def test_pairs_without_a_common_sample_are_refused(data):
     Y, _ = data
     with pytest.raises(ValueError, match="occurs in a similar and in a dissimilar pair"):
-        LDM().fit(Y, Pairs([0, 2], [1, 3], [True, False], n=len(Y)))
+        LDM(strength=1.0).fit(Y, Pairs([0, 2], [1, 3], [True, False], n=len(Y)))
 
 
 def test_coordinates_have_mean_squared_distance_one(overlapping):

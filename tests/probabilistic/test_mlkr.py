@@ -40,7 +40,7 @@ def test_B02a_value_and_gradient_are_those_of_metric_learn():
     X, Y = regression()
     X, y = X - X.mean(axis=0), standard(Y[:, 0])
     L = np.random.default_rng(1).standard_normal((2, 4))
-    objective = MLKR(reg=0.0)._objective(X, Targets(Y), None)
+    objective = MLKR(reg=0.0, strength=1.0)._objective(X, Targets(Y), None)
     value, gradient = objective(L)
     expected, slope = peer_loss(L, X, y)
     assert_allclose(value, expected / 60, rtol=1e-12)
@@ -51,32 +51,32 @@ def test_B02a_no_higher_than_the_peer():
     X, Y = regression(seed=3)
     X, y = X - X.mean(axis=0), standard(Y[:, 0])
     theirs = lbfgs(lambda A: peer_loss(A, X, y), np.eye(4), max_iter=1000, tol=1e-4).x  # as it does, from PCA unscaled
-    ours = MLKR(reg=0.0, max_iter=1000).fit(X, y).components_
+    ours = MLKR(reg=0.0, max_iter=1000, strength=1.0).fit(X, y).components_
     assert peer_loss(ours, X, y)[0] / 60 <= peer_loss(theirs, X, y)[0] / 60 + 1e-3
 
 
 @pytest.mark.parametrize("q", [1, 3])
 def test_B02b_finite_differences(numeric_gradient, q):
     X, Y = regression(n=20, q=q)
-    objective = MLKR(reg=0.1)._objective(X - X.mean(axis=0), Targets(Y), None)
+    objective = MLKR(reg=0.1, strength=1.0)._objective(X - X.mean(axis=0), Targets(Y), None)
     L = np.random.default_rng(0).standard_normal((3, 4))
     assert_allclose(objective(L)[1], numeric_gradient(lambda L: objective(L)[0], L), rtol=1e-6, atol=1e-8)
 
 
 def test_B02c_shift_and_unit_of_the_targets_do_not_matter():
     X, Y = regression(q=2)
-    A, B = MLKR(tol=1e-6).fit(X, Y), MLKR(tol=1e-6).fit(X, Y * [1e3, 1e-3] + [5, -7])
+    A, B = MLKR(tol=1e-6, strength=1.0).fit(X, Y), MLKR(tol=1e-6, strength=1.0).fit(X, Y * [1e3, 1e-3] + [5, -7])
     assert_allclose(A.mahalanobis_, B.mahalanobis_, atol=1e-5 * np.abs(A.mahalanobis_).max())
-    with_constant = MLKR(tol=1e-6).fit(X, np.c_[Y, np.full(60, 3.0)])
+    with_constant = MLKR(tol=1e-6, strength=1.0).fit(X, np.c_[Y, np.full(60, 3.0)])
     assert_allclose(A.mahalanobis_, with_constant.mahalanobis_, atol=1e-5 * np.abs(A.mahalanobis_).max())
-    units = MLKR(tol=1e-6).fit(100 * X, Y)
+    units = MLKR(tol=1e-6, strength=1.0).fit(100 * X, Y)
     assert_allclose(A.mahalanobis_, 1e4 * units.mahalanobis_, atol=1e-4 * np.abs(A.mahalanobis_).max())
 
 
 def test_B02d_finds_the_one_feature_that_counts():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 10))
-    model = MLKR(random_state=0).fit(X, np.sin(2 * X[:, 0]))
+    model = MLKR(random_state=0, strength=1.0).fit(X, np.sin(2 * X[:, 0]))
     row = model.components_[0]
     assert abs(row[0]) / np.linalg.norm(row) > 0.95
     new = rng.standard_normal((100, 10))
@@ -86,7 +86,7 @@ def test_B02d_finds_the_one_feature_that_counts():
 
 def test_prediction_is_kernel_regression():
     X, Y = regression(n=30, q=2)
-    model = MLKR().fit(X, Y)
+    model = MLKR(strength=1.0).fit(X, Y)
     Z, z = model.transform(X), model.transform(X[:1] + 0.3)
     p = np.exp(-np.sum((Z - z) ** 2, axis=1))
     assert_allclose(model.kernel_predict(X[:1] + 0.3, X, Y), [p @ Y / p.sum()], rtol=1e-9)
@@ -97,19 +97,19 @@ def test_prediction_is_kernel_regression():
 
 def test_labels_become_columns_and_far_points_stay_finite(overlapping):
     X, y = overlapping()
-    model = MLKR(tol=1e-6).fit(X, Labels(y))
-    other = MLKR(tol=1e-6).fit(X, np.eye(3)[y])
+    model = MLKR(tol=1e-6, strength=1.0).fit(X, Labels(y))
+    other = MLKR(tol=1e-6, strength=1.0).fit(X, np.eye(3)[y])
     assert_allclose(model.mahalanobis_, other.mahalanobis_, rtol=1e-6, atol=1e-9)
     value, pull = DenseEdges(4).evaluate(1e3 * np.arange(4.0)[:, None], regression_loss(np.arange(4.0)[:, None]))
     assert np.isfinite(value) and np.isfinite(pull).all()
     with pytest.raises(ValueError, match="constant"):
-        MLKR().fit(X, np.full(len(X), 2.0))
+        MLKR(strength=1.0).fit(X, np.full(len(X), 2.0))
     with pytest.raises(ValueError, match="missing or infinite"):
-        MLKR().fit(X, np.where(np.arange(len(X)) == 1, np.nan, 1.0 * y))
+        MLKR(strength=1.0).fit(X, np.where(np.arange(len(X)) == 1, np.nan, 1.0 * y))
 
 
 def test_batches_come_near():
     X, Y = regression(n=150)
-    whole, parts = (MLKR(2, random_state=0, batch_size=b).fit(X, Y) for b in (None, 30))
+    whole, parts = (MLKR(2, random_state=0, batch_size=b, strength=1.0).fit(X, Y) for b in (None, 30))
     W, V = whole.mahalanobis_, parts.mahalanobis_
     assert np.vdot(W, V) / np.linalg.norm(W) / np.linalg.norm(V) > 0.9

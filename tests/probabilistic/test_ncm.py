@@ -52,7 +52,7 @@ def test_B10c_gaussian_classes_give_the_metric_of_discriminant_analysis():
     A, means = rng.standard_normal((3, 3)), 0.7 * rng.standard_normal((3, 3))
     y = np.repeat(np.arange(3), 7000)
     X = rng.standard_normal((21_000, 3)) @ A.T + means[y]
-    model = NCM(n_centroids=1, reg=0.0, tol=1e-7, max_iter=500).fit(X, y)
+    model = NCM(n_centroids=1, reg=0.0, tol=1e-7, max_iter=500, strength=1.0).fit(X, y)
     M = np.array([X[y == c].mean(axis=0) for c in range(3)])
     S = np.mean([np.cov(X[y == c], rowvar=False) for c in range(3)], axis=0)
     for a, b in ((0, 1), (1, 2)):
@@ -63,14 +63,14 @@ def test_B10c_gaussian_classes_give_the_metric_of_discriminant_analysis():
 
 def test_B10d_names_of_labels_do_not_matter(overlapping):
     X, y = overlapping()
-    A, B = (NCM(random_state=0, tol=1e-7, max_iter=500).fit(X, v) for v in (y, np.array([5, -1, 2])[y]))
+    A, B = (NCM(random_state=0, tol=1e-7, max_iter=500, strength=1.0).fit(X, v) for v in (y, np.array([5, -1, 2])[y]))
     assert_allclose(A.mahalanobis_, B.mahalanobis_, atol=1e-4 * np.abs(A.mahalanobis_).max())
 
 
 def test_B10e_discriminant_analysis_reaches_no_lower_value(overlapping):
     X, y = overlapping(sizes=(40, 30, 20))
     X = X - X.mean(axis=0)
-    model = NCM(2, n_centroids=1, tol=1e-7, max_iter=500).fit(X, y)
+    model = NCM(2, n_centroids=1, tol=1e-7, max_iter=500, strength=1.0).fit(X, y)
     objective = centroid_likelihood(X, y, *class_centroids(X, y, 1, 0), 1e-2)
     L = LinearDiscriminantAnalysis().fit(X, y).scalings_.T[:2]
     others = [objective(scale * L)[0] for scale in (0.3, 0.6, 1.0, 1.5)]
@@ -80,7 +80,7 @@ def test_B10e_discriminant_analysis_reaches_no_lower_value(overlapping):
 def test_predictions_are_of_the_nearest_centroid(overlapping):
     X, y = overlapping(sizes=(30, 20, 10), spread=4.0)
     names = np.array(["oak", "ash", "elm"])[y]
-    model = NCM(random_state=0).fit(X, names)
+    model = NCM(random_state=0, strength=1.0).fit(X, names)
     assert np.mean(model.predict(X) == names) > 0.95
     P = model.predict_proba(X)
     assert_allclose(P.sum(axis=1), 1, rtol=1e-12)
@@ -93,7 +93,7 @@ def test_predictions_are_of_the_nearest_centroid(overlapping):
 
 def test_batches_come_near(overlapping):
     X, y = overlapping(sizes=(60, 50, 40))
-    whole, parts = (NCM(random_state=0, batch_size=b).fit(X, y) for b in (None, 30))
+    whole, parts = (NCM(random_state=0, batch_size=b, strength=1.0).fit(X, y) for b in (None, 30))
     W, V = whole.mahalanobis_, parts.mahalanobis_
     assert np.vdot(W, V) / np.linalg.norm(W) / np.linalg.norm(V) > 0.9
 

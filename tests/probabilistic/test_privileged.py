@@ -74,7 +74,7 @@ def test_P23b_a_privileged_feature_that_only_tells_the_ends_apart_is_a_constant_
     pairs, Z = Pairs(i, j, y[i] == y[j], n=len(X)), np.zeros((len(X), 1))
     Z[j] = 1.0
     reg = 2e-2  # so few pairs can be separated
-    fit = PrivilegedML(reg=reg, reg_privileged=0.0, fit_bias=False, **TIGHT).fit(X, pairs, privileged=Z)
+    fit = PrivilegedML(reg=reg, reg_privileged=0.0, fit_bias=False, **TIGHT, strength=1.0).fit(X, pairs, privileged=Z)
     ldml = LDML(reg=reg, strength=1.0, **TIGHT).fit(X, pairs)
     assert ldml.bias_ > 0.05
     assert_allclose(fit.mahalanobis_, ldml.mahalanobis_, atol=1e-4)
@@ -84,7 +84,7 @@ def test_P23b_a_privileged_feature_that_only_tells_the_ends_apart_is_a_constant_
 @pytest.mark.parametrize("fit_bias", [False, True])
 def test_P23c_privileged_features_without_variance_leave_the_constant(data, fit_bias):
     X, Z, y, pairs = data
-    fit = PrivilegedML(reg=1e-2, fit_bias=fit_bias, **TIGHT).fit(X, y, privileged=0 * Z)
+    fit = PrivilegedML(reg=1e-2, fit_bias=fit_bias, **TIGHT, strength=1.0).fit(X, y, privileged=0 * Z)
     bounds = (0.0, None) if fit_bias else (0.0, 0.0)
     oracle = minimize_threshold(problem([X], pairs, [1e-2]), [np.eye(3) / 3, np.full(1, bounds[0])], bounds, **TIGHT)
     L, b = oracle.x[0], oracle.x[1].item()
@@ -96,7 +96,9 @@ def test_P23c_privileged_features_without_variance_leave_the_constant(data, fit_
 def test_P23d_certificates_and_equal_value_from_three_starts_and_projected_gradient(data):
     X, Z, y, pairs = data
     regs = [1e-2, 2e-2]
-    fit = PrivilegedML(reg=regs[0], reg_privileged=regs[1], fit_bias=False, **TIGHT).fit(X, y, privileged=Z)
+    fit = PrivilegedML(reg=regs[0], reg_privileged=regs[1], fit_bias=False, **TIGHT, strength=1.0).fit(
+        X, y, privileged=Z
+    )
     f, (W1, W2) = problem([X, Z], pairs, regs), metrics(fit)
     value = slow_risk(W1, W2, 0.0, X, Z, pairs, *regs)
     for G, W in zip(
@@ -129,7 +131,7 @@ def test_P23d_certificates_and_equal_value_from_three_starts_and_projected_gradi
 
 def test_threshold_is_the_mean_over_the_training_pairs(data):
     X, Z, y, pairs = data
-    fit = PrivilegedML().fit(X, y, privileged=Z)
+    fit = PrivilegedML(strength=1.0).fit(X, y, privileged=Z)
     _, W2 = metrics(fit)
     d = [(Z[i] - Z[j]) @ W2 @ (Z[i] - Z[j]) for i, j in zip(pairs.i, pairs.j, strict=True)]
     assert_allclose(fit.threshold_**2, np.mean(d) + fit.bias_, rtol=1e-9)
@@ -137,26 +139,26 @@ def test_threshold_is_the_mean_over_the_training_pairs(data):
 
 def test_units_of_the_privileged_features_do_not_matter(data):
     X, Z, y, _ = data
-    a, b = (PrivilegedML(**TIGHT).fit(X, y, privileged=P) for P in (Z, Z * [10.0, 0.1] + 5))
+    a, b = (PrivilegedML(**TIGHT, strength=1.0).fit(X, y, privileged=P) for P in (Z, Z * [10.0, 0.1] + 5))
     assert_allclose(a.mahalanobis_, b.mahalanobis_, atol=1e-6)
 
 
 def test_without_privileged_features_the_threshold_is_constant(data):
     X, _, y, _ = data
-    fit, ldml = PrivilegedML(reg=1e-2, **TIGHT).fit(X, y), LDML(reg=1e-2, strength=1.0, **TIGHT).fit(X, y)
+    fit, ldml = PrivilegedML(reg=1e-2, **TIGHT, strength=1.0).fit(X, y), LDML(reg=1e-2, strength=1.0, **TIGHT).fit(X, y)
     assert ldml.bias_ > 0
     assert_allclose(fit.mahalanobis_, ldml.mahalanobis_, atol=1e-5)
     assert_allclose(fit.threshold_, ldml.threshold_, rtol=1e-4)
     assert fit.privileged_components_ is None
     with pytest.raises(ValueError, match="needs privileged features"):
-        PrivilegedML(fit_bias=False).fit(X, y)
+        PrivilegedML(fit_bias=False, strength=1.0).fit(X, y)
 
 
 def test_wrong_input_is_named(data):
     X, Z, y, _ = data
     with pytest.raises(ValueError, match="X has 18 samples but privileged has 17"):
-        PrivilegedML().fit(X, y, privileged=Z[:-1])
+        PrivilegedML(strength=1.0).fit(X, y, privileged=Z[:-1])
     with pytest.raises(ValueError, match="privileged contains NaN"):
-        PrivilegedML().fit(X, y, privileged=np.where(np.arange(len(Z))[:, None] == 3, np.nan, Z))
+        PrivilegedML(strength=1.0).fit(X, y, privileged=np.where(np.arange(len(Z))[:, None] == 3, np.nan, Z))
     with pytest.raises(ValueError, match="must not be negative"):
-        PrivilegedML(reg=-1).fit(X, y, privileged=Z)
+        PrivilegedML(reg=-1, strength=1.0).fit(X, y, privileged=Z)

@@ -41,33 +41,37 @@ def test_B04a_equals_the_conic_solver(data, prior):
     W = cp.Variable((4, 4), PSD=True)
     off = cp.sum(cp.abs(W - cp.diag(cp.diag(W))))
     cp.Problem(cp.Minimize(cp.trace(E @ W) - cp.log_det(W) + lam * off)).solve(solver="CLARABEL")
-    model = SDML(prior="identity" if prior == "identity" else W0, tol=1e-10, max_iter=2000).fit(X, y)
+    model = SDML(prior="identity" if prior == "identity" else W0, tol=1e-10, max_iter=2000, strength=1.0).fit(X, y)
     assert_allclose(model.mahalanobis_, W.value, atol=1e-4 * np.abs(W.value).max())
 
 
 def test_B04b_without_sparsity_it_is_an_inverse(data):
     X, y = data
-    assert_allclose(SDML(sparsity=0).fit(X, y).mahalanobis_, np.linalg.inv(slow_E(X, y, 0.9, np.eye(4))), rtol=1e-8)
+    assert_allclose(
+        SDML(sparsity=0, strength=1.0).fit(X, y).mahalanobis_, np.linalg.inv(slow_E(X, y, 0.9, np.eye(4))), rtol=1e-8
+    )
 
 
 def test_B04c_full_sparsity_is_diagonal(data):
     X, y = data
-    W = SDML(sparsity=1.0).fit(X, y).mahalanobis_
+    W = SDML(sparsity=1.0, strength=1.0).fit(X, y).mahalanobis_
     assert_allclose(W, np.diag(1 / np.diag(slow_E(X, y, 0.9, np.eye(4)))), rtol=1e-8, atol=1e-12)
-    few, many = (np.count_nonzero(np.abs(SDML(sparsity=s).fit(X, y).mahalanobis_) > 1e-9) for s in (0.8, 0.05))
+    few, many = (
+        np.count_nonzero(np.abs(SDML(sparsity=s, strength=1.0).fit(X, y).mahalanobis_) > 1e-9) for s in (0.8, 0.05)
+    )
     assert few < many
 
 
 def test_B04d_labels_are_all_their_pairs(data):
     X, y = data
-    A, B = SDML().fit(X, y).mahalanobis_, SDML().fit(X, Labels(y).to(Pairs)).mahalanobis_
+    A, B = SDML(strength=1.0).fit(X, y).mahalanobis_, SDML(strength=1.0).fit(X, Labels(y).to(Pairs)).mahalanobis_
     assert_allclose(A, B, rtol=1e-6, atol=1e-8)
 
 
 def test_B04e_constant_columns():
     X, y = load_digits(return_X_y=True)
     X, y = X[:200], y[:200]
-    W = SDML().fit(X, y).mahalanobis_
+    W = SDML(strength=1.0).fit(X, y).mahalanobis_
     constant = np.ptp(X, axis=0) == 0
     assert constant.any() and np.isfinite(W).all()
     assert_allclose(np.diag(W)[constant], 1, rtol=1e-6)  # of the prior
@@ -90,7 +94,7 @@ def test_B04f_optimality_conditions(data):
 def test_labels_without_meaning_keep_the_prior():
     X = np.array([[0.0], [4.0], [1.0], [3.0]])
     with pytest.warns(UserWarning, match="the prior is kept"):
-        model = SDML().fit(X, Pairs([0, 2], [1, 3], [True, False], n=4))
+        model = SDML(strength=1.0).fit(X, Pairs([0, 2], [1, 3], [True, False], n=4))
     assert_allclose(model.mahalanobis_, 1)
 
 
@@ -98,6 +102,6 @@ def test_the_problem_always_has_a_minimum(rng):
     """Also where a fixed price, as the peers', gives a matrix that is not positive definite."""
     X, y = 100 * rng.standard_normal((40, 5)), np.arange(40) % 2
     X[:, 0] += 300 * y
-    W = SDML(balance=1.0, sparsity=0.5).fit(X, y).mahalanobis_
+    W = SDML(balance=1.0, sparsity=0.5, strength=1.0).fit(X, y).mahalanobis_
     assert_allclose(W, psd_project(W), atol=1e-8)
     assert W[0, 0] > 10 * W[1, 1]

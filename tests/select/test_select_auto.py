@@ -15,11 +15,14 @@ from isometry.kernelized import KernelMetric
 from isometry.select.auto import candidates
 from isometry.select.budget import Budget
 from isometry.select.candidates import resolve
+from isometry.select.comparison import _measure, _rank
 from isometry.select.crossfit import automatic_choice, choose, gain_interval, values_of_choice
 from isometry.select.fits import Study
 from isometry.select.folds import Plan, Split, make_plan
 from isometry.select.halves import gains_of_halves, halved
+from isometry.select.result import MethodResult
 from isometry.select.scoring import FoldScorer
+from isometry.select.verdict import write_verdict
 from isometry.supervision import Targets
 from tests.test_strength import planted
 
@@ -84,6 +87,71 @@ def test_euclidean_is_taken_unless_a_metric_is_reliably_better():
     assert automatic_choice(names, [np.full((1, n), np.nan)] * 2, Plan(splits, None), 0.95) is None
 
 
+def test_what_the_comparison_finds_reliable_is_taken():
+    n = 100
+    names = ["Euclidean", "RCA", "DCA"]
+    V = [np.zeros((1, n)), np.tile([1.0, 0.0], n // 2)[None], np.tile([0.6, 0.3], n // 2)[None]]
+    splits = [Split(np.arange(50, 100), np.arange(50)), Split(np.arange(50), np.arange(50, 100))]
+    assert automatic_choice(names, V, Plan(splits, None), 0.95).picked == "RCA"  # the highest mean
+    choice = automatic_choice(names, V, Plan(splits, None), 0.95, "DCA")
+    assert choice.picked == choice.leader == "DCA" and choice.doubt == ""
+
+
+def compared(share, n=200, seed=0):
+    """A comparison of Euclidean distance and four metrics, the best of which is right for a further share of samples.
+
+    Values and marks are as `compare` makes them; nothing is learned.
+    """
+    rng = np.random.default_rng(seed)
+    base, u = (rng.random(n) < 0.5).astype(float), rng.random(n)
+    V = [base[None], *(np.where(u < share * k / 10, 1.0, base)[None] for k in (10, 9, 8, 7))]
+    names = ["Euclidean", "A", "B", "C", "D"]
+    results = [MethodResult(name, None, None, None, "", 0.0, v[0]) for name, v in zip(names, V, strict=True)]
+    _measure(results, V, None, 0.95)
+    best = _rank(results)
+    fold = np.arange(n) % 4
+    plan = Plan([Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(4)], None)
+    choice = automatic_choice(names, V, plan, 0.95, best)
+    return best, choice, write_verdict(results, best, "accuracy", 0.95, choice)
+
+
+def test_comparison_and_automatic_choice_say_the_same():
+    """The more samples a metric is right for, the surer the gain: none, then likely, then sure."""
+    seen = []
+    for share in np.arange(0.0, 0.3, 0.01):
+        best, choice, verdict = compared(share)
+        if best is not None:
+            seen.append("sure")
+            assert choice.picked == best and f"take {best}" in str(choice) and "likely" not in str(choice)
+            assert verdict.startswith(f"{best} is reliably better than Euclidean")
+        elif choice.picked != "Euclidean":
+            seen.append("likely")
+            assert f"take {choice.picked}, likely but not reliably better" in str(choice)
+            assert verdict.startswith("No metric is reliably better than Euclidean here")
+            assert f"{choice.picked} is likely better all the same, and AutoMetric takes it" in verdict
+        else:
+            seen.append("none")
+            assert "keep Euclidean" in str(choice) and "likely" not in verdict
+    assert list(dict.fromkeys(seen)) == ["none", "likely", "sure"]
+
+
+def test_strength_is_chosen_by_the_score_of_the_comparison():
+    aims = []
+    original = isometry.trial._aim
+
+    class Recorded(isometry.GMML):
+        def _fit_moments(self, moments):
+            aims.append(original.get())
+            return super()._fit_moments(moments)
+
+    X, y = planted(n=60)
+    isometry.compare(X, y, {"Recorded": Recorded()}, scoring="map@r", n_splits=2)
+    assert {(a.score, a.protocol) for a in aims} == {("map@r", "closed")}
+    aims.clear()
+    AutoMetric({"Recorded": Recorded()}, budget=None, n_splits=2).fit(X, y)
+    assert {(a.score, a.n_neighbors, a.protocol) for a in aims} == {("neighbors", 3, "closed")}
+
+
 def test_pairs_and_triplets():
     X, y = planted(n=90)
     side = Labels(y)
@@ -137,7 +205,7 @@ def test_interrupted_it_gives_what_was_found():
 def test_candidates_suit_the_supervision():
     X, y = planted(n=60)
     of_labels = dict(candidates(Labels(y)))
-    assert {"KDCA", "KernelFisherML", "GMML", "Shrunk(NCM)"} <= of_labels.keys() and "SIR" not in of_labels
+    assert {"KDCA", "KernelFisherML", "GMML", "NCM"} <= of_labels.keys() and "SIR" not in of_labels
     kernels = [e for e in of_labels.values() if isinstance(e, KernelMetric)]
     assert [e.landmarks for e in kernels] == [300, 300]  # memory grows with the samples, not with their square
     for learner in map(inner, of_labels.values()):

@@ -49,8 +49,8 @@ def test_B18a_both_solvers_reach_the_value_of_the_conic_solver(reg):
     X, t = given()
     A = matrices(X, t)
     expected = conic(A, price(A, reg))
-    psd = BoostMetric(reg=reg, tol=1e-8, max_iter=2000).fit(X, t)
-    boost = BoostMetric(reg=reg, solver="boost", tol=1e-6, max_iter=3000).fit(X, t)
+    psd = BoostMetric(reg=reg, tol=1e-8, max_iter=2000, strength=1.0).fit(X, t)
+    boost = BoostMetric(reg=reg, solver="boost", tol=1e-6, max_iter=3000, strength=1.0).fit(X, t)
     unit = 2 * np.var(X, axis=0).sum()
     for model, rtol in ((psd, 1e-6), (boost, 1e-3)):
         assert_allclose(slow_value(unit * model.mahalanobis_, A, price(A, reg)), expected, rtol=rtol)
@@ -62,11 +62,11 @@ def test_B18b_boosting_stops_where_the_minimum_is(rng):
     A, unit = matrices(X, t), 2 * np.var(X, axis=0).sum()
     nu = price(A, 0.5)
     for solver in ("psd", "boost"):
-        W = unit * BoostMetric(reg=0.5, solver=solver, tol=1e-7, max_iter=5000).fit(X, t).mahalanobis_
+        W = unit * BoostMetric(reg=0.5, solver=solver, tol=1e-7, max_iter=5000, strength=1.0).fit(X, t).mahalanobis_
         u = np.exp([-np.sum(a * W) for a in A])
         top = sla.eigvalsh(sum(w * a for w, a in zip(u / u.sum(), A, strict=True)))[-1]
         assert top <= nu * (1 + 2e-3)
-    huge = BoostMetric(reg=1e4, solver="boost")
+    huge = BoostMetric(reg=1e4, solver="boost", strength=1.0)
     with pytest.warns(UserWarning, match="a penalty outweighs it"):
         huge.fit(X, t)  # no direction is worth its price
     assert_allclose(huge.mahalanobis_, 0, atol=1e-15)
@@ -75,8 +75,8 @@ def test_B18b_boosting_stops_where_the_minimum_is(rng):
 @pytest.mark.filterwarnings("ignore:BoostMetric did not converge")
 def test_B18c_the_path_adds_one_direction_at_a_time():
     X, t = given(2, d=5)
-    model = BoostMetric(solver="boost", reg=0.05, max_iter=500).fit(X, t)
-    early = [BoostMetric(solver="boost", reg=0.05, max_iter=k).fit(X, t) for k in (1, 2, 3)]
+    model = BoostMetric(solver="boost", reg=0.05, max_iter=500, strength=1.0).fit(X, t)
+    early = [BoostMetric(solver="boost", reg=0.05, max_iter=k, strength=1.0).fit(X, t) for k in (1, 2, 3)]
     assert [np.linalg.matrix_rank(m.path_) for m in early] == [1, 2, 3]
     assert_allclose([m.objective_ for m in early], model.history_[:3], rtol=1e-9)
     assert_allclose(model.mahalanobis_, model.path_.T @ model.path_, atol=1e-10 * np.abs(model.mahalanobis_).max())
@@ -101,7 +101,7 @@ def test_triplets_that_can_all_be_met_leave_a_finite_metric(solver, rng):
     """Without a bound on the trace the value would have no minimum."""
     y = np.repeat([0, 1], 15)
     X = np.c_[10.0 * y, np.zeros(30)] + 0.1 * rng.standard_normal((30, 2))
-    model = BoostMetric(solver=solver, reg=1e-3).fit(X, y)
+    model = BoostMetric(solver=solver, reg=1e-3, strength=1.0).fit(X, y)
     assert model.converged_ and np.isfinite(model.mahalanobis_).all() and np.isfinite(model.objective_)
     t = comparisons(Labels(y), "auto", X, None)
     assert t.edges.gaps(model.transform(X)).max() < 0
@@ -115,4 +115,4 @@ def test_triplets_that_can_all_be_met_leave_a_finite_metric(solver, rng):
 def test_contradicting_triplets_are_counted():
     X = given()[0]
     with pytest.warns(UserWarning, match="2 of 2 comparisons contradict"):
-        BoostMetric().fit(X, Triplets([0, 0], [1, 2], [2, 1], n_samples=len(X)))
+        BoostMetric(strength=1.0).fit(X, Triplets([0, 0], [1, 2], [2, 1], n_samples=len(X)))

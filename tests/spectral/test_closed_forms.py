@@ -383,7 +383,9 @@ def test_euclidean_is_the_identity(data):
 # ---- classes without any variation ----
 
 
-@pytest.mark.parametrize("learner", [RCA(reg=0.0), FisherML(reg=1e-6), RankOneMMC(), DCA(reg=1e-8)], ids=repr)
+@pytest.mark.parametrize(
+    "learner", [RCA(reg=0.0), FisherML(reg=1e-6), RankOneMMC(strength=1.0), DCA(reg=1e-8)], ids=repr
+)
 def test_equal_samples_in_every_class_keep_the_classes_apart(learner):
     """The scatter within classes is 0 up to rounding: a share of the whole stands in for it, and a warning says so."""
     rng = np.random.default_rng(3)

@@ -55,14 +55,17 @@ def test_B12b_the_gap_is_positive_and_closes(rng):
         assert_allclose(gradient, central_differences(lambda L: f(L)[0], L), rtol=1e-5, atol=1e-8)
         assert_allclose(2 * L @ f.metric_gradient(L), gradient, atol=1e-10)
         assert f.gap(L) >= value - best > 0
-    model = DMLeig().fit(*make_blobs())
+    model = DMLeig(strength=1.0).fit(*make_blobs())
     assert model.converged_ and 0 <= model.duality_gap_ < 1e-3
 
 
 def test_B12c_a_wide_soft_minimum_is_the_mean():
     """μ → ∞: the top eigenvector of M_S^{−½} M_D M_S^{−½}, which is RankOneMMC."""
     X, y = make_blobs(seed=1)
-    model, one = DMLeig(mu=1e5, reg=0.0, tol=1e-9, max_iter=3000).fit(X, y), RankOneMMC(reg=0.0).fit(X, y)
+    model, one = (
+        DMLeig(mu=1e5, reg=0.0, tol=1e-9, max_iter=3000, strength=1.0).fit(X, y),
+        RankOneMMC(reg=0.0, strength=1.0).fit(X, y),
+    )
     a, b = model.mahalanobis_, one.mahalanobis_
     assert_allclose(a / np.linalg.norm(a), b / np.linalg.norm(b), atol=2e-3)
 
@@ -70,7 +73,10 @@ def test_B12c_a_wide_soft_minimum_is_the_mean():
 def test_B12d_affine_maps_do_not_matter():
     X, y = make_blobs(seed=2)
     T = np.random.default_rng(1).standard_normal((4, 4)) + 2 * np.eye(4)
-    A, B = DMLeig(reg=0.0, tol=1e-6, max_iter=1000).fit(X, y), DMLeig(reg=0.0, tol=1e-6, max_iter=1000).fit(X @ T.T, y)
+    A, B = (
+        DMLeig(reg=0.0, tol=1e-6, max_iter=1000, strength=1.0).fit(X, y),
+        DMLeig(reg=0.0, tol=1e-6, max_iter=1000, strength=1.0).fit(X @ T.T, y),
+    )
     assert_allclose(
         B.mahalanobis_, sla.inv(T).T @ A.mahalanobis_ @ sla.inv(T), atol=1e-3 * np.abs(B.mahalanobis_).max()
     )
@@ -82,10 +88,10 @@ def test_equal_dissimilar_samples_are_left_out_and_said():
     X, y = make_blobs()
     X, y = np.r_[X, X[:1]], np.r_[y, 2]
     with pytest.warns(UserWarning, match="1 dissimilar pairs join two equal samples"):
-        model = DMLeig().fit(X, y)
+        model = DMLeig(strength=1.0).fit(X, y)
     side = Labels(y).to(Pairs)
     with pytest.warns(UserWarning, match="left out"):
-        other = DMLeig().fit(X, side)
+        other = DMLeig(strength=1.0).fit(X, side)
     assert_allclose(model.mahalanobis_, other.mahalanobis_, atol=1e-3 * np.abs(model.mahalanobis_).max())
     with pytest.raises(ValueError, match="every dissimilar pair joins"), pytest.warns(UserWarning, match="left out"):
-        DMLeig().fit(X, Pairs([0, 1], [len(y) - 1, 2], [False, True], n=len(y)))
+        DMLeig(strength=1.0).fit(X, Pairs([0, 1], [len(y) - 1, 2], [False, True], n=len(y)))

@@ -46,7 +46,7 @@ def view_maps(model, views):
 
 def test_M10a_the_objective_rises_and_the_maps_are_orthonormal():
     X, y = problem()
-    model = FishMML(2, views=VIEWS, lambda1=0.5, lambda2=3.0, tol=1e-12, max_iter=500).fit(X, y)
+    model = FishMML(2, views=VIEWS, lambda1=0.5, lambda2=3.0, tol=1e-12, max_iter=500, strength=1.0).fit(X, y)
     maps = view_maps(model, VIEWS)
     for U in maps:
         assert_allclose(U.T @ U, np.eye(2), atol=1e-12)
@@ -61,7 +61,7 @@ def test_M10a_the_objective_rises_and_the_maps_are_orthonormal():
 
 def test_M10b_without_agreement_the_views_decouple():
     X, y = problem(2)
-    model = FishMML(2, views=VIEWS, lambda2=0.0).fit(X, y)
+    model = FishMML(2, views=VIEWS, lambda2=0.0, strength=1.0).fit(X, y)
     assert_allclose(model.history_, model.history_[0], rtol=1e-13)  # the first sweep is the last word
     for U, v in zip(view_maps(model, VIEWS), VIEWS, strict=True):
         S_b, S_t = slow_scatters(X[:, v], y)
@@ -72,7 +72,7 @@ def test_M10b_without_agreement_the_views_decouple():
 def test_M10c_the_order_of_the_views_does_not_matter():
     X, y = problem(3)
     options = {"lambda2": 2.0, "tol": 1e-13, "max_iter": 1000}
-    forth, back = (FishMML(2, views=v, **options).fit(X, y).mahalanobis_ for v in (VIEWS, VIEWS[::-1]))
+    forth, back = (FishMML(2, views=v, **options, strength=1.0).fit(X, y).mahalanobis_ for v in (VIEWS, VIEWS[::-1]))
     assert_allclose(forth, back, atol=1e-5 * np.abs(forth).max())
 
 
@@ -80,11 +80,11 @@ def test_M10d_units_of_a_view_do_not_matter():
     X, y = problem(4)
     Y = X.copy()
     Y[:, VIEWS[1]] *= 1000
-    A, B = (FishMML(2, views=VIEWS).fit(Z, y) for Z in (X, Y))
+    A, B = (FishMML(2, views=VIEWS, strength=1.0).fit(Z, y) for Z in (X, Y))
     for U, V in zip(view_maps(A, VIEWS), view_maps(B, VIEWS), strict=True):
         assert_allclose(U, V, atol=1e-8)
     assert_allclose(A.transform(X), B.transform(Y), rtol=1e-7, atol=1e-9)
-    plain = [FishMML(2, views=VIEWS, scale_views=False).fit(Z, y).components_[:2] for Z in (X, Y)]
+    plain = [FishMML(2, views=VIEWS, scale_views=False, strength=1.0).fit(Z, y).components_[:2] for Z in (X, Y)]
     assert np.abs(plain[0] - plain[1]).max() > 0.1  # unscaled, the loud view drags the others
 
 
@@ -95,30 +95,30 @@ def test_agreement_draws_the_views_together():
     X = 1.5 * rng.standard_normal((80, 6))
     X[:, 0] = X[:, 3] = shared
     views = [[0, 1, 2], [3, 4, 5]]
-    weight = [abs(FishMML(1, views=views, lambda2=l).fit(X, y).components_[0, 0]) for l in (0.0, 100.0)]
+    weight = [abs(FishMML(1, views=views, lambda2=l, strength=1.0).fit(X, y).components_[0, 0]) for l in (0.0, 100.0)]
     assert weight[1] > 2 * weight[0]
 
 
 def test_default_views_are_two_halves():
     X, y = problem(6)
-    halves = FishMML(2, views=[slice(0, 6), slice(6, 12)]).fit(X, y)
-    assert_allclose(FishMML(2).fit(X, y).components_, halves.components_)
-    assert FishMML().fit(X[:, :1], y).components_.shape == (1, 1)
+    halves = FishMML(2, views=[slice(0, 6), slice(6, 12)], strength=1.0).fit(X, y)
+    assert_allclose(FishMML(2, strength=1.0).fit(X, y).components_, halves.components_)
+    assert FishMML(strength=1.0).fit(X[:, :1], y).components_.shape == (1, 1)
 
 
 def test_views_by_name():
     pd = pytest.importorskip("pandas")
     X, y = problem(7)
     frame = pd.DataFrame(X, columns=[f"f{k}" for k in range(12)])
-    named = FishMML(2, views=[["f3", "f0", "f7"], ["f1", "f2", "f11", "f4"]]).fit(frame, y)
-    assert_allclose(named.components_, FishMML(2, views=[[3, 0, 7], [1, 2, 11, 4]]).fit(X, y).components_)
+    named = FishMML(2, views=[["f3", "f0", "f7"], ["f1", "f2", "f11", "f4"]], strength=1.0).fit(frame, y)
+    assert_allclose(named.components_, FishMML(2, views=[[3, 0, 7], [1, 2, 11, 4]], strength=1.0).fit(X, y).components_)
     assert_allclose(named.components_[:, [5, 6, 8, 9, 10]], 0)
 
 
 def test_sizes_may_differ_between_views_and_a_rotation_is_announced():
     X, y = problem(8)
     with pytest.warns(UserWarning, match=r"views \[0\]"):
-        model = FishMML([9, 1, 2], views=VIEWS).fit(X, y)
+        model = FishMML([9, 1, 2], views=VIEWS, strength=1.0).fit(X, y)
     assert model.view_sizes_.tolist() == [3, 1, 2]
 
 
@@ -133,4 +133,4 @@ def test_sizes_may_differ_between_views_and_a_rotation_is_announced():
 )
 def test_wrong_parameters_are_named(params, word):
     with pytest.raises(ValueError, match=word):
-        FishMML(**params).fit(*problem())
+        FishMML(**params, strength=1.0).fit(*problem())

@@ -57,7 +57,7 @@ def test_B11c_the_scale_of_the_map_does_not_matter(rng):
     assert_allclose(f([7 * L, mu])[0], f([L, mu])[0], rtol=1e-9)
     assert_allclose(rank_penalty(7 * L)[0], rank_penalty(L)[0], rtol=1e-9)
     assert_allclose(rank_penalty(3 * np.eye(4))[0], 0, atol=1e-12)
-    model = GMLVQ(random_state=0).fit(*make_blobs())
+    model = GMLVQ(random_state=0, strength=1.0).fit(*make_blobs())
     assert_allclose(np.trace(model.mahalanobis_), 1, rtol=1e-9)
 
 
@@ -79,13 +79,13 @@ def test_B11d_no_higher_than_gradient_descent_from_the_same_start():
 def test_prediction_and_prototypes():
     X, y = make_planted(n=150, d=6, noise=1.0)
     names = np.array(["a", "b", "c"])[y]
-    model = GMLVQ(n_prototypes=2, random_state=0).fit(X, names)
+    model = GMLVQ(n_prototypes=2, random_state=0, strength=1.0).fit(X, names)
     assert model.prototypes_.shape == (6, 6) and list(model.prototype_classes_) == list("aabbcc")
     assert np.mean(model.predict(X) == names) > 0.97
 
 
 def test_the_penalty_keeps_the_rank():
     X, y = make_planted(n=150, d=6, noise=3.0)
-    with_, without = (GMLVQ(reg=reg, random_state=0, max_iter=500).fit(X, y) for reg in (0.1, 0.0))
+    with_, without = (GMLVQ(reg=reg, random_state=0, max_iter=500, strength=1.0).fit(X, y) for reg in (0.1, 0.0))
     share = [np.linalg.eigvalsh(m.mahalanobis_)[-2:].sum() for m in (with_, without)]
     assert share[0] < share[1] and share[1] > 0.9

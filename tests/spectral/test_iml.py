@@ -95,14 +95,14 @@ def test_M13b_a_metric_without_violations_is_kept():
     rng = np.random.default_rng(2)
     y = np.repeat([0, 1, 2], 8)
     X = 0.1 * rng.standard_normal((24, 3)) + 5 * np.eye(3)[y]
-    model = IML().fit(X, y)
+    model = IML(strength=1.0).fit(X, y)
     assert_allclose(model.mahalanobis_, np.eye(3), rtol=0, atol=0)
     assert model.objective_ == 0
 
 
 def test_M13c_a_strong_pull_gives_the_euclidean_metric():
     X, y = problem(3)
-    gaps = [np.abs(IML(reg=reg).fit(X, y).mahalanobis_ - np.eye(3)).max() for reg in (1e-2, 1e2, 1e4)]
+    gaps = [np.abs(IML(reg=reg, strength=1.0).fit(X, y).mahalanobis_ - np.eye(3)).max() for reg in (1e-2, 1e2, 1e4)]
     assert gaps[0] > 0.1 and gaps[1] < 1e-1
     assert_allclose(gaps[2], gaps[1] / 100, rtol=0.1)  # |W − I| falls like 1/γ
 
@@ -153,7 +153,7 @@ def test_M13e_reaches_the_conic_optimum(seed, a, m):
     """With ties between strangers at the optimum (seed 8) and where a factor of lost rank would stop early (14)."""
     X, y = problem(seed)
     best, W = conic(X, y, 3, a, m, 0.01)
-    model = IML(a=a, margin=m, tol=1e-6).fit(X, y)
+    model = IML(a=a, margin=m, tol=1e-6, strength=1.0).fit(X, y)
     assert model.converged_
     assert_allclose(slow_value(model.mahalanobis_, X, y, 3, a, m, 0.01), best, rtol=1e-4)
     assert_allclose(model.objective_, best, rtol=1e-3)  # of the rounded hinge
@@ -163,22 +163,22 @@ def test_M13e_reaches_the_conic_optimum(seed, a, m):
 def test_a_small_pool_is_sought_anew(monkeypatch):
     """Strangers that come near only under the learned metric are found."""
     X, y = problem(12)
-    wide = IML().fit(X, y).mahalanobis_
+    wide = IML(strength=1.0).fit(X, y).mahalanobis_
     monkeypatch.setattr("isometry.spectral.iml.CANDIDATES", 2)
-    assert_allclose(IML(n_refresh=20).fit(X, y).mahalanobis_, wide, atol=1e-2)
+    assert_allclose(IML(n_refresh=20, strength=1.0).fit(X, y).mahalanobis_, wide, atol=1e-2)
 
 
 def test_low_rank_map():
     X, y = problem(7)
-    model = IML(2).fit(X, y)
+    model = IML(2, strength=1.0).fit(X, y)
     assert model.components_.shape == (2, 3)
-    assert model.objective_ >= IML().fit(X, y).objective_ * 0.999  # a constraint more
+    assert model.objective_ >= IML(strength=1.0).fit(X, y).objective_ * 0.999  # a constraint more
 
 
 @pytest.mark.parametrize("params", [{"a": 1.5}, {"margin": 0}, {"n_neighbors": 0}, {"n_refresh": 0}, {"reg": -1}])
 def test_wrong_parameters_are_named(params):
     with pytest.raises(ValueError, match=next(iter(params))):
-        IML(**params).fit(*problem())
+        IML(**params, strength=1.0).fit(*problem())
 
 
 def test_joined_pools_hold_every_stranger_once():

@@ -36,7 +36,7 @@ def conic(far, near, C_S, C_D, nu, psd=True):
 
 
 def solved(X, side, **params):
-    return MarginSVM(tol=1e-9, max_iter=20_000, **params).fit(X, side)
+    return MarginSVM(tol=1e-9, max_iter=20_000, **params, strength=1.0).fit(X, side)
 
 
 @pytest.mark.parametrize("psd", [True, False])
@@ -114,7 +114,11 @@ def test_scatter_and_projection():
 
 def test_units_of_the_data_do_not_matter():
     X, side, _, _ = problem(9)
-    assert_allclose(MarginSVM().fit(X * 1e4, side).transform(X * 1e4), MarginSVM().fit(X, side).transform(X), atol=1e-8)
+    assert_allclose(
+        MarginSVM(strength=1.0).fit(X * 1e4, side).transform(X * 1e4),
+        MarginSVM(strength=1.0).fit(X, side).transform(X),
+        atol=1e-8,
+    )
 
 
 def test_weight_of_similar_pairs_silences_noise(planted):
@@ -122,7 +126,7 @@ def test_weight_of_similar_pairs_silences_noise(planted):
     X, y = planted
     share = []
     for C_S in (1.0, 10.0):
-        W = MarginSVM(C_S=C_S).fit(X, y).mahalanobis_
+        W = MarginSVM(C_S=C_S, strength=1.0).fit(X, y).mahalanobis_
         share.append(np.trace(W[:2, :2]) / np.trace(W))  # the first two features hold the classes
     assert share[0] < 0.3 and share[1] > 0.8
 
@@ -130,11 +134,11 @@ def test_weight_of_similar_pairs_silences_noise(planted):
 def test_sampled_pairs():
     rng = np.random.default_rng(10)
     X, y = rng.standard_normal((30, 3)), np.arange(30) % 3
-    model = MarginSVM(2, pairs=RandomPairs(50), random_state=0).fit(X, y)
+    model = MarginSVM(2, pairs=RandomPairs(50), random_state=0, strength=1.0).fit(X, y)
     assert model.dual_coef_.shape == (50,) and model.components_.shape == (2, 3)
 
 
 @pytest.mark.parametrize("params", [{"nu": 0}, {"nu": 1.1}, {"C_S": -1}, {"C_D": 0}])
 def test_wrong_parameters_are_named(params):
     with pytest.raises(ValueError, match=next(iter(params))):
-        MarginSVM(**params).fit(*problem()[:2])
+        MarginSVM(**params, strength=1.0).fit(*problem()[:2])

@@ -173,7 +173,7 @@ def test_mined_problem_reaches_the_semidefinite_optimum():
 
 def test_M12d_map_is_the_product_of_its_steps():
     X, y = scaled_blobs(n=60)
-    learner = HierarchicalLMNN(n_rounds=7, random_state=3)
+    learner = HierarchicalLMNN(n_rounds=7, random_state=3, strength=1.0)
     X = X - X.mean(axis=0)  # round-off decides which points a ball holds
     X = X[:, column_order(X)]
     order = row_order(X)
@@ -203,7 +203,7 @@ def test_balls_reach_data_with_long_tails():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # no ball held points of two classes
         warnings.simplefilter("ignore", ConvergenceWarning)
-        learner = HierarchicalLMNN(random_state=0).fit(X, y)
+        learner = HierarchicalLMNN(random_state=0, strength=1.0).fit(X, y)
     assert learner.n_steps_ > 0 and np.ptp(np.linalg.svd(learner.components_)[1]) > 1e-3
     assert_array_equal(ball(np.arange(4.0)[:, None], np.array([9.0]), 1.5), [2, 3])
     assert_array_equal(ball(np.arange(4.0)[:, None], np.array([1.2]), 1.0), [1, 2])
@@ -211,7 +211,7 @@ def test_balls_reach_data_with_long_tails():
 
 def test_M12d_reproducible_for_a_seed():
     X, y = scaled_blobs(n=60)
-    A, B, C = (HierarchicalLMNN(n_rounds=7, random_state=s).fit(X, y).components_ for s in (0, 0, 1))
+    A, B, C = (HierarchicalLMNN(n_rounds=7, random_state=s, strength=1.0).fit(X, y).components_ for s in (0, 0, 1))
     assert_allclose(A, B, rtol=0, atol=0)
     assert np.abs(A - C).max() > 1e-3
 
@@ -242,6 +242,6 @@ def test_errors_say_what_to_do():
         ({"n_rounds": 0}, "n_rounds"),
     ):
         with pytest.raises(ValueError, match=message):
-            HierarchicalLMNN(**params).fit(X, y)
+            HierarchicalLMNN(**params, strength=1.0).fit(X, y)
     with pytest.warns(UserWarning, match="stayed Euclidean"):
-        HierarchicalLMNN(n_rounds=1, random_state=0).fit(X[::9], y[::9])
+        HierarchicalLMNN(n_rounds=1, random_state=0, strength=1.0).fit(X[::9], y[::9])

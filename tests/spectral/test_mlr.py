@@ -74,7 +74,7 @@ def test_B19b_slopes(loss, rng):
     X, y = make_blobs(n=14, d=3)
     y[:2] = 0, 9  # a query without a relevant sample
     side = Labels(y)
-    objective = MLR(loss=loss)._objective(Frame.of(X, scaled=True).X, side, None)
+    objective = MLR(loss=loss, strength=1.0)._objective(Frame.of(X, scaled=True).X, side, None)
     L = rng.standard_normal((3, 3))
     assert_allclose(objective(L)[1], central_differences(lambda L: objective(L)[0], L), rtol=1e-5, atol=1e-7)
     assert_allclose(2 * L @ objective.metric_gradient(L), objective(L)[1], rtol=1e-8, atol=1e-10)
@@ -110,26 +110,28 @@ def test_the_minimum_is_that_of_the_conic_solver():
         m.append(cp.sum(cp.pos(1 + 2 * (A.reshape(-1, 4) @ cp.vec(W, order="C")))) / len(A))
     problem = cp.Problem(cp.Minimize(sum(m) / 12 + 0.05 / 2 * cp.trace(W)))
     problem.solve(solver="CLARABEL")
-    model = MLR(reg=0.05, tol=1e-9, max_iter=3000).fit(X, y)
+    model = MLR(reg=0.05, tol=1e-9, max_iter=3000, strength=1.0).fit(X, y)
     assert problem.value - 1e-6 <= model.objective_ <= problem.value + 2e-3 * abs(problem.value)
 
 
 def test_pairs_are_relevance_lists():
     X, y = make_blobs()
-    A, B = MLR().fit(X, y), MLR().fit(X, Labels(y).to(Pairs))
+    A, B = MLR(strength=1.0).fit(X, y), MLR(strength=1.0).fit(X, Labels(y).to(Pairs))
     assert_allclose(A.objective_, B.objective_, rtol=1e-3)
     with pytest.raises(ValueError, match="nothing to rank"):
-        MLR().fit(X, Pairs([0, 2], [1, 3], [True, False], n=len(X)))
+        MLR(strength=1.0).fit(X, Pairs([0, 2], [1, 3], [True, False], n=len(X)))
 
 
 @pytest.mark.filterwarnings("ignore:MLR did not converge")
 def test_batches_and_average_precision_come_near():
     X, y = make_blobs(n=40)
     scale = np.sqrt(2 * np.var(X, axis=0).sum())
-    whole, parts = (MLR(batch_size=b, random_state=0, max_iter=m).fit(X, y) for b, m in ((None, 60), (20, 8)))
-    objective = MLR()._objective(Frame.of(X, scaled=True).X, Labels(y), None)
+    whole, parts = (
+        MLR(batch_size=b, random_state=0, max_iter=m, strength=1.0).fit(X, y) for b, m in ((None, 60), (20, 8))
+    )
+    objective = MLR(strength=1.0)._objective(Frame.of(X, scaled=True).X, Labels(y), None)
     values = [objective(m.components_ * scale)[0] for m in (whole, parts)]
     assert 0.999 * values[0] < values[1] < 1.1 * values[0]
-    model = MLR(loss="map", batch_size=10, random_state=0, max_iter=2).fit(X, y)
-    f = MLR(loss="map")._objective(Frame.of(X, scaled=True).X, Labels(y), None)
+    model = MLR(loss="map", batch_size=10, random_state=0, max_iter=2, strength=1.0).fit(X, y)
+    f = MLR(loss="map", strength=1.0)._objective(Frame.of(X, scaled=True).X, Labels(y), None)
     assert f(model.components_ * scale)[0] < f(np.eye(4))[0]

@@ -58,7 +58,7 @@ def metric_of(model, X, y):
 def test_M01a_kkt_conditions_hold_at_the_solution(seed):
     X, y = problem(seed, d=4)
     S, _, far = slow_scatters(X, y)
-    W = metric_of(MMC(reg=0.0, tol=1e-9), X, y)
+    W = metric_of(MMC(reg=0.0, tol=1e-9, strength=1.0), X, y)
     R = sla.cholesky(S, lower=True)
     V = R.T @ W @ R
     V /= np.trace(V)
@@ -76,7 +76,7 @@ def test_M01b_equals_the_conic_solver(seed, diagonal):
     X, y = problem(seed, n=12)
     S, _, far = slow_scatters(X, y)
     expected = conic(S, far, diagonal)
-    model = MMC(reg=0.0, diagonal=diagonal, tol=1e-9)
+    model = MMC(reg=0.0, diagonal=diagonal, tol=1e-9, strength=1.0)
     W = metric_of(model, X, y)
     assert_allclose(mean_distance(W, far), 1.0, rtol=1e-6)
     assert_allclose(np.trace(W @ S), np.trace(expected @ S), rtol=1e-6)
@@ -87,7 +87,7 @@ def test_M01b_equals_the_conic_solver(seed, diagonal):
 def test_M01c_distances_do_not_depend_on_a_linear_map_of_the_data():
     X, y = problem(4)
     A = np.random.default_rng(5).standard_normal((3, 3)) + 2 * np.eye(3)
-    model = MMC(reg=0.0, tol=1e-10)
+    model = MMC(reg=0.0, tol=1e-10, strength=1.0)
     pairs = np.stack(np.triu_indices(len(X), 1), axis=1)
     d0 = model.fit(X, y).pair_distance(X, pairs)
     d1 = model.fit(X @ A.T + 7, y).pair_distance(X @ A.T + 7, pairs)
@@ -98,7 +98,7 @@ def test_M01d_diagonal_scale_law():
     """w* = argmin sᵀw − C log Σ_D √((z∘z)ᵀw) has sᵀw* = C/2, and C changes nothing but the scale."""
     X, y = problem(6)
     S, _, far = slow_scatters(X, y)
-    s, W = np.diag(S), metric_of(MMC(reg=0.0, diagonal=True, tol=1e-10), X, y)
+    s, W = np.diag(S), metric_of(MMC(reg=0.0, diagonal=True, tol=1e-10, strength=1.0), X, y)
     assert_allclose(W, np.diag(np.diag(W)), atol=1e-15)
     for C in (0.3, 2.0):
         w = np.diag(W) * (C / 2) / (s @ np.diag(W))
@@ -116,7 +116,7 @@ def test_M01e_rank_can_exceed_one():
     X[1::2] = ends
     i = np.arange(0, 12, 2)
     side = Pairs(i, i + 1, np.repeat([0, 1], [4, 2]), n=12)
-    W = metric_of(MMC(reg=0.0, tol=1e-10), X, side)
+    W = metric_of(MMC(reg=0.0, tol=1e-10, strength=1.0), X, side)
     V = W / np.trace(W)
     assert_allclose(V, np.eye(2) / 2, atol=1e-6)
     g = sum(np.sqrt(z @ V @ z) for z in ends[:4])
@@ -129,22 +129,26 @@ def test_M01e_rank_can_exceed_one():
 def test_pairs_and_labels_give_the_same_metric():
     X, y = problem(8)
     side = Labels(y)
-    W = metric_of(MMC(), X, y)
-    assert_allclose(metric_of(MMC(), X, Pairs.from_edges(side.similar, side.dissimilar, len(X))), W, rtol=1e-6)
+    W = metric_of(MMC(strength=1.0), X, y)
+    assert_allclose(
+        metric_of(MMC(strength=1.0), X, Pairs.from_edges(side.similar, side.dissimilar, len(X))), W, rtol=1e-6
+    )
 
 
 def test_sampled_pairs_keep_the_whole_similar_scatter():
     """With all dissimilar pairs drawn, sampling changes nothing; with a few, the constraint holds on average only."""
     X, y = problem(9)
-    W = metric_of(MMC(), X, y)
-    assert_allclose(metric_of(MMC(pairs=RandomPairs(10_000), random_state=0), X, y), W, rtol=1e-5, atol=1e-9)
-    few = metric_of(MMC(pairs=RandomPairs(40), random_state=0), X, y)
+    W = metric_of(MMC(strength=1.0), X, y)
+    assert_allclose(
+        metric_of(MMC(pairs=RandomPairs(10_000), random_state=0, strength=1.0), X, y), W, rtol=1e-5, atol=1e-9
+    )
+    few = metric_of(MMC(pairs=RandomPairs(40), random_state=0, strength=1.0), X, y)
     assert 0.5 < mean_distance(few, slow_scatters(X, y)[2]) < 2
 
 
 def test_low_rank_search_reaches_a_rank_one_optimum():
     X, y = load_iris(return_X_y=True)
-    full, thin = MMC(tol=1e-9).fit(X, y), MMC(1, tol=1e-9).fit(X, y)
+    full, thin = MMC(tol=1e-9, strength=1.0).fit(X, y), MMC(1, tol=1e-9, strength=1.0).fit(X, y)
     assert thin.components_.shape == (1, 4)
     assert_allclose(thin.mahalanobis_, full.mahalanobis_, rtol=1e-4, atol=1e-6)
 
@@ -153,33 +157,35 @@ def test_alpha_is_the_mean_distance_of_dissimilar_pairs():
     X, y = problem(10)
     far = slow_scatters(X, y)[2]
     for diagonal in (False, True):
-        assert_allclose(mean_distance(metric_of(MMC(alpha=2.5, diagonal=diagonal), X, y), far), 2.5, rtol=1e-6)
+        assert_allclose(
+            mean_distance(metric_of(MMC(alpha=2.5, diagonal=diagonal, strength=1.0), X, y), far), 2.5, rtol=1e-6
+        )
 
 
 def test_unused_direction_of_similar_pairs_gets_a_ridge_and_a_warning():
     X, y = problem(11)
     X[:, 2] = y  # varies between classes only
     with pytest.warns(SingularMatrixWarning, match="ridge"):
-        model = MMC(reg=0.0).fit(X, y)
+        model = MMC(reg=0.0, strength=1.0).fit(X, y)
     assert np.isfinite(model.components_).all()
 
 
 def test_equal_similar_points_are_refused():
     X = np.repeat(np.random.default_rng(0).standard_normal((3, 2)), 2, axis=0)
     with pytest.raises(ValueError, match="every similar pair joins two equal samples"):
-        MMC().fit(X, np.repeat([0, 1, 2], 2))
+        MMC(strength=1.0).fit(X, np.repeat([0, 1, 2], 2))
 
 
 @pytest.mark.parametrize("params", [{"alpha": 0}, {"reg": -1.0}])
 def test_wrong_parameters_are_named(params):
     with pytest.raises(ValueError, match=rf"{next(iter(params))}=.* must"):
-        MMC(**params).fit(*problem())
+        MMC(**params, strength=1.0).fit(*problem())
 
 
 def test_M02a_value_is_the_top_eigenvalue_and_the_sdp_optimum():
     X, y = problem(12, d=4)
     S, D, _ = slow_scatters(X, y)
-    model = RankOneMMC(reg=0.0).fit(X, y)
+    model = RankOneMMC(reg=0.0, strength=1.0).fit(X, y)
     W = model.mahalanobis_
     R = sla.cholesky(S, lower=True)
     half = sla.solve_triangular(R, D, lower=True)
@@ -194,7 +200,7 @@ def test_M02a_value_is_the_top_eigenvalue_and_the_sdp_optimum():
 
 def test_M02b_rank_is_one():
     X, y = problem(13, d=4)
-    model = RankOneMMC().fit(X, y)
+    model = RankOneMMC(strength=1.0).fit(X, y)
     assert model.components_.shape == (1, 4)
     assert np.linalg.matrix_rank(model.mahalanobis_) == 1
 
@@ -203,13 +209,13 @@ def test_M02c_distances_do_not_depend_on_a_linear_map_of_the_data():
     X, y = problem(14)
     A = np.random.default_rng(15).standard_normal((3, 3)) + 2 * np.eye(3)
     pairs = np.stack(np.triu_indices(len(X), 1), axis=1)
-    model = RankOneMMC(reg=0.0)
+    model = RankOneMMC(reg=0.0, strength=1.0)
     d0 = model.fit(X, y).pair_distance(X, pairs)
     assert_allclose(model.fit(X @ A.T - 3, y).pair_distance(X @ A.T - 3, pairs), d0, rtol=1e-8)
 
 
 def test_M02d_two_balanced_classes_give_the_lda_direction():
     X, y = problem(16, n=40, d=4, classes=2)
-    u = RankOneMMC(reg=0.0).fit(X, y).components_[0]
+    u = RankOneMMC(reg=0.0, strength=1.0).fit(X, y).components_[0]
     v = LinearDiscriminantAnalysis(solver="eigen").fit(X, y).coef_[0]
     assert_allclose(abs(u @ v) / np.linalg.norm(u) / np.linalg.norm(v), 1, atol=1e-12)

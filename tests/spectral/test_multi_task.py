@@ -42,7 +42,7 @@ def slow_lmnn(W, X, y, mu, width):
 
 
 def problem_of(X, y, t, **params):
-    model = MultiTaskLMNN(**params)
+    model = MultiTaskLMNN(**params, strength=1.0)
     parts = tuple(model._part(scaled(X)[t == name], y[t == name]) for name in np.unique(t))
     return TaskProblem(parts, model.gamma0, model.gamma, model.mu, 0.1)
 
@@ -65,7 +65,7 @@ def test_B24_value_and_gradients(rng):
 
 def test_B24_equals_the_conic_solver():
     X, y, t = two_tasks(1, n=16, d=2)
-    model = MultiTaskLMNN(tol=1e-8, max_iter=3000).fit(X, y, tasks=t)
+    model = MultiTaskLMNN(tol=1e-8, max_iter=3000, strength=1.0).fit(X, y, tasks=t)
     W0, parts, value = cp.Variable((2, 2), PSD=True), [cp.Variable((2, 2), PSD=True) for _ in range(2)], 0
     for name, V in zip(("left", "right"), parts, strict=True):
         Z = scaled(X)[t == name]
@@ -82,7 +82,7 @@ def test_B24_equals_the_conic_solver():
 
 def test_B24a_tasks_that_cost_too_much_share_one_metric():
     X, y, t = two_tasks(2)
-    model = MultiTaskLMNN(gamma=1e6, tol=1e-8, max_iter=2000).fit(X, y, tasks=t)
+    model = MultiTaskLMNN(gamma=1e6, tol=1e-8, max_iter=2000, strength=1.0).fit(X, y, tasks=t)
     f = problem_of(X, y, t, gamma=0.0)
 
     class Shared:
@@ -105,7 +105,7 @@ def test_B24a_tasks_that_cost_too_much_share_one_metric():
 @pytest.mark.filterwarnings("ignore:MultiTaskLMNN did not converge")
 def test_B24b_a_shared_metric_that_is_fixed_leaves_the_tasks_alone():
     X, y, t = two_tasks(3)
-    both = MultiTaskLMNN(gamma0=1e4, tol=1e-7, max_iter=500).fit(X, y, tasks=t)
+    both = MultiTaskLMNN(gamma0=1e4, tol=1e-7, max_iter=500, strength=1.0).fit(X, y, tasks=t)
     f = problem_of(X, y, t)
     total = 0.0
     for part in f.parts:
@@ -118,19 +118,21 @@ def test_B24b_a_shared_metric_that_is_fixed_leaves_the_tasks_alone():
 
 def test_B24c_equal_tasks_have_equal_metrics():
     X, y = make_blobs(n=20, d=3)
-    model = MultiTaskLMNN(tol=1e-7, max_iter=1000).fit(np.r_[X, X], np.r_[y, y], tasks=np.repeat([3, 7], 20))
+    model = MultiTaskLMNN(tol=1e-7, max_iter=1000, strength=1.0).fit(
+        np.r_[X, X], np.r_[y, y], tasks=np.repeat([3, 7], 20)
+    )
     A, B = (L.T @ L for L in model.task_components_)
     assert_allclose(A, B, atol=1e-3 * np.abs(A).max())
 
 
 def test_tasks_by_name():
     X, y, t = two_tasks()
-    model = MultiTaskLMNN().fit(X, y, tasks=t)
+    model = MultiTaskLMNN(strength=1.0).fit(X, y, tasks=t)
     assert list(model.tasks_) == ["left", "right"]
     assert_allclose(model.task_transform(X, "right"), X @ model.task_components_[1].T)
     with pytest.raises(ValueError, match="task='up' is unknown; the tasks of the fit are left, right"):
         model.task_transform(X, "up")
     with pytest.raises(ValueError, match="X has 24 samples but tasks has 23"):
-        MultiTaskLMNN().fit(X, y, tasks=t[1:])
-    plain = MultiTaskLMNN().fit(X, y)
+        MultiTaskLMNN(strength=1.0).fit(X, y, tasks=t[1:])
+    plain = MultiTaskLMNN(strength=1.0).fit(X, y)
     assert_allclose(plain.transform(X), plain.task_transform(X, 0), rtol=1e-12)

@@ -39,7 +39,7 @@ def slow_stress(L, X, delta):
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_M16a_stress_falls_to_a_stationary_point(p):
     X, y = problem()
-    model = ParametricMDS(p, tol=1e-15, max_iter=20_000).fit(X, y)
+    model = ParametricMDS(p, tol=1e-15, max_iter=20_000, strength=1.0).fit(X, y)
     L, delta = model.components_, slow_delta(X, y)
     assert np.all(np.diff(model.history_) <= 1e-15)
     assert_allclose(model.history_[-1], slow_stress(L, X, delta), rtol=1e-9)
@@ -60,7 +60,7 @@ def test_stress_is_the_best_of_many_starts():
         return np.mean((np.linalg.norm((X[i] - X[j]) @ v.reshape(3, 3).T, axis=1) - delta[i, j]) ** 2)
 
     best = min(minimize(f, rng.standard_normal(9)).fun for _ in range(5))
-    assert_allclose(ParametricMDS(tol=1e-13, max_iter=20_000).fit(X, y).history_[-1], best, rtol=1e-5)
+    assert_allclose(ParametricMDS(tol=1e-13, max_iter=20_000, strength=1.0).fit(X, y).history_[-1], best, rtol=1e-5)
 
 
 def test_M16b_dissimilarities_are_a_metric_that_separates_the_classes():
@@ -72,7 +72,7 @@ def test_M16b_dissimilarities_are_a_metric_that_separates_the_classes():
     assert delta[same].max() < 1 <= delta[~same].min()
     assert np.all(delta[:, :, None] + delta[None] >= delta[:, None] - 1e-12)  # δ_ij + δ_jk ≥ δ_ik
     assert_allclose(targets.weight(slice(0, 15)) * 15 * 14, 1)
-    beta = ParametricMDS(beta=2.0, tol=1e-14, max_iter=5000).fit(X, y)
+    beta = ParametricMDS(beta=2.0, tol=1e-14, max_iter=5000, strength=1.0).fit(X, y)
     assert_allclose(beta.history_[-1], slow_stress(beta.components_, X, slow_delta(X, y, 2.0)), rtol=1e-9)
 
 
@@ -97,7 +97,7 @@ def test_M16d_sstress_equals_the_conic_solver(seed):
         cp.Minimize(cp.sum_squares(cp.sum(cp.multiply(Z @ W, Z), axis=1) - delta[i, j] ** 2) / len(Z))
     )
     programme.solve(solver="CLARABEL")
-    model = ParametricMDS(loss="sstress", tol=1e-9, max_iter=2000).fit(X, y)
+    model = ParametricMDS(loss="sstress", tol=1e-9, max_iter=2000, strength=1.0).fit(X, y)
     assert_allclose(model.history_[-1], programme.value, rtol=1e-7)
     assert_allclose(model.mahalanobis_, W.value, atol=1e-5)
 
@@ -105,9 +105,9 @@ def test_M16d_sstress_equals_the_conic_solver(seed):
 def test_listed_and_sampled_pairs_stand_for_all():
     X, y = problem(8)
     side = Labels(y)
-    exact = ParametricMDS(2).fit(X, y).mahalanobis_
-    listed = ParametricMDS(2).fit(X, Pairs.from_edges(side.similar, side.dissimilar, 15)).mahalanobis_
-    sampled = ParametricMDS(2, pairs=RandomPairs(10_000), random_state=0).fit(X, y).mahalanobis_
+    exact = ParametricMDS(2, strength=1.0).fit(X, y).mahalanobis_
+    listed = ParametricMDS(2, strength=1.0).fit(X, Pairs.from_edges(side.similar, side.dissimilar, 15)).mahalanobis_
+    sampled = ParametricMDS(2, pairs=RandomPairs(10_000), random_state=0, strength=1.0).fit(X, y).mahalanobis_
     assert_allclose(listed, exact, rtol=1e-8)
     assert_allclose(sampled, exact, rtol=1e-6)
     # 12 of 30 similar and 12 of 75 dissimilar pairs: each kind keeps its share of the total weight
@@ -117,7 +117,7 @@ def test_listed_and_sampled_pairs_stand_for_all():
 
 def test_radial_basis_reaches_less_stress_than_a_linear_map():
     X, y = problem(9, n=40)
-    linear, curved = ParametricMDS(2).fit(X, y), RBFParametricMDS(2, n_basis=20, random_state=0).fit(X, y)
+    linear, curved = ParametricMDS(2, strength=1.0).fit(X, y), RBFParametricMDS(2, n_basis=20, random_state=0).fit(X, y)
     delta, Z = slow_delta(X, y), curved.transform(X)
     assert Z.shape == (40, 2) and curved.centers_.shape == (20, 3)
     assert slow_stress(np.eye(2), Z, delta) < 0.8 * linear.history_[-1]
@@ -146,7 +146,7 @@ def test_radial_basis_descends_stress_plus_ridge():
 
 def test_targets_of_weight_zero_are_no_targets():
     with pytest.raises(ValueError, match="needs pairs with a target; y holds none"):
-        ParametricMDS().fit(np.eye(3), Pairs([0, 1], [1, 2], target=[1.0, 2.0], n=3, weight=[0, 0]))
+        ParametricMDS(strength=1.0).fit(np.eye(3), Pairs([0, 1], [1, 2], target=[1.0, 2.0], n=3, weight=[0, 0]))
 
 
 def test_M03_target_distances_equal_the_conic_solver():
@@ -172,18 +172,18 @@ def test_M03_distances_of_a_hidden_metric_are_found_again():
     L, (i, j) = np.random.default_rng(14).standard_normal((3, 3)), np.triu_indices(30, 1)
     e = np.linalg.norm((X[i] - X[j]) @ L.T, axis=1)
     for loss in ("stress", "sstress"):
-        model = ParametricMDS(loss=loss, tol=1e-12, max_iter=5000).fit(X, Pairs(i, j, target=e, n=30))
+        model = ParametricMDS(loss=loss, tol=1e-12, max_iter=5000, strength=1.0).fit(X, Pairs(i, j, target=e, n=30))
         assert_allclose(model.mahalanobis_, L.T @ L, rtol=1e-4, atol=1e-4)
     with pytest.raises(ValueError, match="needs pairs with a target; y holds none"):
-        ParametricMDS().fit(X, Pairs([], [], target=[], n=30))
+        ParametricMDS(strength=1.0).fit(X, Pairs([], [], target=[], n=30))
     with pytest.raises(ValueError, match="needs similar pairs; y holds none"):
-        MMC().fit(X, Pairs(i, j, target=e, n=30))
+        MMC(strength=1.0).fit(X, Pairs(i, j, target=e, n=30))
 
 
 @pytest.mark.parametrize("params, word", [({"loss": "strain"}, "loss='strain'"), ({"beta": 0}, "beta=0")])
 def test_wrong_parameters_are_named(params, word):
     with pytest.raises(ValueError, match=word):
-        ParametricMDS(**params).fit(*problem())
+        ParametricMDS(**params, strength=1.0).fit(*problem())
 
 
 @pytest.mark.parametrize("params", [{"n_basis": 0}, {"reg": -1}, {"n_components": 0}])

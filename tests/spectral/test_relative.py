@@ -80,7 +80,7 @@ def conic(X, triplets, loss, penalty, reg, diagonal):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_B17a_equals_the_conic_solver(loss, penalty, structure):
     X, triplets = given()
-    model = RelativeML(loss=loss, penalty=penalty, structure=structure, reg=0.1, tol=1e-8, max_iter=3000)
+    model = RelativeML(loss=loss, penalty=penalty, structure=structure, reg=0.1, tol=1e-8, max_iter=3000, strength=1.0)
     model.fit(X, triplets)
     unit = np.sqrt(2 * np.var(X, axis=0).sum())
     W = model.mahalanobis_ * unit**2  # in scaled coordinates
@@ -96,14 +96,16 @@ def test_B17a_equals_the_conic_solver(loss, penalty, structure):
 def test_B17a_gradients(loss, penalty, rng):
     X, triplets = given(1)
     X, L = scaled(X), rng.standard_normal((3, 3))
-    objective = RelativeML(loss=loss, penalty=penalty)._objective(X, triplets, None)
+    objective = RelativeML(loss=loss, penalty=penalty, strength=1.0)._objective(X, triplets, None)
     value, gradient = objective(L)
     assert_allclose(value, slow_value(L.T @ L, X, triplets, loss, penalty, 0.1, width=WIDTHS[0]), rtol=1e-10)
     assert_allclose(gradient, central_differences(lambda L: objective(L)[0], L), rtol=1e-5, atol=1e-7)
     assert_allclose(2 * L @ objective.metric_gradient(L), gradient, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("learner", [RelativeML(tol=1e-8), RelativeML(structure="diagonal", tol=1e-8)])
+@pytest.mark.parametrize(
+    "learner", [RelativeML(tol=1e-8, strength=1.0), RelativeML(structure="diagonal", tol=1e-8, strength=1.0)]
+)
 def test_B17b_a_weight_is_a_repetition(learner):
     """Also in the median gap; and a weight of 0 is an absence, also of contradictions."""
     X, t = given(2)
@@ -122,7 +124,8 @@ def test_B17b_a_weight_is_a_repetition(learner):
 def test_B17c_a_full_matrix_reaches_no_higher_value_than_a_diagonal_one(penalty):
     X, triplets = given(3)
     full, diagonal = (
-        RelativeML(penalty=penalty, structure=s, tol=1e-7, max_iter=2000).fit(X, triplets) for s in ("full", "diagonal")
+        RelativeML(penalty=penalty, structure=s, tol=1e-7, max_iter=2000, strength=1.0).fit(X, triplets)
+        for s in ("full", "diagonal")
     )
     assert full.objective_ < diagonal.objective_ - 1e-4
 
@@ -132,9 +135,9 @@ def test_B17d_only_the_order_of_ordinal_labels_matters():
     names = np.array([-7.0, 0.0, 2.0, 100.0])[y]
     a, b = (OrdinalTriplets().draw(X, Labels(v), None) for v in (y, names))
     assert np.array_equal(a.a, b.a) and np.array_equal(a.p, b.p) and np.array_equal(a.n, b.n)
-    A, B = (RelativeML(comparisons=c).fit(X, v) for c, v in (("ordinal", y), (OrdinalTriplets(), names)))
+    A, B = (RelativeML(comparisons=c, strength=1.0).fit(X, v) for c, v in (("ordinal", y), (OrdinalTriplets(), names)))
     assert_allclose(A.mahalanobis_, B.mahalanobis_, rtol=0, atol=0)
-    C = RelativeML(comparisons="ordinal").fit(X, (y + 1) % 4)  # another order
+    C = RelativeML(comparisons="ordinal", strength=1.0).fit(X, (y + 1) % 4)  # another order
     assert np.abs(A.mahalanobis_ - C.mahalanobis_).max() > 1e-2 * np.abs(A.mahalanobis_).max()
 
 
@@ -142,10 +145,10 @@ def test_B17e_comparisons_the_wrong_way_round_leave_nothing():
     X, y = make_blobs(n=60, seed=4)
     X[:, :2] += 6 * np.eye(3)[y][:, :2]  # own class nearer in every direction that counts
     t = NeighborTriplets(3, misses=10).draw(X[:, :2], Labels(y), None)
-    right = RelativeML(tol=1e-6).fit(X[:, :2], t)
+    right = RelativeML(tol=1e-6, strength=1.0).fit(X[:, :2], t)
     keep = np.flatnonzero(comparisons(t, "auto", X[:, :2], None).edges.gaps(X[:, :2] @ right.components_.T) < 0)
     wrong = Triplets(t.a[keep], t.n[keep], t.p[keep], n_samples=60)
-    model = RelativeML(tol=1e-8, max_iter=1000, structure="diagonal", reg=3.0)
+    model = RelativeML(tol=1e-8, max_iter=1000, structure="diagonal", reg=3.0, strength=1.0)
     with pytest.warns(UserWarning, match="all 60 samples are at distance 0"):
         model.fit(X[:, :2], wrong)
     assert_allclose(model.mahalanobis_, 0, atol=1e-6 * np.abs(right.mahalanobis_).max())
@@ -153,29 +156,32 @@ def test_B17e_comparisons_the_wrong_way_round_leave_nothing():
 
 def test_units_do_not_matter_and_triplets_are_quadruplets():
     X, t = given(5)
-    A, B = RelativeML(tol=1e-8).fit(X, t), RelativeML(tol=1e-8).fit(1e4 * X + 3, t)
+    A, B = RelativeML(tol=1e-8, strength=1.0).fit(X, t), RelativeML(tol=1e-8, strength=1.0).fit(1e4 * X + 3, t)
     assert_allclose(A.mahalanobis_, 1e8 * B.mahalanobis_, atol=1e-5 * np.abs(A.mahalanobis_).max())
-    C = RelativeML(tol=1e-8).fit(X, Quadruplets(t.a, t.p, t.a, t.n, n_samples=len(X)))
+    C = RelativeML(tol=1e-8, strength=1.0).fit(X, Quadruplets(t.a, t.p, t.a, t.n, n_samples=len(X)))
     assert_allclose(A.mahalanobis_, C.mahalanobis_, rtol=1e-9, atol=1e-9)
 
 
 def test_a_fixed_map_before_is_a_transformation_of_the_features(rng):
     X, t = given(6)
     A = rng.standard_normal((3, 5))
-    model, plain = RelativeML(A=A, structure="diagonal").fit(X, t), RelativeML(structure="diagonal").fit(X @ A, t)
+    model, plain = (
+        RelativeML(A=A, structure="diagonal", strength=1.0).fit(X, t),
+        RelativeML(structure="diagonal", strength=1.0).fit(X @ A, t),
+    )
     assert_allclose(model.mahalanobis_, A @ plain.mahalanobis_ @ A.T, rtol=1e-7, atol=1e-9)
     with pytest.raises(ValueError, match="A must be a finite matrix with 3 rows"):
-        RelativeML(A=np.eye(2)).fit(X, t)
+        RelativeML(A=np.eye(2), strength=1.0).fit(X, t)
 
 
 def test_contradicting_and_missing_comparisons_are_said():
     X, t = given(7)
     both = Triplets(np.r_[t.a, t.a], np.r_[t.p, t.n], np.r_[t.n, t.p], n_samples=len(X))
     with pytest.warns(UserWarning, match="120 of 120 comparisons contradict"):
-        RelativeML().fit(X, both)
+        RelativeML(strength=1.0).fit(X, both)
     with pytest.raises(ValueError, match="nothing to compare"):
-        RelativeML().fit(X, Triplets([], [], [], n_samples=len(X)))
+        RelativeML(strength=1.0).fit(X, Triplets([], [], [], n_samples=len(X)))
     with pytest.raises(TypeError, match="comparisons must be 'auto'"):
-        RelativeML(comparisons="all").fit(*make_blobs())
+        RelativeML(comparisons="all", strength=1.0).fit(*make_blobs())
     with pytest.raises(TypeError, match="cannot use pairs"):
-        RelativeML().fit(X, Labels(np.arange(len(X)) % 2).to(Pairs))
+        RelativeML(strength=1.0).fit(X, Labels(np.arange(len(X)) % 2).to(Pairs))

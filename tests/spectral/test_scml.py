@@ -40,7 +40,9 @@ def sharp_value(w, T, beta):
 @pytest.mark.parametrize("reg", [1e-2, 0.2])
 def test_B06a_equals_the_conic_solver(reg):
     X, t, basis = given()
-    solution = SCML(reg=reg, tol=1e-9, max_iter=2000)._weights([X], [comparisons(t, "auto", X, None)], basis)
+    solution = SCML(reg=reg, tol=1e-9, max_iter=2000, strength=1.0)._weights(
+        [X], [comparisons(t, "auto", X, None)], basis
+    )
     T, w, width = table(X, t, basis), cp.Variable(8, nonneg=True), WIDTHS[-1]
     rounded = cp.sum(cp.huber(cp.pos(1 + T @ w), width)) / (2 * width) / len(T)
     problem = cp.Problem(cp.Minimize(rounded + reg / 8 * cp.sum(w)))
@@ -53,8 +55,8 @@ def test_B06b_the_features_as_directions_are_a_diagonal_metric():
     X, t, _ = given(1)
     compared = comparisons(t, "auto", X, None)
     w0 = 1 / compared.gap(X)
-    ours = SCML(reg=0.05, tol=1e-9, max_iter=2000)._weights([X], [compared], np.eye(3))
-    other = RelativeML(structure="diagonal", reg=0.05 * w0, tol=1e-9, max_iter=2000).fit(
+    ours = SCML(reg=0.05, tol=1e-9, max_iter=2000, strength=1.0)._weights([X], [compared], np.eye(3))
+    other = RelativeML(structure="diagonal", reg=0.05 * w0, tol=1e-9, max_iter=2000, strength=1.0).fit(
         X, t
     )  # its penalty is tr W/(d w₀)
     assert_allclose(ours.value, other.objective_, rtol=1e-8)
@@ -78,14 +80,17 @@ def dual_averaging(T, beta, n_iter=20_000, gamma=5e-3, delta=1e-3, seed=0):
 def test_B06d_no_higher_than_dual_averaging():
     X, t, basis = given(2, n=40, d=4, K=30)
     T = table(X, t, basis)
-    solution = SCML(reg=1e-2 * 30)._weights([X], [comparisons(t, "auto", X, None)], basis)
+    solution = SCML(reg=1e-2 * 30, strength=1.0)._weights([X], [comparisons(t, "auto", X, None)], basis)
     assert sharp_value(solution.x[0], T, 1e-2) <= dual_averaging(T, 1e-2) + 1e-4
     assert sharp_value(solution.x[0], T, 1e-2) < 0.98  # 1 is the value of w = 0
 
 
 def test_B06c_one_task_is_no_task():
     X, y = make_blobs(n=40)
-    plain, named = SCML(random_state=0).fit(X, y), SCML(random_state=0).fit(X, y, tasks=np.full(40, "only"))
+    plain, named = (
+        SCML(random_state=0, strength=1.0).fit(X, y),
+        SCML(random_state=0, strength=1.0).fit(X, y, tasks=np.full(40, "only")),
+    )
     assert_allclose(plain.mahalanobis_, named.mahalanobis_, rtol=1e-9, atol=1e-12)
     assert_allclose(
         named.task_transform(X, "only") @ named.task_transform(X, "only").T, X @ plain.mahalanobis_ @ X.T, atol=1e-8
@@ -97,8 +102,8 @@ def test_B06c_equal_tasks_share_their_weights():
     X, t, basis = given(3)
     compared = comparisons(t, "auto", X, None)
     options = {"tol": 1e-9, "max_iter": 3000}
-    two = SCML(reg=0.1, **options)._weights([X, X], [compared, compared], basis)
-    one = SCML(reg=0.1 / np.sqrt(2), **options)._weights([X], [compared], basis)
+    two = SCML(reg=0.1, **options, strength=1.0)._weights([X, X], [compared, compared], basis)
+    one = SCML(reg=0.1 / np.sqrt(2), **options, strength=1.0)._weights([X], [compared], basis)
     assert_allclose(two.value, 2 * one.value, rtol=1e-5)
     assert_allclose(two.x[0], two.x[1], atol=1e-3 * two.x.max())
 
@@ -117,7 +122,7 @@ def test_B06c_tasks_with_their_own_classes():
     X, y = make_blobs(n=80, d=3)
     task = np.array(["a", "b"])[np.arange(80) % 2]
     y = np.where(task == "a", y, y + 10)
-    model = SCML(40, random_state=0).fit(X, y, tasks=task)
+    model = SCML(40, random_state=0, strength=1.0).fit(X, y, tasks=task)
     assert model.task_weights_.shape == (2, len(model.basis_)) and model.task_components_.shape == (2, 3, 3)
     L = model.task_components_[1]
     B = np.sqrt(model.task_weights_[1])[:, None] * model.basis_
@@ -144,7 +149,7 @@ def test_directions_of_triplets_are_eigenvectors():
     for b in basis:
         assert_allclose(A @ b, (b @ A @ b) * b, atol=1e-9 * np.abs(A).max())
     many = NeighborTriplets(2).draw(X, Labels(y), None)
-    model = SCML(30, random_state=0).fit(X, many)
+    model = SCML(30, random_state=0, strength=1.0).fit(X, many)
     assert model.basis_.shape == (30, 3)
     B = np.sqrt(model.weights_)[:, None] * model.basis_
     assert_allclose(model.mahalanobis_, B.T @ B, atol=1e-9 * np.abs(model.mahalanobis_).max())
@@ -152,7 +157,7 @@ def test_directions_of_triplets_are_eigenvectors():
 
 def test_the_penalty_makes_weights_vanish():
     X, y = make_blobs(n=45)
-    few, many = (SCML(reg=reg, random_state=0).fit(X, y).weights_ for reg in (0.5, 1e-3))
+    few, many = (SCML(reg=reg, random_state=0, strength=1.0).fit(X, y).weights_ for reg in (0.5, 1e-3))
     assert np.count_nonzero(few) < np.count_nonzero(many) and np.count_nonzero(few) < len(few) / 2
 
 
@@ -160,5 +165,5 @@ def test_where_nothing_helps_the_start_is_kept_and_said():
     X, y = make_blobs(n=30)
     t = NeighborTriplets(2).draw(X, Labels(y), None)
     with pytest.warns(UserWarning, match="no direction has a weight"):
-        model = SCML(10, reg=1e3, random_state=0).fit(X, t)
+        model = SCML(10, reg=1e3, random_state=0, strength=1.0).fit(X, t)
     assert np.all(model.weights_ > 0)

@@ -1,0 +1,157 @@
+"""Metrics that are mixed with the Euclidean one: how much of them is used is chosen by samples held out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from isometry.base import LinearMetric
+from isometry.core.linalg import SingularMatrixWarning
+from isometry.core.progress import progress
+from isometry.core.solve import Solution
+from isometry.parameters import KW_ONLY, Share, parameters
+from isometry.strength import (
+    MOST_ROWS,
+    SHARES,
+    Choice,
+    Mixtures,
+    fewer_dimensions,
+    mixed_map,
+    name_of_plain,
+    some_rows,
+    weakest_of_the_best,
+)
+from isometry.trial import MAX_WHOLE, NeighborTrial, TargetTrial, Trial, scarcity, thin, trial_of
+
+FOLDS_UP_TO = ((1_000, 5), (np.inf, 3))  # rows, and folds: of few rows, more are needed to learn from, and cost little
+MAX_LEARNED = 3_000  # rows of a trial, since what an iteration costs mostly grows with their square
+
+
+@parameters
+class MixedMetric(LinearMetric):
+    """Abstract: a metric of which the data choose how much is mixed with the Euclidean one.
+
+    With ``strength="auto"`` it is learned from some rows, and mixtures W = (1 − share) c I + share W_learned, where c
+    makes both equally large on the samples, are tried on others. The smallest share that does as well as the best,
+    within a standard error, is taken; 0, which is Euclidean distance itself, if the best is not better by two and a
+    half. Where fewer dimensions than features are asked for, every mixture is brought to the directions in which the
+    samples vary most under it, and the share 0 is that of their principal components. A number for ``strength`` is the
+    share: 1 is the method as published.
+
+    It leaves ``strength_``, the share; ``strength_path_``, how each metric on trial did; and ``strength_reason_``, why
+    this one was chosen. Of a mixture, thresholds on distances that the method learns are those of the learned metric,
+    whose mean squared distance it has, too.
+    """
+
+    _: KW_ONLY
+    strength: Share | Literal["auto"] = "auto"
+
+    def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
+        if self.strength == 1:
+            self.strength_, self.strength_path_, self.strength_reason_ = 1.0, {}, "given"
+            return self._fit(X, side, **more)
+        if self.strength == "auto":
+            choice = self._choice(X, side, more)
+        else:
+            choice = Choice(float(self.strength), self._all_steps, {}, "given")
+        learner = self._with(choice.reg)
+        with warnings.catch_warnings():
+            if choice.share == 0:  # how a metric was found that is not used is of no interest; what y holds is
+                for category in (ConvergenceWarning, RuntimeWarning, SingularMatrixWarning):
+                    warnings.simplefilter("ignore", category)
+            solution = learner._fit(X, side, **more)
+        for name in [name for name in vars(learner) if name.endswith("_")]:
+            setattr(self, name, getattr(learner, name))
+        if choice.share < 1:
+            L, rows = learner.components_.astype(np.float64), X[:: 1 + len(X) // MOST_ROWS]
+            p = None if fewer_dimensions(self, X.shape[1]) is None else len(L)  # samples may span even fewer
+            self._store(mixed_map(L, choice.share, rows, p), X.dtype)
+        self.strength_, self.strength_path_, self.strength_reason_ = choice.share, choice.path, choice.reason
+        return self._ended(solution, choice)
+
+    @property
+    def _all_steps(self) -> float:
+        """What stands for the whole method among `_lengths`."""
+        return 0.0
+
+    def _lengths(self) -> Sequence[float]:
+        """Numbers of iterations to try, the fewest first; here there is the whole method alone."""
+        return (self._all_steps,)
+
+    def _with(self, length: float) -> Any:
+        """The method as published, of this length."""
+        learner = clone(self).set_params(strength=1.0)
+        learner.n_features_in_ = self.n_features_in_
+        return learner
+
+    def _ended(self, solution: Solution | None, choice: Choice) -> Solution | None:
+        """What is to be said of how the search for the chosen metric ended: nothing, if it is not used."""
+        return solution if solution is None or choice.share else replace(solution, on_purpose=True)
+
+    def _choice(self, X: np.ndarray, side: Any, more: dict[str, Any]) -> Choice:
+        plain = name_of_plain(fewer_dimensions(self, X.shape[1]))
+        if getattr(side, "target", None) is not None:
+            return Choice(1.0, self._all_steps, {}, "given: y says what the distances should be")
+        X, side, more = some_rows(X, side, more)
+        trial = _small_trial(X, side)
+        if trial is None:
+            return self._untried(f"{plain}: too little can be held out to try it")
+        with warnings.catch_warnings(), progress(False):
+            warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
+            try:
+                return self._try(trial, X, side, more).noting(scarcity(trial, _folds(len(X))))
+            except np.linalg.LinAlgError:
+                raise  # not a matter of too few rows
+            except (ValueError, FloatingPointError) as error:
+                return self._untried(f"{plain}: a part of the data is not enough to learn from ({error})")
+
+    def _untried(self, why: str) -> Choice:
+        return Choice(0.0, self._lengths()[0], {}, why)
+
+    def _try(self, trial: Trial, X: np.ndarray, side: Any, more: dict[str, Any]) -> Choice:
+        """Ever longer searches, until one does no better than those before."""
+        p = fewer_dimensions(self, X.shape[1])
+        mixtures = [Mixtures(trial, X, split, p) for split in trial.splits]
+        values: dict[tuple[float, float], np.ndarray] = {}
+        values[0.0, 0.0] = np.concatenate([m.euclidean() for m in mixtures])
+        best = -np.inf
+        for length in self._lengths():
+            found: dict[float, list[np.ndarray]] = {share: [] for share in SHARES}
+            ended = True  # by itself
+            for split, mixture_of in zip(trial.splits, mixtures, strict=True):
+                learner = self._with(length)
+                part = None if side is None else side[split.learn]
+                rest = {name: value[split.learn] for name, value in more.items()}
+                solution = learner._fit(X[split.learn], part, **rest)
+                ended &= solution is None or solution.converged
+                for share, worth in mixture_of.with_map(learner._transform, SHARES):
+                    found[share].append(worth)
+            values |= {(share, float(length)): np.concatenate(found[share]) for share in SHARES}
+            score = max(np.mean(values[share, length]) for share in SHARES)
+            if ended or score <= best:
+                break
+            best = score
+        choice = weakest_of_the_best(list(values), np.stack(list(values.values())), name_of_plain(p))
+        path = {("n_iter" if name == "reg" else name): column for name, column in choice.path.items()}
+        return replace(choice, reg=choice.reg or self._lengths()[0], path=path)
+
+
+def _folds(n: int) -> int:
+    return next(k for most, k in FOLDS_UP_TO if n <= most)
+
+
+def _small_trial(X: np.ndarray, side: Any) -> Any:
+    """A trial of few rows to learn from, where pairs do not say which, and of one split for large tables."""
+    trial: Any = trial_of(X, side, folds=_folds(len(X)))
+    if trial is None:
+        return None
+    splits = trial.splits if len(X) <= MAX_WHOLE else trial.splits[:1]
+    if isinstance(trial, NeighborTrial | TargetTrial):
+        splits = [split._replace(learn=thin(split.learn, MAX_LEARNED)) for split in splits]
+    return replace(trial, splits=splits)
