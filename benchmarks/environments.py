@@ -68,6 +68,7 @@ class Outcome:
     cpu: float = np.nan  # seconds of all threads
     wall: float = np.nan
     mib: float = np.nan  # peak of memory that is not a file, above what there was when the fit began
+    limit: float = np.nan  # CPU seconds that it had
     L: np.ndarray | None = None  # (p, d)
     figures: dict[str, float] = field(default_factory=dict)
 
@@ -81,10 +82,14 @@ def measure(
     mapped: bool = False,
     arrays: dict[str, np.ndarray] | None = None,
     limit: float = 300,
+    limit_cpu: float = np.inf,
     limit_gib: float = 9,
     threads: int = 1,
 ) -> Outcome:
-    """Run one call of peers.py on X.npy and y.npy in ``data``, in a process that ends at the limits."""
+    """Run one call of peers.py on X.npy and y.npy in ``data``, in a process that ends at the limits.
+
+    ``limit`` is in seconds by the clock, ``limit_cpu`` in those of the processor; both count imports as well.
+    """
     executable = str(python(environment))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -102,8 +107,8 @@ def measure(
                 stderr=err,
                 env={**os.environ, **variables},
             )
-            killed, samples = _watch(process, limit, limit_gib)
-        outcome = Outcome(failure=killed)
+            killed, samples = _watch(process, limit, limit_cpu, limit_gib)
+        outcome = Outcome(failure=killed, limit=limit_cpu)
         if not killed and process.returncode:
             lines = (folder / "err").read_text().strip().splitlines() or [f"ended with code {process.returncode}"]
             outcome.failure = lines[-1][:160]
@@ -128,7 +133,9 @@ def _flaw(L: np.ndarray) -> str:
     return ""
 
 
-def _watch(process: subprocess.Popen, limit: float, limit_gib: float) -> tuple[str, list[tuple[float, float]]]:
+def _watch(
+    process: subprocess.Popen, limit: float, limit_cpu: float, limit_gib: float
+) -> tuple[str, list[tuple[float, float]]]:
     """Why the process was ended, if it was, and (time, MiB of memory that is no file) until then."""
     begin, samples = time.monotonic(), []
     while process.poll() is None:
@@ -137,6 +144,8 @@ def _watch(process: subprocess.Popen, limit: float, limit_gib: float) -> tuple[s
         reason = ""
         if time.monotonic() - begin > limit:
             reason = f"more than {limit:g} s"
+        elif _cpu_seconds(process.pid) > limit_cpu:
+            reason = f"more than {limit_cpu:g} CPU s"
         elif mib > 1024 * limit_gib:
             reason = f"more than {limit_gib:g} GiB"
         if reason:
@@ -154,6 +163,15 @@ def _anonymous_mib(pid: int) -> float:
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
     return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith(("RssAnon", "RssShmem"))) / 1024
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of all threads; 0 once the process is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak(samples: list[tuple[float, float]], start: float, end: float) -> float:

@@ -19,10 +19,14 @@ def main(path):
     warnings.simplefilter("ignore")
     X, y = (np.load(f"{job['data']}/{name}.npy", mmap_mode="r" if job["mapped"] else None) for name in "Xy")
     arrays = {name: np.load(file) for name, file in job["arrays"].items()}
-    fit = peers.prepare(job["call"], X, y, arrays, job["params"])
+    fit, embed = peers.prepare(job["call"], X, y, arrays, job["params"]), None
+    if isinstance(fit, tuple):
+        fit, embed = fit
     start, cpu = time.monotonic(), time.process_time()
     result = fit()
     times = {"cpu": time.process_time() - cpu, "start": start, "end": time.monotonic()}
+    if embed is not None:
+        result, times["figures"] = embed(result), {"embedded": 1.0}
     if isinstance(result, dict):
         times["figures"] = result
     else:
