@@ -129,5 +129,6 @@ from isometry.supervision import Pairs as Pairs
 from isometry.supervision import Quadruplets as Quadruplets
 from isometry.supervision import Targets as Targets
 from isometry.supervision import Triplets as Triplets
+from isometry.supervision import Views as Views
 
 __version__: str

@@ -34,6 +34,7 @@ from isometry.eval.verification import (
     reliability,
     roc,
 )
+from isometry.eval.views import partner_ranks
 
 __all__ = [
     "SCORERS",
@@ -69,6 +70,7 @@ __all__ = [
     "pair_auc",
     "pair_auc_scorer",
     "pair_spearman",
+    "partner_ranks",
     "pair_rate_interval",
     "paired_interval",
     "pairwise_f1",

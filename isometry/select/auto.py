@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.metaestimators import available_if
 
 from isometry.base import MetricLearner
 from isometry.parameters import KW_ONLY, Count, Positive, Seed, check_parameters, parameters
 from isometry.registry import get
 from isometry.select.budget import Budget
-from isometry.select.candidates import BASELINES, Learners, can_use
+from isometry.select.candidates import BASELINES, BETWEEN_VIEWS, Learners, can_use, maps_views
 from isometry.select.comparison import compare
 from isometry.select.inputs import check_samples, check_side
 from isometry.select.result import BASELINE, AutomaticChoice, Comparison
 from isometry.shrunk import Shrunk
-from isometry.supervision import Supervision, Targets
+from isometry.supervision import Supervision, Targets, Views
 
 __all__ = ["AutoMetric"]
 
@@ -69,6 +71,8 @@ class AutoMetric(MetricLearner):
         teach is measured as well, and tells how the gain goes on. Without time for that it is the gain in the folds
     leaderboard_ : of each candidate its name, score, difference to Euclidean with its interval, and seconds of a fit
     comparison_ : the whole comparison; not saved
+    view_widths_ : numbers of columns of both views, if ``y`` was `Views`; then ``transform`` puts both mapped views
+        side by side, and ``transform_view`` maps one
     """
 
     learners: Any = "auto"
@@ -124,6 +128,7 @@ class AutoMetric(MetricLearner):
             "high": [r.difference.high if r.difference else np.nan for r in comparison.results],
             "fit_seconds": [float(r.fit_seconds) for r in comparison.results],
         }
+        self.view_widths_ = side.widths if isinstance(side, Views) else None
         self.n_features_in_ = samples.shape[1]
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)
@@ -132,14 +137,36 @@ class AutoMetric(MetricLearner):
     def transform(self, X: Any) -> np.ndarray:
         """Map X to the space where the chosen distance is Euclidean."""
         self._check_fitted()
-        return np.asarray(self.pipeline_.transform(X))
+        return self._transform(X)
 
-    def _transform(self, X: np.ndarray) -> np.ndarray:
-        return np.asarray(self.pipeline_.transform(X))
+    def _transform(self, X: Any) -> np.ndarray:
+        Z = np.asarray(self.pipeline_.transform(X))
+        if self.view_widths_ is None or maps_views(self.pipeline_[-1]):
+            return Z
+        return Views(*self.view_widths_, n_samples=len(Z)).side_by_side(Z)
+
+    @available_if(lambda self: getattr(self, "view_widths_", None) is not None)
+    def transform_view(self, X: Any, view: int = 0) -> np.ndarray:
+        """Map samples of which only the columns of one view are known (n, d_view), 0 or 1, to the common space."""
+        if view not in (0, 1):
+            raise ValueError(f"view={view!r} must be 0 or 1")
+        X, columns = check_array(X, dtype=(np.float64, np.float32)), _columns(self.view_widths_, view)
+        if X.shape[1] != len(columns):
+            raise ValueError(f"view {view} has {len(columns)} columns, but X has {X.shape[1]}")
+        whole = np.zeros((len(X), sum(self.view_widths_)), dtype=X.dtype)  # neither map looks at the other view
+        whole[:, columns] = X
+        return np.asarray(np.hsplit(self._transform(whole), 2)[view])
+
+
+def _columns(widths: tuple[int, int], view: int) -> range:
+    return range(widths[0]) if view == 0 else range(widths[0], sum(widths))
 
 
 def candidates(side: Supervision) -> Learners:
     """Names and learners that can use this kind of supervision, each with the strength that the data ask for."""
+    if isinstance(side, Views):
+        named = [(name, get(name).make()) for name in BETWEEN_VIEWS]
+        return [(n, e.set_params(landmarks=LANDMARKS) if n == "KernelCCA" else e) for n, e in named]
     settings = {name: {} for name in CLOSED_FORMS} | {name: {"landmarks": LANDMARKS} for name in KERNELS} | ITERATIVE
     named = [_automatic(name, params) for name, params in settings.items()]
     if isinstance(side, Targets):
