@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,7 +69,6 @@ class Outcome:
     cpu: float = np.nan  # seconds of all threads
     wall: float = np.nan
     mib: float = np.nan  # peak of memory that is not a file, above what there was when the fit began
-    limit: float = np.nan  # CPU seconds that it had
     L: np.ndarray | None = None  # (p, d)
     figures: dict[str, float] = field(default_factory=dict)
 
@@ -82,14 +82,10 @@ def measure(
     mapped: bool = False,
     arrays: dict[str, np.ndarray] | None = None,
     limit: float = 300,
-    limit_cpu: float = np.inf,
     limit_gib: float = 9,
     threads: int = 1,
 ) -> Outcome:
-    """Run one call of peers.py on X.npy and y.npy in ``data``, in a process that ends at the limits.
-
-    ``limit`` is in seconds by the clock, ``limit_cpu`` in those of the processor; both count imports as well.
-    """
+    """Run one call of peers.py on X.npy and y.npy in ``data``, in a process that ends at the limits."""
     executable = str(python(environment))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -107,8 +103,8 @@ def measure(
                 stderr=err,
                 env={**os.environ, **variables},
             )
-            killed, samples = _watch(process, limit, limit_cpu, limit_gib)
-        outcome = Outcome(failure=killed, limit=limit_cpu)
+            killed, samples = _watch(process, limit, limit_gib)
+        outcome = Outcome(failure=killed)
         if not killed and process.returncode:
             lines = (folder / "err").read_text().strip().splitlines() or [f"ended with code {process.returncode}"]
             outcome.failure = lines[-1][:160]
@@ -125,6 +121,62 @@ def measure(
         return outcome
 
 
+@dataclass(frozen=True)
+class Job:
+    """One fit of a series."""
+
+    call: str
+    params: dict[str, Any]
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def measure_series(environment: str, jobs: list[Job], data: Path, *, limit_cpu: float) -> list[Outcome]:
+    """The jobs one after another in one process, so that its imports are paid once; memory is not watched.
+
+    The kernel ends a fit at its limit of CPU seconds, whatever else runs on the machine; the others go on in a new
+    process. A fit that raises an error ends none.
+    """
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for k, job in enumerate(jobs):
+            described = {"call": job.call, "params": job.params, "data": str(data), "mapped": False}
+            described["arrays"] = {name: str(folder / f"{k}_{name}.npy") for name in job.arrays}
+            for name, array in job.arrays.items():
+                np.save(folder / f"{k}_{name}.npy", array)
+            (folder / f"{k}.json").write_text(json.dumps({**described, "result": str(folder / f"{k}.npy")}))
+        while len(outcomes) < len(jobs):
+            first = len(outcomes)
+            with open(folder / "err", "w") as err:
+                script = str(Path(__file__).with_name("worker.py"))
+                series = [str(folder / f"{k}.json") for k in range(first, len(jobs))]
+                ended = subprocess.run(
+                    [str(python(environment)), script, f"--cpu={limit_cpu:g}", *series],
+                    stdout=subprocess.DEVNULL,
+                    stderr=err,
+                    env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                    check=False,
+                )
+            for k in range(first, len(jobs)):
+                told = folder / f"{k}.json.done"
+                if not told.exists():
+                    break
+                outcomes.append(_read(json.loads(told.read_text()), folder / f"{k}.npy"))
+            if len(outcomes) < len(jobs):  # this one ended the process
+                over = ended.returncode == -signal.SIGXCPU
+                why = f"more than {limit_cpu:g} CPU s" if over else f"the process ended with code {ended.returncode}"
+                outcomes.append(Outcome(failure=why))
+    return outcomes
+
+
+def _read(told: dict[str, Any], result: Path) -> Outcome:
+    outcome = Outcome(failure=told.get("error", ""), cpu=told.get("cpu", np.nan), figures=told.get("figures", {}))
+    if result.exists():
+        outcome.L = np.load(result)
+        outcome.failure = outcome.failure or _flaw(outcome.L)
+    return outcome
+
+
 def _flaw(L: np.ndarray) -> str:
     if not np.isfinite(L).all():
         return f"{100 * np.mean(~np.isfinite(L)):.0f} % of the map is not finite"
@@ -133,9 +185,7 @@ def _flaw(L: np.ndarray) -> str:
     return ""
 
 
-def _watch(
-    process: subprocess.Popen, limit: float, limit_cpu: float, limit_gib: float
-) -> tuple[str, list[tuple[float, float]]]:
+def _watch(process: subprocess.Popen, limit: float, limit_gib: float) -> tuple[str, list[tuple[float, float]]]:
     """Why the process was ended, if it was, and (time, MiB of memory that is no file) until then."""
     begin, samples = time.monotonic(), []
     while process.poll() is None:
@@ -144,8 +194,6 @@ def _watch(
         reason = ""
         if time.monotonic() - begin > limit:
             reason = f"more than {limit:g} s"
-        elif _cpu_seconds(process.pid) > limit_cpu:
-            reason = f"more than {limit_cpu:g} CPU s"
         elif mib > 1024 * limit_gib:
             reason = f"more than {limit_gib:g} GiB"
         if reason:
@@ -163,15 +211,6 @@ def _anonymous_mib(pid: int) -> float:
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
     return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith(("RssAnon", "RssShmem"))) / 1024
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Of all threads; 0 once the process is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak(samples: list[tuple[float, float]], start: float, end: float) -> float:
