@@ -261,7 +261,7 @@ INTRODUCTION = """# Learners shared with metric-learn and pyDML
 
 Two thirds of the rows are learned from, standardised; one thread, all fits of a library one after another, all in one
 run of `python -m benchmarks.shared_learners`. Seconds are CPU seconds of the fit alone, so that other work on the
-machine counts little; a fit is ended after {limit:g} of them, and short ones are the mean of four after a first one. An
+machine counts little; a fit is ended after {limit:g} of them, and short ones are the mean of many. An
 objective is shown where a peer states the same one, computed by our code for both maps (↓ smaller is better, ↑ larger).
 Accuracy is that of three neighbours for the rows held out. Learners that choose their strength by default have the
 published one here (`reg` or `strength` is a number), as the peers have. Where a library learns from pairs or
