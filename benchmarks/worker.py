@@ -16,11 +16,8 @@ import warnings
 import numpy as np
 import peers
 
-SHORT, LONG_ENOUGH, MOST = (
-    0.1,
-    0.2,
-    50,
-)  # CPU seconds: shorter fits of a series are repeated for so long; at most so often
+# of a series: fits below SHORT CPU seconds are repeated for LONG_ENOUGH of them, at most MOST times: clocks have steps
+SHORT, LONG_ENOUGH, MOST = 0.1, 0.2, 50
 
 
 def run(path, *, repeated=False):
