@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from sklearn.utils import check_array
@@ -150,16 +150,14 @@ class AutoMetric(MetricLearner):
         """Map samples of which only the columns of one view are known (n, d_view), 0 or 1, to the common space."""
         if view not in (0, 1):
             raise ValueError(f"view={view!r} must be 0 or 1")
-        X, columns = check_array(X, dtype=(np.float64, np.float32)), _columns(self.view_widths_, view)
+        X = check_array(X, dtype=(np.float64, np.float32))
+        views = Views(*cast("tuple[int, int]", self.view_widths_), n_samples=len(X))
+        columns = views.columns[view]
         if X.shape[1] != len(columns):
             raise ValueError(f"view {view} has {len(columns)} columns, but X has {X.shape[1]}")
-        whole = np.zeros((len(X), sum(self.view_widths_)), dtype=X.dtype)  # neither map looks at the other view
+        whole = np.zeros((len(X), sum(views.widths)), dtype=X.dtype)  # neither map looks at the other view
         whole[:, columns] = X
         return np.asarray(np.hsplit(self._transform(whole), 2)[view])
-
-
-def _columns(widths: tuple[int, int], view: int) -> range:
-    return range(widths[0]) if view == 0 else range(widths[0], sum(widths))
 
 
 def candidates(side: Supervision) -> Learners:
