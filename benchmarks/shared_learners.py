@@ -128,7 +128,7 @@ def learners(bounds: tuple[float, float]) -> Iterator[Shared]:
     )
     yield Shared(
         ours("MMC", "isometry_pairs", reg=0.0),
-        (listed("MMC", "metric_learn_pairs", "metric-learn", **seed), peer("pydml", "LSI")),
+        (listed("MMC", "metric_learn_pairs", "metric-learn", **seed), peer("pydml", "LSI", supervised=True)),
         "mmc",
         arrays=("pairs",),
     )
