@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.contests import FIGURES, Side, draw_pairs, itml_bounds, ours, peer
 from benchmarks.environments import HOME, OURS, Job, Outcome, measure_series
+from isometry.registry import get
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "shared_learners.md"
 LIMIT = 5.0  # CPU seconds of a fit
@@ -105,8 +106,8 @@ def learners(bounds: tuple[float, float]) -> Iterator[Shared]:
     yield Shared(ours("RCA", reg=1e-3), (peer("metric-learn", "RCA_Supervised", n_chunks=30, **seed),))
     yield Shared(ours("LFDA", reg=1e-3), (peer("metric-learn", "LFDA"), peer("pydml", "LLDA")))
     yield Shared(ours("FisherML", reg=1e-3), (peer("pydml", "LDA"),))
-    yield Shared(ours("Whitening", power=0.0), (peer("pydml", "PCA"),))
-    yield Shared(ours("ANMM"), (peer("pydml", "ANMM"),))
+    yield Shared(ours("Whitening", power=0.0, reg=1e-2), (peer("pydml", "PCA"),))
+    yield Shared(ours("ANMM", reg=0.0), (peer("pydml", "ANMM"),))
     yield Shared(ours("DMLMJ", reg=1e-3), (peer("pydml", "DMLMJ"),))
     yield Shared(ours("SDML"), (peer("metric-learn", "SDML_Supervised", **seed),))
     yield Shared(ours("SCML"), (peer("metric-learn", "SCML_Supervised", **seed),))
@@ -151,15 +152,15 @@ def learners(bounds: tuple[float, float]) -> Iterator[Shared]:
     yield Shared(ours("DMLeig"), (peer("pydml", "DML_eig"),))
     yield Shared(ours("MCML", strength=1.0), (peer("pydml", "MCML"),), "mcml", ("pydml",))
     yield Shared(ours("LDML", strength=1.0), (peer("pydml", "LDML"),), "ldml", ("pydml",))
-    for mine, there, params in (
-        ("KernelFisherML", "KDA", {}),
-        ("KernelLFDA", "KLLDA", {}),
-        ("KernelANMM", "KANMM", {}),
-        ("KernelDMLMJ", "KDMLMJ", {}),
-        ("KernelLMNN", "KLMNN", {}),
+    for mine, there in (
+        ("KernelFisherML", "KDA"),
+        ("KernelLFDA", "KLLDA"),
+        ("KernelANMM", "KANMM"),
+        ("KernelDMLMJ", "KDMLMJ"),
+        ("KernelLMNN", "KLMNN"),
     ):
-        kernel = Side(f"pydml {there}", "pydml", "pydml_embedding", {"name": there, "kernel": "rbf", **params})
-        yield Shared(ours(mine, "isometry_embedding"), (kernel,))
+        kernel = Side(f"pydml {there}", "pydml", "pydml_embedding", {"name": there, "kernel": "rbf"})
+        yield Shared(ours(mine, "isometry_embedding", **get(mine).published), (kernel,))
 
 
 # ---- data on which closed forms break down ----
