@@ -62,6 +62,7 @@ test-matrix: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.shared_learners
 
 bench-quick: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.run --quick

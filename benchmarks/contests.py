@@ -204,6 +204,14 @@ def mlkr_loss(L, X, y, arrays) -> float:
     return total
 
 
+def lsml_loss(L, X, y, arrays) -> float:
+    """Mean [d(a, b) − d(c, d)]₊² over the comparisons, plus tr W − log det W."""
+    a, b, c, d = arrays["quadruplets"].T
+    Z, W = X @ L.T, L.T @ L
+    excess = np.maximum(np.sqrt(pair_sqdist(Z, a, b)) - np.sqrt(pair_sqdist(Z, c, d)), 0)
+    return float(np.mean(excess**2) + np.trace(W) - np.linalg.slogdet(W)[1])
+
+
 def accuracy(L, X, y, arrays) -> float:
     """Leave-one-out 3-NN accuracy."""
     return float(loo_hits(X @ L.T.astype(X.dtype), y, 3).mean())
@@ -226,6 +234,7 @@ FIGURES: dict[str, tuple[str, Figure]] = {
     "itml": ("objective ↓", itml_loss),
     "mmc": ("ratio of distances ↑", mmc_ratio),
     "mlkr": ("squared error ↓", mlkr_loss),
+    "lsml": ("objective ↓", lsml_loss),
     "held out": ("3-NN accuracy of other rows ↑", held_out),
     "accuracy": ("3-NN accuracy ↑", accuracy),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -118,6 +119,62 @@ def measure(
             outcome.L = np.load(folder / "L.npy")
             outcome.failure = _flaw(outcome.L)
         return outcome
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fit of a series."""
+
+    call: str
+    params: dict[str, Any]
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def measure_series(environment: str, jobs: list[Job], data: Path, *, limit_cpu: float) -> list[Outcome]:
+    """The jobs one after another in one process, so that its imports are paid once; memory is not watched.
+
+    The kernel ends a fit at its limit of CPU seconds, whatever else runs on the machine; the others go on in a new
+    process. A fit that raises an error ends none.
+    """
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for k, job in enumerate(jobs):
+            described = {"call": job.call, "params": job.params, "data": str(data), "mapped": False}
+            described["arrays"] = {name: str(folder / f"{k}_{name}.npy") for name in job.arrays}
+            for name, array in job.arrays.items():
+                np.save(folder / f"{k}_{name}.npy", array)
+            (folder / f"{k}.json").write_text(json.dumps({**described, "result": str(folder / f"{k}.npy")}))
+        while len(outcomes) < len(jobs):
+            first = len(outcomes)
+            with open(folder / "err", "w") as err:
+                script = str(Path(__file__).with_name("worker.py"))
+                series = [str(folder / f"{k}.json") for k in range(first, len(jobs))]
+                ended = subprocess.run(
+                    [str(python(environment)), script, f"--cpu={limit_cpu:g}", *series],
+                    stdout=subprocess.DEVNULL,
+                    stderr=err,
+                    env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                    check=False,
+                )
+            for k in range(first, len(jobs)):
+                told = folder / f"{k}.json.done"
+                if not told.exists():
+                    break
+                outcomes.append(_read(json.loads(told.read_text()), folder / f"{k}.npy"))
+            if len(outcomes) < len(jobs):  # this one ended the process
+                over = ended.returncode == -signal.SIGXCPU
+                why = f"more than {limit_cpu:g} CPU s" if over else f"the process ended with code {ended.returncode}"
+                outcomes.append(Outcome(failure=why))
+    return outcomes
+
+
+def _read(told: dict[str, Any], result: Path) -> Outcome:
+    outcome = Outcome(failure=told.get("error", ""), cpu=told.get("cpu", np.nan), figures=told.get("figures", {}))
+    if result.exists():
+        outcome.L = np.load(result)
+        outcome.failure = outcome.failure or _flaw(outcome.L)
+    return outcome
 
 
 def _flaw(L: np.ndarray) -> str:

@@ -1,7 +1,8 @@
 """How each library is called. Imported in the library's own environment, so it needs no more than NumPy itself.
 
 Every function prepares a fit on (X, y) and returns it: what is imported and constructed here is not measured. A fit
-returns a map L (p, d), complex or not finite if that is what the library learned, or a dict of figures.
+returns a map L (p, d), complex or not finite if that is what the library learned, or a dict of figures. A pair of
+functions is a fit, and what makes the images of all rows of what it has learned, which is not measured either.
 """
 
 from functools import partial
@@ -52,6 +53,24 @@ def isometry_pairs(X, y, name, pairs, **params):
     i, j, similar = pairs.T
     learner, side = getattr(package, name)(**params), package.Pairs(i, j, similar.astype(bool), n=len(X))
     return lambda: learner.fit(X, side).components_
+
+
+def isometry_quadruplets(X, y, name, quadruplets, **params):
+    """From listed comparisons (m, 4): the pair of the first two is nearer than that of the last two."""
+    import isometry as package
+
+    if params.get("prior") == "eye":
+        params["prior"] = np.eye(X.shape[1])  # as it is; the prior that is called "identity" has the unit of the data
+    learner, side = getattr(package, name)(**params), package.Quadruplets(*quadruplets.T, n_samples=len(X))
+    return lambda: learner.fit(X, side).components_
+
+
+def isometry_embedding(X, y, name, others, **params):
+    """A learner whose map is no matrix: the images of X and of ``others`` under it."""
+    import isometry as package
+
+    learner = getattr(package, name)(**params)
+    return lambda: learner.fit(X, y), lambda fitted: fitted.transform(np.vstack([X, others]))
 
 
 def isometry_chunks(X, y, name, rows, **params):
@@ -110,6 +129,13 @@ def metric_learn_pairs(X, y, name, pairs, bounds=None, **params):
     return lambda: learner.fit(tuples, signs, **options).components_
 
 
+def metric_learn_quadruplets(X, y, name, quadruplets, **params):
+    import metric_learn as package
+
+    learner, tuples = getattr(package, name)(**params), X[quadruplets]
+    return lambda: learner.fit(tuples).components_
+
+
 def pylmnn(X, y, **params):
     from pylmnn import LargeMarginNearestNeighbor
 
@@ -128,6 +154,14 @@ def pydml(X, y, name, **params):
 
     learner = getattr(dml, name)(**params)
     return lambda: np.asarray(learner.fit(X, y).transformer())
+
+
+def pydml_embedding(X, y, name, others, **params):
+    """A learner whose map is no matrix: the images of X and of ``others`` under it."""
+    import dml
+
+    learner = getattr(dml, name)(**params)
+    return lambda: learner.fit(X, y), lambda fitted: fitted.transform(np.vstack([X, others]))
 
 
 def accuracy_calculator(X, y):
@@ -149,8 +183,9 @@ def accuracy_calculator(X, y):
 CALLS = {
     function.__name__: function
     for function in (
-        *(isometry, isometry_steps, isometry_pairs, isometry_chunks, isometry_retrieval, product),
-        *(scikit_learn_nca, metric_learn, metric_learn_pairs, pylmnn, mlpack_lmnn, pydml, accuracy_calculator),
+        *(isometry, isometry_steps, isometry_pairs, isometry_quadruplets, isometry_embedding, isometry_chunks),
+        *(isometry_retrieval, product, scikit_learn_nca, metric_learn, metric_learn_pairs, metric_learn_quadruplets),
+        *(pylmnn, mlpack_lmnn, pydml, pydml_embedding, accuracy_calculator),
     )
 }
 

@@ -1,10 +1,14 @@
-"""One fit in a process of its own: reads the data, fits, writes the map and when it began and ended.
+"""Fits in a process of their own: reads the data, fits, writes the map and when it began and ended.
 
 Usage: python worker.py JOB.json, in any environment. The job names the call (see peers.py), its parameters, the folder
 with X.npy and y.npy, and where the result goes. Memory is watched from outside, by the process that started this one.
+
+python worker.py --cpu=SECONDS JOB.json … runs several, each with so many CPU seconds, and writes JOB.json.done.
 """
 
 import json
+import math
+import resource
 import sys
 import time
 import warnings
@@ -12,23 +16,56 @@ import warnings
 import numpy as np
 import peers
 
+# of a series: fits below SHORT CPU seconds are repeated for LONG_ENOUGH of them, at most MOST times: clocks have steps
+SHORT, LONG_ENOUGH, MOST = 0.1, 0.2, 50
 
-def main(path):
+
+def run(path, *, repeated=False):
+    """Times and figures of one job; its map is in the file that it names."""
     with open(path) as file:
         job = json.load(file)
-    warnings.simplefilter("ignore")
     X, y = (np.load(f"{job['data']}/{name}.npy", mmap_mode="r" if job["mapped"] else None) for name in "Xy")
     arrays = {name: np.load(file) for name, file in job["arrays"].items()}
-    fit = peers.prepare(job["call"], X, y, arrays, job["params"])
+    fit, embed = peers.prepare(job["call"], X, y, arrays, job["params"]), None
+    if isinstance(fit, tuple):
+        fit, embed = fit
     start, cpu = time.monotonic(), time.process_time()
     result = fit()
     times = {"cpu": time.process_time() - cpu, "start": start, "end": time.monotonic()}
+    if repeated and times["cpu"] < SHORT:
+        cpu, times["cpu"], n = time.process_time(), 0.0, 0
+        while times["cpu"] < LONG_ENOUGH and n < MOST:
+            fit()
+            times["cpu"], n = time.process_time() - cpu, n + 1
+        times["cpu"] /= n
+    if embed is not None:
+        result, times["figures"] = embed(result), {"embedded": 1.0}
     if isinstance(result, dict):
         times["figures"] = result
     else:
         np.save(job["result"], result)
-    print("\n" + json.dumps(times))
+    return times
+
+
+def run_series(seconds, paths):
+    """Each job with so many CPU seconds, after which the kernel ends the process; an error is told and ends none."""
+    for path in paths:
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), resource.RLIM_INFINITY))
+        try:
+            told = run(path, repeated=True)
+        except Exception as error:
+            told = {"error": f"{type(error).__name__}: {error}"[:160]}
+        with open(f"{path}.done", "w") as file:
+            json.dump(told, file)
+
+
+def main(arguments):
+    warnings.simplefilter("ignore")
+    if arguments[0].startswith("--cpu="):
+        run_series(float(arguments[0].removeprefix("--cpu=")), arguments[1:])
+    else:
+        print("\n" + json.dumps(run(arguments[0])))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

@@ -45,7 +45,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "search": ("Index", "Matcher", "Quantizer", "communities", "duplicates"),
     "select": ("AutoMetric", "PairVerifier", "Relevance", "adapt", "compare"),
     "shrunk": ("Shrunk",),
-    "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Targets", "Triplets"),
+    "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Targets", "Triplets", "Views"),
     "trial": ("aiming_at",),
 }
 

@@ -131,6 +131,7 @@ from isometry.supervision import Pairs as Pairs
 from isometry.supervision import Quadruplets as Quadruplets
 from isometry.supervision import Targets as Targets
 from isometry.supervision import Triplets as Triplets
+from isometry.supervision import Views as Views
 from isometry.trial import aiming_at as aiming_at
 
 __version__: str

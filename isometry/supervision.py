@@ -25,6 +25,7 @@ __all__ = [
     "Supervision",
     "Targets",
     "Triplets",
+    "Views",
     "as_supervision",
 ]
 
@@ -832,6 +833,57 @@ class Targets(Supervision):
 
     def _take(self, rows: np.ndarray) -> Targets:
         return Targets(self.values[rows])
+
+
+class Views(Supervision):
+    """Two views of each sample: the first ``widths[0]`` columns of X are one, the next ``widths[1]`` the other.
+
+    ``X, views = Views.join(X1, X2)`` puts two tables side by side, row i of both the same sample. In a comparison the
+    views look for each other: a metric is good if a sample's other view is near among those of all samples held out.
+    """
+
+    kind = "views"
+    widths: tuple[int, int]
+
+    def __init__(self, first: int, second: int, *, n_samples: int):
+        self.widths, self.n_samples = (int(first), int(second)), int(n_samples)
+        if min(self.widths) < 1:
+            raise ValueError(f"each view needs at least one column, got {first} and {second}")
+
+    @classmethod
+    def join(cls, first: ArrayLike, second: ArrayLike) -> tuple[np.ndarray, Views]:
+        """X (n, d₁ + d₂) and its views, of two tables (n, d₁) and (n, d₂)."""
+        X1, X2 = np.asarray(first), np.asarray(second)
+        for k, X in enumerate((X1, X2)):
+            if X.ndim != 2:
+                raise ValueError(f"view {k} must be a table (n_samples, n_features), got shape {X.shape}")
+        if len(X1) != len(X2):
+            raise ValueError(
+                f"the views have {len(X1)} and {len(X2)} rows: row i of both must be the same sample. Leave out the "
+                "samples of which one view is missing"
+            )
+        return np.hstack([X1, X2]), cls(X1.shape[1], X2.shape[1], n_samples=len(X1))
+
+    @property
+    def columns(self) -> list[list[int]]:
+        """The columns of either view, as `CCA` and others take them."""
+        first, second = self.widths
+        return [list(range(first)), list(range(first, first + second))]
+
+    def side_by_side(self, X: np.ndarray) -> np.ndarray:
+        """(n, 2p) the first p columns of both views, p the smaller width: what Euclidean distance can compare."""
+        first, p = self.widths[0], min(self.widths)
+        return np.hstack([X[:, :p], X[:, first : first + p]])
+
+    def components(self) -> np.ndarray:
+        return np.arange(self.n_samples)
+
+    def to(self, kind: type[Supervision]) -> Supervision | None:
+        """Themselves: no classes or pairs of samples follow from them."""
+        return self if isinstance(self, kind) else None
+
+    def _take(self, rows: np.ndarray) -> Views:
+        return Views(*self.widths, n_samples=len(rows))
 
 
 class Slices:

@@ -1,12 +1,15 @@
-"""What the speed page says of how soon ours is as far as a peer."""
+"""What the pages of measurements say: how soon ours is as far as a peer, and where it is slower or worse."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from benchmarks.contests import Side
-from benchmarks.environments import Outcome
+from benchmarks.contests import Side, lsml_loss
+from benchmarks.environments import Job, Outcome, measure_series
 from benchmarks.run import PACES, TIGHTER, catch_up
+from benchmarks.shared_learners import Data, Row, Shared, draw_quadruplets, summary
+from isometry import LSML, Quadruplets
 
 OURS, PEER = Side("ours", "isometry", "LMNN", {"n_neighbors": 3}), Side("peer", "peer", "LMNN")
 
@@ -49,3 +52,64 @@ def test_a_late_arrival_counts_with_its_defaults():
     told, tried = lines("loss ↓", 0.1, 0.2, lambda params: 1.0)
     assert len(tried) == len(PACES)
     assert told[0].startswith("ours with defaults: loss 0.1 in 2 s") and told[0].endswith("**5 ×**")
+
+
+# ------------------------------------------------------------------------------------------------ shared learners
+
+
+def beside(seconds, their_seconds, values=(1.0, 1.0), failure="", figure="lsml"):
+    shared = Shared(OURS, (PEER,), figure)
+    row = Row("wine", shared, PEER, Outcome(cpu=seconds), Outcome(cpu=their_seconds, failure=failure), limit=5.0)
+    row.values, row.euclidean = values, 2.0
+    return row
+
+
+def test_what_is_too_slow_or_worse_is_named():
+    told = "\n".join(
+        summary(
+            [
+                beside(0.1, 2.0),
+                beside(1.0, 2.0),  # twice as fast
+                beside(0.9, 0.1),  # below a second: nobody waits for it
+                beside(0.5, float("nan"), (float("nan"),) * 2, "more than 5 CPU s"),
+                beside(0.1, 2.0, (1.5, 1.0)),
+                beside(0.1, 2.0, (1.0009, 1.0)),
+            ]
+        )
+    )
+    assert "5 fits took a peer more than 1 s; ours was at least 5 times faster in 4 of them, 2 times at least." in told
+    assert "  - wine: ours beside peer, 2 times" in told
+    assert "5 objectives are shared; ours is no worse in 4 of them" in told
+    assert "  - wine: ours beside peer: 1.5 against 1\n" in told and "0 of our fits and 1 of theirs failed" in told
+
+
+def test_quadruplets_and_what_lsml_minimises():
+    y = np.repeat([0, 1, 2], 20)
+    a, b, c, d = draw_quadruplets(y, 50).T
+    assert len(a) == 50 and (y[a] == y[b]).all() and (y[c] != y[d]).all() and (a != b).all()
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    learner, prior = LSML(gamma=1.0, prior=np.eye(3), tol=1e-8), np.eye(3)
+    found = learner.fit(X, Quadruplets(a, b, c, d, n_samples=60)).components_
+    arrays = {"quadruplets": np.stack([a, b, c, d], axis=1)}
+    best = lsml_loss(found, X, y, arrays)
+    for k in range(5):  # a minimum of the figure by which maps are judged
+        step = 0.01 * np.random.default_rng(k).standard_normal((3, 3))
+        assert best < min(lsml_loss(found + step, X, y, arrays), lsml_loss(prior, X, y, arrays))
+
+
+def test_rows_held_out_and_classes_of_one():
+    X, y = np.random.default_rng(0).standard_normal((63, 2)), np.append(np.repeat([5, 7], 30), [8, 9, 10])
+    data = Data.split("t", X, y)
+    assert len(data.X) + len(data.X_test) == 63 and set(data.y_test) == {0, 1} and {2, 3, 4} <= set(data.y)
+    np.testing.assert_allclose(data.X.mean(axis=0), 0, atol=1e-12)
+    assert data.accuracy(Outcome(L=np.eye(2))) == data.accuracy(Outcome(L=3 * np.eye(2)))
+
+
+def test_a_series_goes_on_after_an_error(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "X.npy", rng.standard_normal((30, 2)))
+    np.save(tmp_path / "y.npy", np.repeat([0, 1, 2], 10))
+    jobs = [Job("isometry", {"name": name, "reg": 0.1}) for name in ("RCA", "Nothing", "Covariance")]
+    first, failed, last = measure_series("isometry", jobs, tmp_path, limit_cpu=60)
+    assert first.L.shape == last.L.shape == (2, 2) and not first.failure and not last.failure
+    assert failed.failure.startswith("AttributeError") and failed.L is None

@@ -52,7 +52,11 @@ def main() -> None:
     """Entry point of the console script."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # while typer still reads what the commands take; later ones are the group's
+        print_to_stderr("interrupted")
+        raise SystemExit(130) from None
 
 
 def _terminate(*_: object) -> None:

@@ -13,6 +13,8 @@ from sklearn.neighbors import NearestNeighbors
 from isometry.core.distance import row_blocks, sqdist
 
 MANY_CLASSES = 100  # with more classes, one search among all points comes before one search for each class
+FEW_MEMBERS = 128  # up to so many points, their whole matrix of distances costs less than setting up a search
+RESOLVED = 1e-8  # smallest share of the largest squared norm that a distance by a matrix product is trusted with
 
 
 def nearest_allowed(X: np.ndarray, k: int, allowed: Callable[[Any], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -51,9 +53,22 @@ def target_neighbors(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
     for members in _classes(codes):
         m = min(k, len(members) - 1)
         if m > 0:
-            found = NearestNeighbors(n_neighbors=m).fit(X[members]).kneighbors(return_distance=False)
+            found = _nearest_of_few(X[members], m) if len(members) <= FEW_MEMBERS else None
+            if found is None:
+                found = NearestNeighbors(n_neighbors=m).fit(X[members]).kneighbors(return_distance=False)
             targets[members, :m] = members[found]
     return targets
+
+
+def _nearest_of_few(X: np.ndarray, k: int) -> np.ndarray | None:
+    """(n, k) the k nearest other rows, nearest first, by one matrix of distances; None where these are too coarse."""
+    Z = X - X.mean(axis=0, dtype=np.float64)
+    D = sqdist(Z)
+    largest = np.einsum("ij,ij->i", Z, Z).max()
+    np.fill_diagonal(D, np.inf)
+    index, dist = k_smallest(D, k)
+    # rounding errors of some 1e-15 of the largest norm cannot change which are the k nearest, nor by much their order
+    return index if largest > 0 and dist[:, -1].min() > RESOLVED * largest else None
 
 
 def nearest_misses(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:

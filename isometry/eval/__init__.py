@@ -35,6 +35,7 @@ from isometry.eval.verification import (
     reliability,
     roc,
 )
+from isometry.eval.views import partner_ranks
 
 __all__ = [
     "SCORERS",
@@ -71,6 +72,7 @@ __all__ = [
     "pair_auc",
     "pair_auc_scorer",
     "pair_spearman",
+    "partner_ranks",
     "pair_rate_interval",
     "paired_interval",
     "pairwise_f1",

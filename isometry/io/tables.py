@@ -317,6 +317,8 @@ def check_file(path: Path) -> None:
         raise FileNotFoundError(f"there is no file {path}{hint}")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
+    if not path.is_file():
+        raise TableError(f"{path} is a pipe or device, not a file: write what comes from it to a file first")
     if path.stat().st_size == 0:
         raise TableError(f"{path} is empty")
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.metaestimators import available_if
 
 from isometry.base import MetricLearner
 from isometry.parameters import KW_ONLY, Count, Positive, Seed, check_parameters, parameters
 from isometry.registry import get
 from isometry.select.budget import Budget
-from isometry.select.candidates import BASELINES, Learners, can_use
+from isometry.select.candidates import BASELINES, BETWEEN_VIEWS, Learners, can_use, maps_views
 from isometry.select.comparison import compare
 from isometry.select.inputs import check_samples, check_side
 from isometry.select.result import BASELINE, AutomaticChoice, Comparison
 from isometry.shrunk import Shrunk
-from isometry.supervision import Supervision, Targets
+from isometry.supervision import Supervision, Targets, Views
 
 __all__ = ["AutoMetric"]
 
@@ -86,6 +88,9 @@ class AutoMetric(MetricLearner):
         Of each candidate its name, score, difference to Euclidean with its interval, and seconds of a fit.
     comparison_ : Comparison
         The whole comparison; not saved.
+    view_widths_ : tuple of int or None
+        Numbers of columns of both views, if ``y`` was `Views`; then ``transform`` puts both mapped views side by side,
+        and ``transform_view`` maps one.
 
     Notes
     -----
@@ -175,6 +180,7 @@ class AutoMetric(MetricLearner):
             "high": [r.difference.high if r.difference else np.nan for r in comparison.results],
             "fit_seconds": [float(r.fit_seconds) for r in comparison.results],
         }
+        self.view_widths_ = side.widths if isinstance(side, Views) else None
         self.n_features_in_ = samples.shape[1]
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)
@@ -194,14 +200,47 @@ class AutoMetric(MetricLearner):
             The mapped samples.
         """
         self._check_fitted()
-        return np.asarray(self.pipeline_.transform(X))
+        return self._transform(X)
 
-    def _transform(self, X: np.ndarray) -> np.ndarray:
-        return np.asarray(self.pipeline_.transform(X))
+    def _transform(self, X: Any) -> np.ndarray:
+        Z = np.asarray(self.pipeline_.transform(X))
+        if self.view_widths_ is None or maps_views(self.pipeline_[-1]):
+            return Z
+        return Views(*self.view_widths_, n_samples=len(Z)).side_by_side(Z)
+
+    @available_if(lambda self: getattr(self, "view_widths_", None) is not None)
+    def transform_view(self, X: Any, view: int = 0) -> np.ndarray:
+        """Map samples of which only the columns of one view are known to the common space.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_columns_of_the_view)
+            Samples.
+        view : {0, 1}, default=0
+            Which view these columns are of.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, p)
+            The mapped samples.
+        """
+        if view not in (0, 1):
+            raise ValueError(f"view={view!r} must be 0 or 1")
+        X = check_array(X, dtype=(np.float64, np.float32))
+        views = Views(*cast("tuple[int, int]", self.view_widths_), n_samples=len(X))
+        columns = views.columns[view]
+        if X.shape[1] != len(columns):
+            raise ValueError(f"view {view} has {len(columns)} columns, but X has {X.shape[1]}")
+        whole = np.zeros((len(X), sum(views.widths)), dtype=X.dtype)  # neither map looks at the other view
+        whole[:, columns] = X
+        return np.asarray(np.hsplit(self._transform(whole), 2)[view])
 
 
 def candidates(side: Supervision) -> Learners:
     """Names and learners that can use this kind of supervision, each with the strength that the data ask for."""
+    if isinstance(side, Views):
+        named = [(name, get(name).make()) for name in BETWEEN_VIEWS]
+        return [(n, e.set_params(landmarks=LANDMARKS) if n == "KernelCCA" else e) for n, e in named]
     settings = {name: {} for name in CLOSED_FORMS} | {name: {"landmarks": LANDMARKS} for name in KERNELS} | ITERATIVE
     named = [_automatic(name, params) for name, params in settings.items()]
     if isinstance(side, Targets):

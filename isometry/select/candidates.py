@@ -13,7 +13,7 @@ from isometry.base import MetricLearner
 from isometry.normalized import Normalized
 from isometry.registry import FAMILIES, Method, all_methods, get
 from isometry.spectral import Covariance, Euclidean
-from isometry.supervision import Labels, Supervision
+from isometry.supervision import Labels, Supervision, Views
 
 Learners = str | Any | Iterable[Any] | Mapping[str, Any]
 Grid = dict[str, list[Any]]  # values to try for each parameter
@@ -25,6 +25,7 @@ DEFAULT = (
     *("LMNN", "ITML", "PCCA", "LLMA", "NCA", "MCML"),
 )
 BEFORE_HEADS = DEFAULT[0]
+BETWEEN_VIEWS = ("CCA", "Procrustes", "KernelCCA")  # metrics between two views, the quicker first
 LINEAR_HEADS = ("ProxyNCAPlusPlus", "SoftTriple")  # losses, the quicker first
 MOST_DIMENSIONS = 1024  # of a linear head
 GROUPS = ("default", "all", "fast", *(f for f in FAMILIES if f != "deep"))
@@ -49,7 +50,10 @@ def resolve(
     for its members. Rows of the table that make the same estimator take part once. In the open protocol linear maps
     learned by losses of networks stand beside the default candidates, where torch is installed.
     """
-    named = [("Euclidean", Euclidean()), ("Covariance", Covariance()), *_expand(learners, side)]
+    if isinstance(side, Views):
+        named = [("Euclidean", Euclidean()), *_between_views(learners, side)]
+    else:
+        named = [("Euclidean", Euclidean()), ("Covariance", Covariance()), *_expand(learners, side)]
     if protocol == "open" and is_default(learners) and isinstance(side, Labels):
         after = [name for name, _ in named].index(BEFORE_HEADS) + 1  # new classes gain by them more than by the others
         named[after:after] = _linear_heads(min(n_features, MOST_DIMENSIONS))
@@ -57,7 +61,28 @@ def resolve(
     chosen: dict[str, Any] = {}
     for (name, _), estimator in distinct.items():
         chosen[_free_name(name, chosen)] = _seeded(estimator, seed)
+    if isinstance(side, Views):  # columns, which the estimators are told of; they learn from X alone
+        return [Candidate(name, e, uses_y=False) for name, e in chosen.items()]
     return [Candidate(name, e, can_use(e, side) or _requires_y(e)) for name, e in chosen.items()]
+
+
+def _between_views(learners: Learners, views: Views) -> Iterator[tuple[str, Any]]:
+    """Metrics between two views, told which columns are which."""
+    group = isinstance(learners, str) and learners.strip().lower() in GROUPS
+    for name, learner in _expand(BETWEEN_VIEWS if group else learners, views):
+        if not maps_views(learner):
+            raise ValueError(
+                f"{name} is no metric between two views: choose among {', '.join(BETWEEN_VIEWS)}, or give an estimator "
+                "with transform_view whose transform puts both mapped views side by side"
+            )
+        told = learner.get_params(deep=False)
+        unset = "views" in told and told["views"] is None
+        yield name, clone(learner).set_params(views=views.columns) if unset else learner
+
+
+def maps_views(estimator: Any) -> bool:
+    """Whether a learner maps two views into one space."""
+    return hasattr(estimator, "transform_view")
 
 
 def with_unit_length(candidates: list[Candidate], grids: dict[str, Grid]) -> tuple[list[Candidate], dict[str, Grid]]:
@@ -94,7 +119,7 @@ def _linear_heads(n_components: int) -> list[tuple[str, Any]]:
 
 def left_out_note(learners: Learners, side: Supervision) -> list[str]:
     """What to ask for to compare the other methods too, where the default was taken."""
-    if not is_default(learners):
+    if not is_default(learners) or isinstance(side, Views):
         return []
     others = len(resolve("all", side, 0)) - len(resolve("default", side, 0))
     return [f"{others} more methods of the table can learn from these {side.kind}: learners='all' (--methods all)"]

@@ -42,7 +42,7 @@ from isometry.select.progress import Progress
 from isometry.select.result import BASELINE, Comparison, MethodResult
 from isometry.select.scoring import FoldScorer, choose_scoring
 from isometry.select.verdict import holm, p_value, write_verdict
-from isometry.supervision import Labels, Supervision
+from isometry.supervision import Labels, Supervision, Views
 
 RESERVE = 0.2  # of a budget, where a metric is to be chosen: for what choosing is worth, and the fit to all rows
 
@@ -86,14 +86,17 @@ def compare(
         this transformer takes.
     y : array-like or Supervision
         Class labels; targets of a regression, as `Targets` or an array of fractions, from which methods of labels learn
-        by slices at quantiles; or another supervision object such as `Pairs`.
+        by slices at quantiles; `Views`, two sets of columns that are to find each other; or another supervision object
+        such as `Pairs`.
     learners : str, sequence or dict, default="default"
         Names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed forms), a
         family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name.
     scoring : str or None, default=None
         Score: "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
-        "ordering" for triplets and quadruplets; "knn_r2", the R² of k-NN regression, for targets. None: "knn",
-        "pair_auc", "ordering" or "knn_r2", by the kind of ``y``, and "map@r" in the open protocol.
+        "ordering" for triplets and quadruplets; "knn_r2", the R² of k-NN regression, for targets; for views
+        "view_recall@k", whether a sample's other view is among the k nearest of those held out, and "view_mrr", the
+        mean of 1 / its rank, both averaged over the two directions. None: "knn", "pair_auc", "ordering", "knn_r2" or
+        "view_mrr", by the kind of ``y``, and "map@r" in the open protocol.
     n_neighbors : int, default=3
         Number k of neighbours of "knn" and "knn_r2".
     protocol : {"closed", "open"}, default="closed"
@@ -160,7 +163,7 @@ def compare(
     check_options(protocol, side, n_splits, n_repeats, level, n_neighbors)
     rng = check_random_state(random_state)
     scoring = choose_scoring(scoring, side, protocol)
-    scaler, embeddings = choose_scaler(scaler, samples, protocol)
+    scaler, embeddings = choose_scaler(scaler, samples, protocol, side)
     plan = make_plan(side, protocol, n_splits, n_repeats, rng)
     grouped = not isinstance(side, Labels) and plan.groups is not None
     scorer = FoldScorer(scoring, n_neighbors, protocol, grouped)
@@ -169,6 +172,8 @@ def compare(
     seed = int(rng.randint(2**31 - 1))
     candidates = resolve(learners, side, seed, protocol, samples.shape[1])
     grids = tuning_grids(tune, candidates, samples.shape[1])
+    if unit and isinstance(side, Views):
+        raise ValueError("unit=True is not known for views: scale each view to unit length before joining them")
     if unit:
         candidates, grids = with_unit_length(candidates, grids)
     study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
@@ -225,6 +230,7 @@ def compare(
         best_name=best_name,
         notes=[
             *([COSINE] if embeddings else []),
+            *_view_notes(side),
             *plan.notes,
             *_failure_notes(results),
             *fits.notes,
@@ -339,6 +345,15 @@ def _describe_data(name: str | None, X: Any, side: Supervision, feature_names: l
         "feature_names": feature_names,
         "class_names": None if classes is None else [str(c) for c in classes],
     }
+
+
+def _view_notes(side: Supervision) -> list[str]:
+    if not isinstance(side, Views) or side.widths[0] == side.widths[1]:
+        return []
+    return [
+        f"the views have {side.widths[0]} and {side.widths[1]} columns: Euclidean compares the first "
+        f"{min(side.widths)} of both, column by column, which is chance unless these mean the same"
+    ]
 
 
 def _failure_notes(results: list[MethodResult]) -> list[str]:

@@ -22,12 +22,12 @@ from isometry.core.progress import OutOfTime, time_limit
 from isometry.kernelized import KernelMetric
 from isometry.moments import MomentsMetric
 from isometry.select.budget import DEFAULT_BUDGET, Budget, Costs, Schedule, extrapolate
-from isometry.select.candidates import BASELINES, Candidate, Grid
+from isometry.select.candidates import BASELINES, Candidate, Grid, maps_views
 from isometry.select.folds import Plan, Split, can_hold_out_classes, make_plan
 from isometry.select.inputs import take_rows
 from isometry.select.progress import Progress
 from isometry.select.scoring import FoldScorer
-from isometry.supervision import Labels, Supervision
+from isometry.supervision import Labels, Supervision, Views
 
 INNER_SPLITS = 3
 UNSCORED = "no held-out point could be scored"
@@ -327,6 +327,8 @@ def fit_and_score(
         pipeline.fit(X_train, y_train if candidate.uses_y else None)
     seconds = time.perf_counter() - started
     Z_train, Z_test = (_embed(pipeline, rows) for rows in (X_train, take_rows(study.X, split.test)))
+    if isinstance(y_test, Views) and not maps_views(candidate.estimator):
+        Z_train, Z_test = y_train.side_by_side(Z_train), y_test.side_by_side(Z_test)
     return study.scorer.values(Z_train, y_train, Z_test, y_test), seconds
 
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from isometry.supervision import Labels, Supervision, Targets
+from isometry.supervision import Labels, Supervision, Targets, Views
 
 Protocol = Literal["closed", "open"]
 Folds = tuple[np.ndarray, list[str]]  # fold of each sample (n,), and notes for the reader
@@ -39,9 +39,9 @@ class Plan:
 def make_plan(side: Supervision, protocol: Protocol, n_splits: int, n_repeats: int, rng: np.random.RandomState) -> Plan:
     """Folds that suit the supervision.
 
-    Targets: at random. Labels, closed: stratified by class. Labels, open: whole classes are held out, so that a test
-    class is never seen in training. Pairs, triplets, …: whole components of their graph are held out where it falls
-    apart; a graph in one piece is cut by samples, and what joins two folds takes part in neither.
+    Targets and views: at random. Labels, closed: stratified by class. Labels, open: whole classes are held out, so
+    that a test class is never seen in training. Pairs, triplets, …: whole components of their graph are held out where
+    it falls apart; a graph in one piece is cut by samples, and what joins two folds takes part in neither.
     """
     assign, groups = _assignment(side, protocol)
     drawn = [assign(side, n_splits, rng) for _ in range(n_repeats)]
@@ -54,7 +54,7 @@ def _assignment(side: Supervision, protocol: Protocol) -> tuple[Callable[..., Fo
     """The function (side, n_splits, rng) → folds to use, and which samples depend on one another."""
     if isinstance(side, Labels):
         return (_open_folds, side.codes) if protocol == "open" else (_closed_folds, None)
-    if isinstance(side, Targets):
+    if isinstance(side, Targets | Views):
         return _plain_folds, None
     components = side.components()
     return (_component_folds, components) if _falls_apart(components) else (_sample_folds, None)
@@ -92,7 +92,7 @@ def _closed_folds(labels: Labels, n_splits: int, rng: np.random.RandomState) -> 
     return fold, notes
 
 
-def _plain_folds(targets: Targets, n_splits: int, rng: np.random.RandomState) -> Folds:
+def _plain_folds(targets: Targets | Views, n_splits: int, rng: np.random.RandomState) -> Folds:
     """Samples go to the folds at random, equally many to each."""
     n = len(targets)
     if n < 2 * n_splits:

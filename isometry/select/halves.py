@@ -16,7 +16,7 @@ from isometry.select.budget import Budget
 from isometry.select.candidates import Candidate
 from isometry.select.fits import Study, fit_and_score
 from isometry.select.folds import Plan, Split
-from isometry.supervision import Targets
+from isometry.supervision import Targets, Views
 
 MIN_CLASSES = 4  # to learn from, where classes are halved
 
@@ -58,7 +58,7 @@ def halved(split: Split, study: Study) -> Split | None:
     """The split with half of the samples to learn from: of each class, or of classes if whole ones are held out."""
     y: Any = study.y
     rng = np.random.default_rng(study.seed)
-    if isinstance(y, Targets):
+    if isinstance(y, Targets | Views):
         return split._replace(train=np.sort(rng.permutation(split.train)[::2]))
     if not isinstance(y, np.ndarray):
         return None  # half of the samples would keep a quarter of the pairs

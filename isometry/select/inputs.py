@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import type_of_target
 from isometry.core.scale import check_varied
 from isometry.select.folds import Plan
 from isometry.select.scoring import FoldScorer
-from isometry.supervision import Candidates, Labels, Supervision, Targets, as_supervision
+from isometry.supervision import Candidates, Labels, Supervision, Targets, Views, as_supervision
 
 COSINE = (
     "rows look like embeddings: they are compared by the angle between the raw vectors (scaler='normalize'), so that "
@@ -66,6 +66,11 @@ def check_side(y: Any, X: Any) -> Supervision:
         raise ValueError(f"y has {len(side.classes)} class: a comparison needs at least 2")
     if isinstance(side, Targets) and side.varying.shape[1] == 0:
         raise ValueError("y is constant: a comparison needs targets that vary")
+    if isinstance(side, Views) and sum(side.widths) != X.shape[1]:
+        raise ValueError(
+            f"the views have {side.widths[0]} and {side.widths[1]} columns, but X has {X.shape[1]}: make both by "
+            "X, views = Views.join(X1, X2)"
+        )
     return side
 
 
@@ -108,8 +113,12 @@ def check_n_neighbors(scorer: FoldScorer, plan: Plan, labels: Labels) -> None:
         )
 
 
-def choose_scaler(scaler: Any, X: Any, protocol: str) -> tuple[Any, bool]:
+def choose_scaler(scaler: Any, X: Any, protocol: str, side: Supervision | None = None) -> tuple[Any, bool]:
     """What "auto" stands for, and whether rows look like embeddings; any other scaler as it is."""
+    if isinstance(side, Views):
+        if scaler == "normalize" or isinstance(scaler, Normalizer):
+            raise ValueError("scaler='normalize' would divide both views by one length: scale each before joining them")
+        return ("standard" if isinstance(scaler, str) and scaler == "auto" else scaler), False
     if not (isinstance(scaler, str) and scaler == "auto"):
         return scaler, False
     embeddings = looks_like_embeddings(X, unit_only=protocol == "closed")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from isometry.core.distance import pair_sqdist
-from isometry.eval import knn_hits, knn_residuals, loo_hits, r2_values, retrieval
+from isometry.eval import knn_hits, knn_residuals, loo_hits, partner_ranks, r2_values, retrieval
 from isometry.eval.verification import auc_and_residuals
 from isometry.select.folds import Protocol
-from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Targets, Triplets
+from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Targets, Triplets, Views
 from isometry.trial import aiming_at
 
 AUC_CHUNK = 1000  # labelled samples whose pairs are listed at a time
@@ -24,7 +24,9 @@ _TITLES = {
     "pair_auc": "AUC",
     "map@r": "MAP@R",
     "r_precision": "R-precision",
+    "view_mrr": "mean reciprocal rank of the other view",
 }
+_BETWEEN_VIEWS = re.compile(r"view_mrr|view_recall@([1-9]\d*)")
 _RETRIEVAL = re.compile(r"(recall|precision)@([1-9]\d*)|map@r|r_precision")
 
 
@@ -55,6 +57,8 @@ class FoldScorer:
             return hits.astype(np.float64)
         if self.scoring == "knn_r2":
             return r2_values(knn_residuals(Z_train, y_train, Z_test, y_test, self.n_neighbors), y_test)
+        if match := _BETWEEN_VIEWS.fullmatch(self.scoring):
+            return _view_values(Z_test, int(match[1] or 0))
         if match := _RETRIEVAL.fullmatch(self.scoring):
             gallery = {} if is_open else {"gallery": Z_train, "gallery_y": y_train}
             return _retrieval_values(Z_test, y_test, match[1] or self.scoring, int(match[2] or 1), gallery)
@@ -63,6 +67,15 @@ class FoldScorer:
         if isinstance(y_test, Supervision) and not isinstance(y_test, Labels):
             return _auc_values(Z_test, Pairs.from_edges(y_test.similar, y_test.dissimilar, len(y_test)), self.grouped)
         return _label_auc_values(Z_test, np.asarray(y_test.codes if isinstance(y_test, Labels) else y_test))
+
+
+def _view_values(Z: np.ndarray, k: int) -> np.ndarray:
+    """How well the halves of the columns find each other among the rows, both ways.
+
+    1 / rank of the other half; for k > 0 whether the rank is at most k.
+    """
+    ranks = partner_ranks(*np.hsplit(Z, 2))  # (2, n)
+    return np.asarray(np.mean(ranks <= k if k else 1 / ranks, axis=0))
 
 
 def _retrieval_values(Z: np.ndarray, y: Any, name: str, k: int, gallery: dict[str, Any]) -> np.ndarray:
@@ -81,6 +94,10 @@ def choose_scoring(scoring: str | None, side: Supervision, protocol: Protocol = 
         if scoring in (None, "knn_r2"):
             return "knn_r2"
         raise ValueError(f"scoring={scoring!r} does not suit targets: choose 'knn_r2'")
+    if isinstance(side, Views):
+        if scoring is None or _BETWEEN_VIEWS.fullmatch(scoring):
+            return scoring or "view_mrr"
+        raise ValueError(f"scoring={scoring!r} does not suit views: choose 'view_mrr' or 'view_recall@1' (or another)")
     if scoring is None:
         of_labels = "map@r" if protocol == "open" else "knn"
         return of_labels if labels else "ordering" if ordered else "pair_auc"

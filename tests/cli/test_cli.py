@@ -641,6 +641,21 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
+def test_ctrl_c_while_the_commands_are_read():
+    code = """
+import typer.main
+from isometry.cli import main
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+typer.main.get_command = interrupted
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code, "list"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 @pytest.mark.parametrize("row", METHODS, ids=lambda m: m.key)
 def test_every_parameter_has_a_meaning(row):
     if row.family == "deep":

@@ -104,6 +104,7 @@ def make_watchman():
 
 def attempt(data: bytes, path: Path, watchman, slack: int = SLACK) -> bool:
     """Whether the file was read; that nothing but that and a StoreError can happen is asserted."""
+    path.unlink(missing_ok=True)  # ext4 waits for the disk where a file is cut to nothing and written anew
     path.write_bytes(data)
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]

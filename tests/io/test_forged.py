@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -214,6 +215,21 @@ def test_pipe_device_folder_and_impossible_names(tmp_path):
         load(tmp_path / "loop")
     with pytest.raises(StoreError, match="there is no file"):
         load(tmp_path / "none")
+
+
+def test_what_is_promised_is_written_down():
+    """What the tests of this file hold is what SECURITY.md promises."""
+    text = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text().split())
+    for promise in (
+        "runs nothing from it",
+        "can only name classes of a fixed list (`isometry/io/classes.py`)",
+        "The `memory` of a pipeline, a folder that scikit-learn would unpickle from, is never taken from a file",
+        "Pipes, devices and folders are refused",
+        "takes more than four times the size of the file",
+        "ends with the estimator or with `StoreError`",
+        "without control characters",
+    ):
+        assert promise in text, promise
 
 
 # ---------------------------------------------------------------------------------------------------- at random

@@ -214,6 +214,12 @@ def test_empty_and_garbled_files(extension, tmp_path):
     refused("cannot be read as", path)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="pipes with names")
+def test_a_pipe_is_no_table(tmp_path):
+    os.mkfifo(tmp_path / "t.csv")
+    refused("is a pipe or device, not a file", tmp_path / "t.csv", "y")
+
+
 def test_table_without_rows(tmp_path):
     (tmp_path / "t.csv").write_text("a,b,y\n")
     refused("has columns a, b, y but no rows", tmp_path / "t.csv", "y")
