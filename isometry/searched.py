@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone
 
 from isometry.base import LinearMetric, check_components
+from isometry.core.memory import remembering
 from isometry.core.progress import progress
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
@@ -51,9 +52,12 @@ class SearchedMetric(LinearMetric):
             choice = Choice(float(self.strength), self._longest, {}, "given")
         learner = self._with(int(choice.reg))
         with warnings.catch_warnings():
-            if choice.share == 0:
-                warnings.simplefilter("ignore")  # of a metric that is not used
-            solution = learner._fit(X, side, **more)
+            if choice.share == 0:  # a metric that is not used: a few rows will do, and nothing is worth a warning
+                warnings.simplefilter("ignore")
+                few, part, rest = _few_rows(X, side, more)
+                solution = learner._fit(few, part, **rest)
+            else:
+                solution = learner._fit(X, side, **more)
         for name in [name for name in vars(learner) if name.endswith("_")]:
             setattr(self, name, getattr(learner, name))
         if choice.share < 1:
@@ -87,7 +91,7 @@ class SearchedMetric(LinearMetric):
         trial = _small_trial(X, side)
         if trial is None:
             return self._untried("too little can be held out to try it", mixed)
-        with warnings.catch_warnings(), progress(False):
+        with warnings.catch_warnings(), progress(False), remembering():
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
                 return self._try(trial, X, side, more, mixed).noting(scarcity(trial, FOLDS))
@@ -135,6 +139,14 @@ class SearchedMetric(LinearMetric):
             return (self._longest,)
         doubled = [FIRST * 2**k for k in range(32) if FIRST * 2**k < self._longest]
         return (*doubled, self._longest)
+
+
+def _few_rows(X: np.ndarray, side: Any, more: dict[str, Any]) -> tuple[np.ndarray, Any, dict[str, Any]]:
+    """At most as many rows as a trial learns from, of all classes; pairs and comparisons keep theirs."""
+    if not hasattr(side, "codes") or len(X) <= MAX_LEARNED:
+        return X, side, more
+    rows = np.sort(thin(np.argsort(side.codes, kind="stable"), MAX_LEARNED))
+    return X[rows], side[rows], {name: value[rows] for name, value in more.items()}
 
 
 def _small_trial(X: np.ndarray, side: Any) -> Any:

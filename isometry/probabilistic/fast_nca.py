@@ -43,10 +43,11 @@ class FastNCA(SearchedMetric):
         goes on from there while the graph still changes and the objective on the new one can be improved
     reg : penalty on |L|²; "auto": a thousandth of the value above which L = 0 becomes a local optimum
     init : "auto" (LDA if p ≤ c − 1, else PCA), "pca", "lda", "identity", "random" or an array (p, d)
-    batch_size : "auto": above 20,000 rows they are dealt to random parts of some 5,000, and hits and misses come from
-        the part of a row: O(n), and nothing to tune; ``n_parts_`` says into how many. None: never. A number: so many
-        anchors at a time, each with its 2k neighbours. Adam takes the place of L-BFGS, an iteration is 100 batches,
-        and the result is near the optimum, not at it; ``history_`` has the means of the batches
+    batch_size : "auto": above some 20,000 rows (`core.parts.work` says when) these are dealt to random parts of some
+        5,000, and hits and misses come from the part of a row: O(n), and nothing to tune; ``n_parts_`` says into how
+        many. None: never. A number: so many anchors at a time, each with its 2k neighbours. Adam takes the place of
+        L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has the means
+        of the batches
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
     strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
         many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always

@@ -44,10 +44,11 @@ class NCA(SearchedMetric):
         value above which L = 0 becomes a local optimum
     init : "auto" (LDA if p ≤ c − 1, else PCA), "pca", "lda", "identity", "random" or an array (p, d); named starts are
         scaled so that neighbours are at distance about 1
-    batch_size : "auto": above 20,000 rows the objective is the mean over random parts of some 5,000 rows, each row
-        compared with those of its part: O(n), and nothing to tune; ``n_parts_`` says into how many. None: never.
-        A number: so many anchors at a time, against all candidates: O(batch · n). Adam takes the place of L-BFGS, an
-        iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has their means
+    batch_size : "auto": above some 20,000 rows (`core.parts.work` says when) the objective is the mean over random
+        parts of some 5,000 rows, each row compared with those of its part: O(n), and nothing to tune; ``n_parts_``
+        says into how many. None: never. A number: so many anchors at a time, against all candidates: O(batch · n).
+        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
+        ``history_`` has the means of the batches
     max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
     strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
         many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always

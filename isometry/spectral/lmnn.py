@@ -61,11 +61,11 @@ class LMNN(SearchedMetric):
     n_mining : how often triplets are mined: once in the input space, then in the metric found so far
     max_impostors : impostors an anchor may have, nearest first ("batch_all" only); None: all. ``max_impostors_`` is
         this number if it left any out, else None
-    batch_size : "auto": above 20,000 labelled rows they are dealt to random parts of some 5,000, and targets and
-        impostors of a row come from its part: O(n), and nothing to tune; ``n_parts_`` says into how many. None: never.
-        A number: so many anchors at a time, with all their impostors: O(batch · n). Adam takes the place of L-BFGS, an
-        iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has the means of the
-        batches, ``objective_`` their last mean
+    batch_size : "auto": above some 20,000 rows (`core.parts.work` says when) these are dealt to random parts of some
+        5,000, and targets and impostors of a row come from its part: O(n), and nothing to tune; ``n_parts_`` says into
+        how many. None: never. A number: so many anchors at a time, with all their impostors: O(batch · n). Adam takes
+        the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_``
+        has the means of the batches, ``objective_`` their last mean
     solver : "lbfgs" on L, or "sdp": the convex programme by cvxpy, for some 60 samples at most
     tol : with p = d and all impostors, how far above the minimum the objective may be, relatively: the search ends when
         duality proves that it is not. Otherwise it ends when a further run would lower it by less than tol/10
