@@ -5,13 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import clone
 
 from isometry.base import LinearMetric, check_components
+from isometry.chunks import gathered, is_dask, mapped
 from isometry.core.memory import remembering
+from isometry.core.parts import rows_elsewhere
 from isometry.core.progress import progress
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
@@ -45,6 +47,31 @@ class SearchedMetric(LinearMetric):
     strength: Share | Literal["auto"] = "auto"
     early_stopping: bool = True
 
+    def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) table in memory, or a Dask array chunked by rows
+        y : class labels, or a supervision object over the rows of X. With a Dask array, labels, whose rows are compared
+            within their chunk, or `Pairs`; a sample of its rows tells where the search starts, and how long it goes on
+        more : what else a method takes, by name
+        """
+        if not is_dask(X):
+            return super().fit(X, y, **more)
+        sample, side, self._source = gathered(X, y, type(self).__name__)
+        try:
+            return super().fit(sample, side, **more)
+        finally:
+            del self._source
+
+    def transform(self, X: Any) -> Any:
+        """Map X to the space where the learned distance is Euclidean; a Dask array is mapped chunk by chunk, lazily."""
+        if not is_dask(X):
+            return super().transform(X)
+        self._check_fitted()
+        return mapped(self, X)
+
     def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         if self.strength == "auto":
             choice = self._choose(X, side, more)
@@ -57,7 +84,8 @@ class SearchedMetric(LinearMetric):
                 few, part, rest = _few_rows(X, side, more)
                 solution = learner._fit(few, part, **rest)
             else:
-                solution = learner._fit(X, side, **more)
+                with rows_elsewhere(getattr(self, "_source", None)):
+                    solution = learner._fit(X, side, **more)
         for name in [name for name in vars(learner) if name.endswith("_")]:
             setattr(self, name, getattr(learner, name))
         if choice.share < 1:

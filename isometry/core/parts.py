@@ -7,8 +7,11 @@ threads, processes or machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,43 +32,111 @@ class Objective(Protocol):
     def metric_gradient(self, L: np.ndarray, /) -> np.ndarray: ...
 
 
+class Parts(Protocol):
+    """Some objects, in memory or elsewhere, of which only sums are asked for."""
+
+    def total(self, function: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[Any, ...]:
+        """Σ over the parts of ``function(part, *arguments)``, a tuple of numbers and arrays, in a fixed order."""
+        ...
+
+
+@dataclass(frozen=True)
+class HeldParts:
+    """Parts in the memory of this process."""
+
+    items: Sequence[Any]
+
+    def total(self, function: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[Any, ...]:
+        return reduce(add_up, (function(part, *arguments) for part in self.items))
+
+
+def add_up(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The sums of the numbers and arrays of two parts."""
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+class Source(Protocol):
+    """Rows that are elsewhere: what a search would make of the rows in memory it makes where they are."""
+
+    def parts(self, make: Callable[[np.ndarray, Any], Any]) -> Parts:
+        """(share, ``make(X, side)``) of each chunk of rows or pairs."""
+        ...
+
+
+_source: ContextVar[Source | None] = ContextVar("isometry_rows_elsewhere", default=None)
+
+
+@contextmanager
+def rows_elsewhere(source: Source | None) -> Iterator[None]:
+    """Objectives made inside are of the rows of ``source``, if there is one; those in memory are a sample of them."""
+    token = _source.set(source)
+    try:
+        yield
+    finally:
+        _source.reset(token)
+
+
+def current_source() -> Source | None:
+    return _source.get()
+
+
 @dataclass(frozen=True)
 class MeanObjective:
-    """The mean of objectives of the same map, each with a share, plus a penalty; summed up in the order they are in."""
+    """The mean of objectives of the same map, plus a penalty."""
 
-    parts: Sequence[Objective]
-    shares: Sequence[float]
+    parts: Parts  # of (share, objective)
     penalty: Penalty | None = None
 
     def __call__(self, L: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = (0.0, np.zeros(L.shape)) if self.penalty is None else self.penalty(L)
-        for share, part in zip(self.shares, self.parts, strict=True):
-            f, g = part(L)
-            value, gradient = value + share * f, gradient + share * g
-        return value, gradient
+        value, gradient = self.parts.total(_share_of_value, L)
+        if self.penalty is not None:
+            f, g = self.penalty(L)
+            value, gradient = value + f, gradient + g
+        return float(value), gradient
 
     def metric_gradient(self, L: np.ndarray) -> np.ndarray:
         """∂f/∂W (d, d) at W = LᵀL, without the penalty."""
-        return np.asarray(
-            sum(share * part.metric_gradient(L) for share, part in zip(self.shares, self.parts, strict=True))
-        )
+        return np.asarray(self.parts.total(_share_of_metric_gradient, L)[0])
+
+
+def _share_of_value(part: tuple[float, Objective], L: np.ndarray) -> tuple[float, np.ndarray]:
+    share, objective = part
+    value, gradient = objective(L)
+    return share * value, share * gradient
+
+
+def _share_of_metric_gradient(part: tuple[float, Objective], L: np.ndarray) -> tuple[np.ndarray]:
+    share, objective = part
+    return (share * objective.metric_gradient(L),)
 
 
 def mean_over_parts(
-    make: Callable[[np.ndarray, Any], Any], X: np.ndarray, side: Any, parts: Sequence[np.ndarray] | None
+    make: Callable[[np.ndarray, Any], Any], X: np.ndarray, side: Any, parts: Sequence[np.ndarray] | None = None
 ) -> Any:
-    """The objective that ``make(X, side)`` gives; of several parts, the mean of theirs, weighted by their rows."""
-    if parts is None:
+    """The objective that ``make(X, side)`` gives; of several parts, the mean of theirs, weighted by their rows.
+
+    Where the rows are elsewhere, it is the mean of the chunks there.
+    """
+    if parts is None and current_source() is None:
         return make(X, side)
-    made = [make(X[rows], side[rows]) for rows in parts]
-    return MeanObjective(made, [len(rows) / len(X) for rows in parts])
+    return MeanObjective(shared_parts(make, X, side, parts))
+
+
+def shared_parts(
+    make: Callable[[np.ndarray, Any], Any], X: np.ndarray, side: Any, parts: Sequence[np.ndarray] | None
+) -> Parts:
+    """(share of the rows, ``make(X, side)``) of each part, or of each chunk of rows that are elsewhere."""
+    if (source := current_source()) is not None:
+        return source.parts(make)
+    assert parts is not None
+    return HeldParts([(len(rows) / len(X), make(X[rows], side[rows])) for rows in parts])
 
 
 def parts_of(
     X: np.ndarray, codes: np.ndarray, batch_size: int | str | None, rng: np.random.RandomState
 ) -> list[np.ndarray] | None:
     """The rows of each part, if ``batch_size`` is "auto" and there are many rows; None: all are compared."""
-    if batch_size != "auto" or work(*X.shape) <= MOST_WORK or len(X) < 2 * PART_ROWS:
+    if batch_size != "auto" or work(*X.shape) <= MOST_WORK or len(X) < 2 * PART_ROWS or current_source() is not None:
         return None
     return deal(X, codes, PART_ROWS, rng)
 

@@ -16,7 +16,15 @@ from isometry.core.frame import Frame
 from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective, Penalty, ridge_penalty
-from isometry.core.parts import MeanObjective, Objective, in_parts, mean_over_parts, parts_of
+from isometry.core.parts import (
+    HeldParts,
+    MeanObjective,
+    Objective,
+    current_source,
+    in_parts,
+    mean_over_parts,
+    parts_of,
+)
 from isometry.core.solve import Solution
 from isometry.core.solvers import Solver, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
@@ -87,6 +95,8 @@ class FastNCA(SearchedMetric):
         L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z[some], rng))
         solution = solver.minimize(objective, L)
         if self.n_updates:
+            if current_source() is not None:
+                raise ValueError("n_updates needs all rows in memory, where neighbours are sought anew; leave it 0")
             solution = self._follow_graph(solver, objective, solution, frame.X, side, parts)
         self.n_parts_ = 1 if parts is None else len(parts)
         self._store(frame.lift(canonical(solution.x)), X.dtype)
@@ -139,5 +149,7 @@ class FastNCA(SearchedMetric):
 
 def _neighbors(objective: DistanceObjective | MeanObjective) -> list[np.ndarray]:
     """(n, 2k) the neighbours of each row, in order of their numbers, part by part."""
-    parts: Any = objective.parts if isinstance(objective, MeanObjective) else [objective]
-    return [np.sort(part.edges.index) for part in parts]
+    if isinstance(objective, DistanceObjective):
+        objective = MeanObjective(HeldParts([(1.0, objective)]))
+    parts: Any = objective.parts
+    return [np.sort(part.edges.index) for _, part in parts.items]

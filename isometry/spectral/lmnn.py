@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective
-from isometry.core.parts import in_parts, parts_of
+from isometry.core.parts import current_source, in_parts, parts_of, shared_parts
 from isometry.core.solve import Solution
 from isometry.core.solvers import Batches
 from isometry.core.start import initial_map
@@ -113,16 +113,23 @@ class LMNN(SearchedMetric):
         rng = check_random_state(self.random_state)
         L = initial_map(frame, side, self.init, p, rng)
         codes = side.codes if isinstance(side, Labels) and self.mining == "batch_all" else None
-        parts = None if codes is None or self.solver == "sdp" else parts_of(frame.X, codes, self.batch_size, rng)
+        divisible = codes is not None and self.solver == "lbfgs" and self.max_impostors is None
+        parts = parts_of(frame.X, codes, self.batch_size, rng) if codes is not None and divisible else None
+        if current_source() is not None and not divisible:
+            raise ValueError("rows elsewhere need labels, mining='batch_all', solver='lbfgs' and max_impostors=None")
+        some = slice(None) if parts is None else parts[0]
         Z, n_iter = frame.X, 0
         history: list[float] = []
         for mined in range(self.n_mining):  # in the input space, then in the metric found so far
-            targets = None if codes is None else self._targets(Z, codes, parts)
+            targets = None if codes is None else target_neighbors(Z[some], codes[some], self.n_neighbors)
             if codes is not None and targets is not None and mined == 0 and isinstance(self.init, str):
-                some = slice(None) if parts is None else parts[0]
                 mapped = frame.X[some] @ L.T.astype(X.dtype)
-                L *= np.sqrt(best_multiple(mapped, codes[some], targets[0], self.mu, self.margin, rng))
-            problem = self._problem(frame.X, side, Z, targets, parts, rng)
+                L *= np.sqrt(best_multiple(mapped, codes[some], targets, self.mu, self.margin, rng))
+            if parts is not None or current_source() is not None:
+                of_part = partial(self._impostors, L=L if mined else None)
+                problem: Any = ImpostorsOfParts(frame.X, shared_parts(of_part, frame.X, side, parts), self.margin)
+            else:
+                problem = self._problem(frame.X, side, Z, targets, rng)
             solution, self.gap_ = self._solve(problem, L, rng)
             L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
             Z = frame.X @ L.T.astype(X.dtype)
@@ -132,10 +139,10 @@ class LMNN(SearchedMetric):
         self._store(frame.lift(canonical(L)), X.dtype)
         return replace(solution, n_iter=n_iter, history=history, reason=in_parts(solution.reason, parts))
 
-    def _targets(self, Z: np.ndarray, codes: np.ndarray, parts: Sequence[np.ndarray] | None) -> list[np.ndarray]:
-        """(m, k) the targets of the rows of each part, numbered within it."""
-        some: Sequence[Any] = [slice(None)] if parts is None else parts
-        return [target_neighbors(Z[rows], codes[rows], self.n_neighbors) for rows in some]
+    def _impostors(self, X: np.ndarray, side: Labels, L: np.ndarray | None) -> Impostors:
+        """The objective of one part, with the targets of the input space, or of that of a map."""
+        targets = target_neighbors(X if L is None else X @ L.T.astype(X.dtype), side.codes, self.n_neighbors)
+        return Impostors(X, side.codes, targets, self.margin, None)
 
     def _solve(
         self, problem: MarginProblem | DistanceObjective, L: np.ndarray, rng: np.random.RandomState
@@ -153,8 +160,7 @@ class LMNN(SearchedMetric):
         X: np.ndarray,
         side: Labels | Triplets,
         Z: np.ndarray,
-        targets: list[np.ndarray] | None,
-        parts: Sequence[np.ndarray] | None,
+        targets: np.ndarray | None,
         rng: np.random.RandomState,
     ) -> MarginProblem | DistanceObjective:
         """The objective over given triplets, over all impostors of the targets, or over triplets of the points Z."""
@@ -169,14 +175,8 @@ class LMNN(SearchedMetric):
             return ListedTriplets(X, side, self.margin)
         if targets is not None:
             if in_batches:
-                return lmnn_by_anchors(X, side.codes, targets[0], self.mu, self.margin)
-            if parts is None:
-                return Impostors(X, side.codes, targets[0], self.margin, self.max_impostors)
-            made = [
-                Impostors(X[rows], side.codes[rows], near, self.margin, self.max_impostors)
-                for rows, near in zip(parts, targets, strict=True)
-            ]
-            return ImpostorsOfParts(X, made)
+                return lmnn_by_anchors(X, side.codes, targets, self.mu, self.margin)
+            return Impostors(X, side.codes, targets, self.margin, self.max_impostors)
         triplets = mine(Z, side.codes, self.n_neighbors, self.mining, rng)
         if len(triplets.a) == 0:
             raise ValueError(
