@@ -117,27 +117,31 @@ class CDML(MetricLearner):
             value = None if small else lambda M: objective(M)[0]
             solution = adam(self._cost, M, epochs, whole=value, step=self.learning_rate)
             M, n_iter, history, reason = solution.x, solution.n_iter, solution.history, solution.reason
-        if small and n_iter < self.n_epochs:
+        while small and n_iter < self.n_epochs:
             solution = lbfgs(objective, M, max_iter=self.n_epochs - n_iter, tol=1e-4 * self.tol)
             M, n_iter, reason = solution.x, n_iter + solution.n_iter, solution.reason
             history = history + solution.history
+            # steps that L-BFGS remembers can lead it into steps too short to go on: it begins anew while that helps
+            if self._is_stationary(M, *objective(M)) or not solution.value < solution.history[0]:
+                break
         return self._with_verdict(Solution(M, np.nan, n_iter, reason, False, history), *objective(M))
 
     def _with_verdict(self, solution: Solution, value: float, gradient: np.ndarray) -> Solution:
-        """The solution with its value, and whether it is stationary.
-
-        Stationary means: if f is convex within |M| of it, f falls there by at most tol f.
-        """
-        slope = float(np.linalg.norm(gradient) * np.linalg.norm(solution.x))
-        solution.value, solution.converged = value, slope <= self.tol * value
+        """The solution with its value, and whether it is stationary."""
+        solution.value, solution.converged = value, self._is_stationary(solution.x, value, gradient)
         solution.history = [*solution.history, value]
         if solution.converged:
             solution.reason = "|gradient| |M| is at most tol times the objective"
         elif solution.n_iter >= self.n_epochs:
             solution.reason = f"n_epochs={self.n_epochs} reached"
         else:
-            solution.reason += f"; |gradient| |M| is {slope / value:.2g} times the objective, as at the edge of a jump"
+            slope = np.linalg.norm(gradient) * np.linalg.norm(solution.x) / value
+            solution.reason += f"; |gradient| |M| is {slope:.2g} times the objective, as at the edge of a jump"
         return solution
+
+    def _is_stationary(self, M: np.ndarray, value: float, gradient: np.ndarray) -> bool:
+        """If f is convex within |M| of M, it falls there by at most tol f."""
+        return bool(np.linalg.norm(gradient) * np.linalg.norm(M) <= self.tol * value)
 
     def _objective_pairs(
         self, Y: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState
