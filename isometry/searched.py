@@ -59,6 +59,9 @@ class SearchedMetric(LinearMetric):
         """
         if not is_dask(X):
             return super().fit(X, y, **more)
+        size = self.get_params(deep=False).get("batch_size")
+        if size not in (None, "auto"):
+            raise ValueError(f"batch_size={size} is for rows in memory; the chunks of a Dask array take its place")
         sample, side, self._source = gathered(X, y, type(self).__name__)
         try:
             return super().fit(sample, side, **more)

@@ -195,6 +195,8 @@ def test_what_chunks_cannot_do_is_said():
         (LMNN(max_impostors=3, strength=1.0), y, "max_impostors=None"),
         (FastNCA(n_updates=1, strength=1.0), y, "n_updates needs all rows"),
         (ITML(prior="covariance", strength=1.0), Pairs([0, 1], [2, 3], [1, 0], n=60), "prior='identity'"),
+        (ITML(prior=np.eye(12), strength=1.0), Pairs([0, 1], [2, 3], [1, 0], n=60), "prior='identity'"),
+        (NCA(batch_size=32), y, "batch_size=32 is for rows in memory"),
         (NCA(), Labels(np.where(y == 0, -1, y), unlabelled=-1), "no label"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):

@@ -87,8 +87,9 @@ class ITML(SearchedMetric, OnlineMetric):
         rng = check_random_state(self.random_state)
         if update:
             return self._update(X, side, rng)
-        if current_source() is not None and (self.solver, self.prior) != ("lbfgs", "identity"):
-            raise ValueError("pairs elsewhere need solver='lbfgs' and prior='identity'")
+        plain = self.solver == "lbfgs" and isinstance(self.prior, str) and self.prior == "identity"
+        if current_source() is not None and not plain:
+            raise ValueError("a Dask array needs solver='lbfgs' and prior='identity'")
         B = sla.cholesky(prior_matrix(self.prior, X))  # W₀ = BᵀB
         Y = (X - X.mean(axis=0)) @ B.T.astype(X.dtype)  # distances under W₀ are Euclidean here, and the prior is I
         self.bounds_ = self._find_bounds(Y, rng)

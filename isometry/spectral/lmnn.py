@@ -116,7 +116,7 @@ class LMNN(SearchedMetric):
         divisible = codes is not None and self.solver == "lbfgs" and self.max_impostors is None
         parts = parts_of(frame.X, codes, self.batch_size, rng) if codes is not None and divisible else None
         if current_source() is not None and not divisible:
-            raise ValueError("rows elsewhere need labels, mining='batch_all', solver='lbfgs' and max_impostors=None")
+            raise ValueError("a Dask array needs labels, mining='batch_all', solver='lbfgs' and max_impostors=None")
         some = slice(None) if parts is None else parts[0]
         Z, n_iter = frame.X, 0
         history: list[float] = []
