@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -33,12 +34,13 @@ PACKAGES = {
     "pytorch-metric-learning": [["torch==2.13.0"], ["pytorch-metric-learning==2.9.0", "faiss-cpu==1.15.1"]],
 }
 OURS = "isometry"  # the environment that runs this, with scikit-learn in it
+BEFORE, BEFORE_COMMIT = "isometry before", "0105419"  # the same with our own code of then
 POLL = 0.01  # seconds between two looks at the memory of a fit
 
 
 def python(name: str) -> Path:
     """The interpreter of an environment, made on first use and again if its packages change."""
-    if name == OURS:
+    if name in (OURS, BEFORE):
         return Path(sys.executable)
     home, wanted = HOME / name, json.dumps(PACKAGES[name])
     executable, ready = home / "bin" / "python", home / ".ready"
@@ -49,6 +51,19 @@ def python(name: str) -> Path:
             subprocess.run([*pip, *step], check=True)
         ready.write_text(wanted)
     return executable
+
+
+def code_of_before() -> Path:
+    """The folder with our package as it was at ``BEFORE_COMMIT``, taken from the repository on first use."""
+    folder = HOME / f"before-{BEFORE_COMMIT}"
+    if not (folder / "isometry").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        archive = folder / "isometry.tar"
+        command = ["git", "archive", "--output", str(archive), BEFORE_COMMIT, "isometry"]
+        subprocess.run(command, cwd=HOME.parent, check=True)
+        with tarfile.open(archive) as files:
+            files.extractall(folder, filter="data")
+    return folder
 
 
 def run(name: str, code: str, *arguments: str, timeout: float | None = None) -> str:
@@ -96,6 +111,8 @@ def measure(
         (folder / "job.json").write_text(json.dumps(job))
         count = str(threads)
         variables = {"OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+        if environment in (OURS, BEFORE):
+            variables["PYTHONPATH"] = str(HOME.parent if environment == OURS else code_of_before())
         with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
             process = subprocess.Popen(
                 [executable, str(Path(__file__).with_name("worker.py")), str(folder / "job.json")],

@@ -23,6 +23,7 @@ def isometry_steps(X, y, name, times):
     """So many evaluations of value and gradient, all that a step of the solver does, at the start."""
     import isometry as package
     from isometry.core.graph import target_neighbors
+    from isometry.core.start import neighbor_sqdist
     from isometry.spectral.impostors import Impostors, best_multiple
 
     rng, side, learner = np.random.RandomState(0), package.Labels(y), getattr(package, name)()
@@ -37,7 +38,7 @@ def isometry_steps(X, y, name, times):
             return problem(L, 0.5, 0.1)[0]
     else:
         objective = learner._objective(X, side, rng)
-        L = L / np.sqrt(learner._start_sqdist(X, rng))
+        L = L / np.sqrt(neighbor_sqdist(X, rng))
 
         def evaluate():
             return objective(L)[0]
@@ -89,6 +90,23 @@ def isometry_chunks(X, y, name, rows, **params):
 
     learner = getattr(package, name)(**params)
     return lambda: learner.fit(lazily(X), lazily(y)).components_
+
+
+def isometry_batch_loss(X, y, name, times):
+    """So many values and gradients of a loss on one batch."""
+    import torch
+
+    from isometry import deep
+
+    z, labels, loss = torch.tensor(X, requires_grad=True), torch.tensor(y), getattr(deep, name)()
+
+    def fit():
+        for _ in range(times):
+            z.grad = None
+            loss(z, labels).backward()
+        return {"value": float(loss(z, labels))}
+
+    return fit
 
 
 def isometry_retrieval(X, y):

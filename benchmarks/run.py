@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.contests import FIGURES, SETS, Contest, Side, all_contests, stored
 from benchmarks.environments import Outcome, measure
+from benchmarks.large import METHODS, large
 from benchmarks.scaling import scaling
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "speed.md"
@@ -165,6 +166,9 @@ def main() -> int:
         lines += rows(contest, limit=limit, threads=args.threads)
     if not (args.quick or args.only or args.no_scaling):
         lines += scaling(limit=limit, threads=args.threads)
+        for text in large(["embeddings", "rows", "threads"], list(METHODS), max(limit, 600)):
+            lines.append(text)
+            print(text, flush=True)
     minutes = (time.monotonic() - started) / 60
     print(f"{len(contests)} contests on {len({c.data for c in contests} & set(SETS))} sets in {minutes:.1f} minutes")
     if args.quick or args.only:

@@ -13,6 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from isometry.base import LinearMetric
 from isometry.core.linalg import SingularMatrixWarning
+from isometry.core.memory import remembering
+from isometry.core.parts import rows_elsewhere
 from isometry.core.progress import progress
 from isometry.core.solve import Solution
 from isometry.parameters import KW_ONLY, Share, parameters
@@ -61,11 +63,10 @@ class MixedMetric(LinearMetric):
         else:
             choice = Choice(float(self.strength), self._all_steps, {}, "given")
         learner = self._with(choice.reg)
-        with warnings.catch_warnings():
-            if choice.share == 0:  # how a metric was found that is not used is of no interest; what y holds is
-                for category in (ConvergenceWarning, RuntimeWarning, SingularMatrixWarning):
-                    warnings.simplefilter("ignore", category)
+        if choice.share:
             solution = learner._fit(X, side, **more)
+        else:
+            solution = _fit_unused(learner, X, side, more)
         for name in [name for name in vars(learner) if name.endswith("_")]:
             setattr(self, name, getattr(learner, name))
         if choice.share < 1:
@@ -102,7 +103,7 @@ class MixedMetric(LinearMetric):
         trial = _small_trial(X, side)
         if trial is None:
             return self._untried(f"{plain}: too little can be held out to try it")
-        with warnings.catch_warnings(), progress(False):
+        with warnings.catch_warnings(), progress(False), remembering(), rows_elsewhere(None):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
                 return self._try(trial, X, side, more).noting(scarcity(trial, _folds(len(X))))
@@ -140,6 +141,25 @@ class MixedMetric(LinearMetric):
         choice = weakest_of_the_best(list(values), np.stack(list(values.values())), name_of_plain(p))
         path = {("n_iter" if name == "reg" else name): column for name, column in choice.path.items()}
         return replace(choice, reg=choice.reg or self._lengths()[0], path=path)
+
+
+def _fit_unused(learner: Any, X: np.ndarray, side: Any, more: dict[str, Any]) -> Solution | None:
+    """A fit to a few rows, for what it says of the search and of y, while distance stays Euclidean."""
+    few, part, rest = _few_rows(X, side, more)
+    silent = (ConvergenceWarning, RuntimeWarning, SingularMatrixWarning) if len(few) == len(X) else (Warning,)
+    with warnings.catch_warnings(), rows_elsewhere(None):
+        for category in silent:  # how a metric was found that is not used is of no interest; what y holds is
+            warnings.simplefilter("ignore", category)
+        solution: Solution | None = learner._fit(few, part, **rest)
+    return solution
+
+
+def _few_rows(X: np.ndarray, side: Any, more: dict[str, Any]) -> tuple[np.ndarray, Any, dict[str, Any]]:
+    """At most as many rows as a trial learns from, of all classes; pairs and comparisons keep theirs."""
+    if not hasattr(side, "codes") or len(X) <= MAX_LEARNED:
+        return X, side, more
+    rows = np.sort(thin(np.argsort(side.codes, kind="stable"), MAX_LEARNED))
+    return X[rows], side[rows], {name: value[rows] for name, value in more.items()}
 
 
 def _folds(n: int) -> int:

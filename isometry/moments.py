@@ -17,6 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from isometry.base import check_side
+from isometry.chunks import is_dask, mapped
 from isometry.core.frame import Frame
 from isometry.core.moments import ArrayMoments, ClassMoments, ListedMoments, StreamMoments
 from isometry.core.scale import check_scale
@@ -76,7 +77,7 @@ class MomentsMetric(AutomaticStrength):
         """
         for name in ("moments_", "slices_"):
             self.__dict__.pop(name, None)
-        if not _is_dask(X):
+        if not is_dask(X):
             return super().fit(X, y, **more)
         if isinstance(self._pooled, str):
             raise ValueError(f"{type(self).__name__} cannot learn from chunks of rows: {self._pooled}")
@@ -149,15 +150,10 @@ class MomentsMetric(AutomaticStrength):
         ndarray or Dask array of shape (n_samples, p)
             The mapped samples.
         """
-        if not _is_dask(X):
+        if not is_dask(X):
             return super().transform(X)
         self._check_fitted()
-        if X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features"
-            )
-        X = X.rechunk({1: -1})
-        return X.map_blocks(self._transform, dtype=X.dtype, chunks=(X.chunks[0], (len(self.components_),)))
+        return mapped(self, X)
 
     def _fit(self, X: np.ndarray, side: Any) -> Solution | None:
         return self._fit_moments(self._moments_of_rows(X, side))
@@ -284,11 +280,6 @@ def groups(side: Any, n: int) -> tuple[np.ndarray, np.ndarray | None]:
     return side.codes, getattr(side, "classes", None)
 
 
-def _is_dask(X: Any) -> bool:
-    """Whether X is a Dask array, without importing Dask."""
-    return hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed") and hasattr(X, "map_blocks")
-
-
 def _dask_moments(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
     """Moments of a Dask array: chunks become moments where they are, and only moments travel."""
     delayed: Any = importlib.import_module("dask").delayed  # Dask is typed in part only
@@ -301,7 +292,7 @@ def _dask_moments(learner: MomentsMetric, X: Any, y: Any) -> StreamMoments:
     if y is None:
         labels: list[Any] = [None] * X.numblocks[0]
     else:
-        y = y if _is_dask(y) else from_array(np.asarray(y), chunks=(X.chunks[0],))
+        y = y if is_dask(y) else from_array(np.asarray(y), chunks=(X.chunks[0],))
         if not np.isnan(X.shape[0]) and not np.isnan(y.shape[0]):
             if len(X) != len(y):
                 raise ValueError(f"X has {len(X)} rows but y has {len(y)} entries")

@@ -17,6 +17,7 @@ from isometry.core.compare import ComparisonEdges
 from isometry.core.edges import EdgeLoss, ListedEdges, MeasuredEdges, TriangleEdges
 from isometry.core.graph import components, nearest_allowed, target_neighbors, undirected, unique_pairs
 from isometry.core.order import row_order
+from isometry.core.parts import MeanObjective, current_source
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, parameters
 from isometry.supervision import Chunklets, EdgeList, Labels, Pairs, Quadruplets, Supervision, Triplets
@@ -562,6 +563,12 @@ def signed_edges(
     return SignedEdges(
         ListedEdges(i, j, len(side)), float(S.weight.sum()), float(D.weight.sum()), sign=sign, weight=weight
     )
+
+
+def over_pairs(make: Callable[[np.ndarray, SignedEdges], Any], X: np.ndarray, signed: SignedEdges) -> Any:
+    """The objective that ``make(X, signed)`` gives; where the pairs are elsewhere, the sum over their chunks."""
+    source = current_source()
+    return make(X, signed) if source is None else MeanObjective(source.parts(make))
 
 
 @dataclass(frozen=True)

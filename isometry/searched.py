@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
+from isometry.chunks import gathered, is_dask, mapped
+from isometry.core.parts import rows_elsewhere
 from isometry.core.solve import Solution
 from isometry.mixed import MixedMetric
 from isometry.parameters import KW_ONLY, parameters
@@ -25,8 +27,60 @@ class SearchedMetric(MixedMetric):
     ``strength`` is the share of the metric at the end of the search: 1 is the method as published.
     """
 
+    in_chunks: ClassVar[tuple[type, ...]] = ()  # kinds of supervision that make its objective a sum over Dask chunks
+
     _: KW_ONLY
     early_stopping: bool = True
+
+    def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like or Dask array of shape (n_samples, n_features)
+            Samples; a Dask array is chunked by rows.
+        y : array-like or Supervision
+            Class labels, or a supervision object over the rows of X. With a Dask array, labels, whose rows are compared
+            within their chunk, or `Pairs`; a sample of its rows tells where the search starts, and how long it goes on.
+        **more : dict
+            What else a method takes, by name.
+
+        Returns
+        -------
+        Self
+            The learner itself.
+        """
+        if not is_dask(X):
+            return super().fit(X, y, **more)
+        if not self.in_chunks:
+            raise TypeError(
+                f"{type(self).__name__} needs its rows in memory: call X.compute(), or take a method that learns from "
+                "chunks, such as FastNCA for labels and PCCA for pairs"
+            )
+        size = self.get_params(deep=False).get("batch_size")
+        if size not in (None, "auto"):
+            raise ValueError(f"batch_size={size} is for rows in memory; the chunks of a Dask array take its place")
+        sample, side, source = gathered(X, y, type(self).__name__, self.in_chunks)
+        with rows_elsewhere(source):
+            return super().fit(sample, side, **more)
+
+    def transform(self, X: Any) -> Any:
+        """Map X to the space where the learned distance is Euclidean.
+
+        Parameters
+        ----------
+        X : array-like or Dask array of shape (n_samples, n_features)
+            Samples; a Dask array is mapped chunk by chunk, lazily.
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n_samples, p)
+            The mapped samples.
+        """
+        if not is_dask(X):
+            return super().transform(X)
+        self._check_fitted()
+        return mapped(self, X)
 
     @property
     def _all_steps(self) -> float:

@@ -30,6 +30,7 @@ LAYERS = [
     {"parameters"},
     {"supervision"},
     {"sampling"},
+    {"chunks"},
     {"eval"},
     {"registry"},
     {"base"},

@@ -3,7 +3,8 @@
 With e_ij = exp(−d_ij), s_i = Σ_j e_ij and h_i = Σ_{j ∈ class of i} e_ij, the slopes of such a loss are
 c_ij = e_ij (m_ij u_i − v_i), where m marks pairs of one class and u, v follow from s and h. Only C + Cᵀ matters, and
 e is symmetric: e_ij (m_ij (u_i + u_j) − v_i − v_j) is worked out for i < j alone, in tiles that stay in the cache. Both
-passes, for the sums and for the slopes, compute the tiles: that costs no more than to keep them.
+passes, for the sums and for the slopes, compute the tiles: that costs no more than to keep them, unless the points have
+many coordinates.
 """
 
 from __future__ import annotations
@@ -20,8 +21,14 @@ from isometry.core.edges import AnchorEdges, EdgeLoss, add_pull
 from isometry.core.probability import exp_
 from isometry.core.threads import in_threads, n_threads
 
-ROWS, COLUMNS = 128, 1024  # size of a tile of the distance matrix
+ROWS, COLUMNS = 128, 1024  # size of a tile of the distance matrix, which is not higher than wide
+WIDE_ROWS, WIDE_COLUMNS = (
+    512,
+    512,
+)  # the same, where points have many coordinates: sums over columns are added less often
 MIN_THREADED_POINTS = 1000  # with fewer points, starting threads takes longer than they save
+KEPT_FROM = 128  # coordinates; with more, a tile is kept for the second pass instead of computed twice
+KEPT_MIB = 256  # most memory for that
 MIN_SUM = {np.dtype(np.float64): 1e-240, np.dtype(np.float32): 1e-20}  # smaller sums of exponentials are inaccurate
 
 
@@ -69,12 +76,18 @@ class SoftmaxEdges:
         np.negative(right, out=right)
         V1 = np.column_stack([V[order], np.ones(n, dtype=V.dtype)])  # one more column sums up the slopes
         parts = n_threads() if n >= MIN_THREADED_POINTS else 1
+        wide = Z.shape[1] >= KEPT_FROM
+        shape = (WIDE_ROWS, WIDE_COLUMNS) if wide else (ROWS, COLUMNS)
+        tiles, starts = self._tiling(shape)
+        keeps = wide and int(starts[-1]) * Z.itemsize <= KEPT_MIB << 20
+        kept = np.empty(int(starts[-1]) if keeps else 0, dtype=Z.dtype)
 
         def sums(part: int, parts: int) -> np.ndarray:
             total = np.zeros((2, n))  # s, h
-            buffer = np.empty((ROWS, COLUMNS), dtype=Z.dtype)
-            for tile in self._tiles[part::parts]:
-                E = exponentials(left, right, tile, buffer)
+            buffer = np.empty(shape, dtype=Z.dtype)
+            for k in range(part, len(tiles), parts):
+                tile = tiles[k]
+                E = exponentials(left, right, tile, kept[starts[k] : starts[k + 1]] if keeps else buffer)
                 add_both_ways(total[0], E, tile.rows.start, tile.columns.start)
                 for i, j in tile.same:
                     add_both_ways(total[1], E[i, j], tile.rows.start + i.start, tile.columns.start + j.start)
@@ -88,10 +101,13 @@ class SoftmaxEdges:
 
         def pulls(part: int, parts: int) -> np.ndarray:
             pull = np.zeros(V1.shape)
-            buffers = np.empty((2, ROWS, COLUMNS), dtype=Z.dtype)
-            for tile in self._tiles[part::parts]:
-                rows, columns, same = tile
-                E = exponentials(left, right, tile, buffers[0])
+            buffers = np.empty((2, *shape), dtype=Z.dtype)
+            for k in range(part, len(tiles), parts):
+                rows, columns, same = tile = tiles[k]
+                if keeps:
+                    E = kept[starts[k] : starts[k + 1]].reshape(len(v[rows]), -1)
+                else:
+                    E = exponentials(left, right, tile, buffers[0])
                 C = np.add.outer(-v[rows], -v[columns], out=leading_part(buffers[1], E.shape))  # becomes C + Cᵀ
                 for i, j in same:
                     C[i, j] += np.add.outer(u[rows][i], u[columns][j])
@@ -138,18 +154,26 @@ class SoftmaxEdges:
         return np.argsort(self._order)
 
     @cached_property
-    def _tiles(self) -> list[Tile]:
-        return list(self._make_tiles())
+    def _tilings(self) -> dict[tuple[int, int], tuple[list[Tile], np.ndarray]]:
+        return {}
 
-    def _make_tiles(self) -> Iterator[Tile]:
+    def _tiling(self, shape: tuple[int, int]) -> tuple[list[Tile], np.ndarray]:
+        """Tiles of this shape, and (tiles + 1,) where each begins, if all are laid out one after the other."""
+        if shape not in self._tilings:
+            tiles = list(self._make_tiles(*shape))
+            sizes = [(t.rows.stop - t.rows.start) * (t.columns.stop - t.columns.start) for t in tiles]
+            self._tilings[shape] = tiles, np.concatenate([[0], np.cumsum(sizes, dtype=np.intp)])
+        return self._tilings[shape]
+
+    def _make_tiles(self, height: int, width: int) -> Iterator[Tile]:
         codes, n = self._sorted, len(self.codes)
         ends = np.searchsorted(codes, codes, side="right")  # (n,) where the class of a point ends
-        for a in range(0, n, ROWS):
-            b = min(a + ROWS, n)
+        for a in range(0, n, height):
+            b = min(a + height, n)
             starts = a + np.flatnonzero(np.diff(codes[a:b], prepend=codes[a] - 1))  # of the classes in these rows
             classes = [(int(i), int(ends[i])) for i in starts if i + 1 < ends[i]]  # a class of one has no pair
-            for c in range(a, n, COLUMNS):
-                e = min(c + COLUMNS, n)
+            for c in range(a, n, width):
+                e = min(c + width, n)
                 same = [
                     (slice(i - a, min(end, b) - a), slice(max(i, c) - c, min(end, e) - c))
                     for i, end in classes

@@ -11,6 +11,7 @@ import scipy.linalg as sla
 import scipy.optimize as so
 
 from isometry.core.linalg import RANK_TOL, extreme_eigenpairs, symmetrize
+from isometry.core.memory import remembered
 from isometry.core.progress import report
 
 MAX_STORED_NUMBERS = 1 << 22  # in the steps, and in the changes of the gradient, that L-BFGS stores
@@ -67,8 +68,11 @@ def lbfgs(
     u0 = start / unit
     f0, g0 = evaluate(u0)
 
+    # where an evaluation leaves something behind, it must take place
+    computed = remembered(evaluate, u0, f0, g0) if shown is None else evaluate
+
     def scaled(u: np.ndarray) -> tuple[float, np.ndarray]:
-        return (f0, g0.copy()) if np.array_equal(u, u0) else evaluate(u)  # SciPy evaluates the start once more
+        return (f0, g0.copy()) if np.array_equal(u, u0) else computed(u)  # SciPy evaluates the start once more
 
     history = [f0 if shown is None else shown()]
     if not np.isfinite(f0):

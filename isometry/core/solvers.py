@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
 
 from isometry.core.linalg import extreme_eigenpairs, symmetrize
-from isometry.core.objective import DistanceObjective
 from isometry.core.progress import report
 from isometry.core.solve import Adam, Solution, lbfgs
 
@@ -109,7 +109,8 @@ class Batches:
     max_iter: int = 200
     tol: float = NOISE
 
-    def minimize(self, objective: DistanceObjective, L: np.ndarray) -> Solution:
+    def minimize(self, objective: Any, L: np.ndarray) -> Solution:
+        """Of a `DistanceObjective`, or of what else can be divided as it can."""
         if self.size < 1:
             raise ValueError(f"batch_size={self.size} must be at least 1, or None to use all samples at once")
         tol = max(self.tol, NOISE)
@@ -141,9 +142,9 @@ class Batches:
 Solver = Lbfgs | Batches
 
 
-def whole_or_batches(size: int | None, rng: np.random.RandomState, max_iter: int, tol: float) -> Solver:
-    """Batches of this size; None: no batches."""
-    return Lbfgs(max_iter, tol) if size is None else Batches(size, rng, max_iter, tol)
+def whole_or_batches(size: int | str | None, rng: np.random.RandomState, max_iter: int, tol: float) -> Solver:
+    """Batches of this size; None, and "auto", which may divide the objective itself into parts: no batches."""
+    return Batches(size, rng, max_iter, tol) if isinstance(size, Integral) else Lbfgs(max_iter, tol)
 
 
 def in_rounds(

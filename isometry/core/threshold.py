@@ -9,6 +9,7 @@ import numpy as np
 
 from isometry.core.edges import EdgeLoss, MeasuredEdges
 from isometry.core.linalg import factor
+from isometry.core.parts import Parts
 from isometry.core.solve import Solution
 from isometry.core.solvers import Certified
 
@@ -65,8 +66,35 @@ class ThresholdObjective:
         ]
 
 
+@dataclass(frozen=True)
+class SpreadThreshold:
+    """The sum of `ThresholdObjective`s of one view over chunks of pairs, which have no penalty, plus reg |L|²."""
+
+    parts: Parts  # of (share, objective)
+    reg: float
+
+    def __call__(self, x: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
+        value, of_map, of_bias = self.parts.total(_value_and_gradients, x)
+        return value + self.reg * float(np.vdot(x[0], x[0])), [of_map + 2 * self.reg * x[0], of_bias]
+
+    def metric_gradient(self, x: list[np.ndarray]) -> list[np.ndarray]:
+        (G,) = self.parts.total(_metric_gradient, x)
+        return [G + self.reg * np.eye(len(G))]
+
+
+def _value_and_gradients(
+    part: tuple[float, ThresholdObjective], x: list[np.ndarray]
+) -> tuple[float, np.ndarray, np.ndarray]:
+    value, (of_map, of_bias) = part[1](x)
+    return value, of_map, of_bias
+
+
+def _metric_gradient(part: tuple[float, ThresholdObjective], x: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    return tuple(part[1].metric_gradient(x))
+
+
 def minimize_threshold(
-    objective: ThresholdObjective,
+    objective: ThresholdObjective | SpreadThreshold,
     x: list[np.ndarray],
     bounds: tuple[float | None, float | None] = (None, None),
     n_components: int | None = None,

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from isometry.deep.averages import WeightAverage
-from isometry.deep.batches import plan_of
+from isometry.deep.batches import batches_of, plan_of
 from isometry.deep.checkpoint import CheckpointError, load_weights, rng_state, seed_of_process, seed_rng, set_rng_state
 from isometry.deep.objective import Step, TrainingObjective, parameter_groups
 from isometry.deep.parts import Freezing, model_groups
@@ -82,7 +82,7 @@ class Engine:
         if self.loader.generator is not None:
             self.loader.generator.manual_seed(seed_of_process(self.random_state + epoch, self.rank))
         before = rng_state()
-        batches = iter(self.loader)
+        batches = iter(batches_of(self.loader))
         if start:
             set_rng_state(before)  # the loader draws a seed where an epoch begins, and this one has begun already
         while group := list(itertools.islice(batches, self.optimization.accumulate)):

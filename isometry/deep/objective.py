@@ -140,7 +140,7 @@ def watch(objective: Any, z: Tensor) -> None:
     """Let ``objective.active`` be the share of the samples whose embeddings (B, p) get a gradient in backward."""
 
     def note(gradient: Tensor) -> None:
-        objective.active = (gradient != 0).any(1).float().mean()
+        objective.active = gradient.any(1).float().mean()
 
     if z.requires_grad:
         z.register_hook(note)  # type: ignore[no-untyped-call, unused-ignore]

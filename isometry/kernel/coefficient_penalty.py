@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from isometry.core.objective import DistanceObjective, Penalty
+from isometry.core.objective import Penalty
+from isometry.core.parts import Objective
 from isometry.core.solve import Solution
 from isometry.parameters import parameters
 from isometry.probabilistic import FastNCA
@@ -33,7 +32,7 @@ class CoefficientFastNCA(FastNCA):
             )
         return super()._fit(X, side)
 
-    def _penalty(self, accuracy: DistanceObjective) -> Penalty:
+    def _penalty(self, accuracy: Objective, d: int) -> Penalty:
         e = np.asarray(self.spectrum)
-        self.reg_ = reg = penalty_weight(self.reg, replace(accuracy, X=accuracy.X * np.sqrt(e)))
+        self.reg_ = reg = penalty_weight(self.reg, accuracy, d, np.sqrt(e))
         return lambda L: (reg * float(np.vdot(L / e, L)), 2 * reg * L / e)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +16,15 @@ from isometry.core.frame import Frame
 from isometry.core.graph import nearest_misses, target_neighbors
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective, Penalty, ridge_penalty
+from isometry.core.parts import (
+    HeldParts,
+    MeanObjective,
+    Objective,
+    current_source,
+    in_parts,
+    mean_over_parts,
+    parts_of,
+)
 from isometry.core.solve import Solution
 from isometry.core.solvers import Solver, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
@@ -50,10 +61,12 @@ class FastNCA(SearchedMetric):
         Penalty on ``|L|²``; "auto": a thousandth of the value above which L = 0 becomes a local optimum.
     init : {"auto", "pca", "lda", "identity", "random"} or ndarray, default="auto"
         Where the search starts: "auto" is LDA if p ≤ c − 1, else PCA; an array is a map (p, d).
-    batch_size : int or None, default=None
-        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, each with its 2k neighbours. Adam takes the
-        place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has
-        the means of the batches. None: no batches.
+    batch_size : int, "auto" or None, default="auto"
+        "auto": above some 20,000 rows (`core.parts.work` says when) these are dealt to random parts of some 5,000, and
+        hits and misses come from the part of a row: O(n), and nothing to tune; ``n_parts_`` says into how many. None:
+        never. A number: so many anchors at a time, each with its 2k neighbours. Adam takes the place of L-BFGS, an
+        iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has the means of the
+        batches.
     max_iter : int, default=500
         Largest number of iterations.
     tol : float ≥ 0, default=1e-5
@@ -90,6 +103,7 @@ class FastNCA(SearchedMetric):
     """
 
     _sees = (Labels,)
+    in_chunks = (Labels,)
 
     n_components: Count | None = None
     _: KW_ONLY
@@ -97,7 +111,7 @@ class FastNCA(SearchedMetric):
     n_updates: Iterations = 0
     reg: NotNegative | Literal["auto"] = "auto"
     init: str | np.ndarray = "auto"
-    batch_size: Count | None = None
+    batch_size: Count | Literal["auto"] | None = "auto"
     max_iter: Iterations = 500
     tol: NotNegative = 1e-5
     random_state: Seed = None
@@ -106,21 +120,34 @@ class FastNCA(SearchedMetric):
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
         rng = check_random_state(self.random_state)
+        parts = parts_of(frame.X, side.codes, self.batch_size, rng)
         solver = whole_or_batches(self.batch_size, rng, self.max_iter, self.tol)
-        objective = self._objective(frame.X, side, rng)
-        L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
-        solution = self._follow_graph(solver, objective, solver.minimize(objective, L), side)
+        objective = self._objective(frame.X, side, rng, parts)
+        some = slice(None) if parts is None else parts[0]
+        L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z[some], rng))
+        solution = solver.minimize(objective, L)
+        if self.n_updates:
+            if current_source() is not None:
+                raise ValueError("n_updates needs all rows in memory, where neighbours are sought anew; leave it 0")
+            solution = self._follow_graph(solver, objective, solution, frame.X, side, parts)
+        self.n_parts_ = 1 if parts is None else len(parts)
         self._store(frame.lift(canonical(solution.x)), X.dtype)
-        return solution
+        return replace(solution, reason=in_parts(solution.reason, parts))
 
-    def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> DistanceObjective:
-        graph = self._graph(X, side.codes)
+    def _objective(
+        self, X: np.ndarray, side: Labels, rng: Any, parts: Sequence[np.ndarray] | None = None
+    ) -> DistanceObjective | MeanObjective:
+        accuracy = mean_over_parts(self._accuracy, X, side, parts)
+        return replace(accuracy, penalty=self._penalty(accuracy, X.shape[1]))
+
+    def _accuracy(self, X: np.ndarray, side: Labels, L: np.ndarray | None = None) -> DistanceObjective:
+        """−(1/n) Σ p_i, with the neighbours in the input space, or in that of a map."""
+        graph = self._graph(X if L is None else X @ L.T.astype(X.dtype), side.codes)
         is_hit = np.arange(graph.shape[1]) < graph.shape[1] - min(self.n_neighbors, len(X) - 1)  # (2k,)
-        accuracy = DistanceObjective(X, NeighborEdges(graph), sum_loss(lambda rows: is_hit, len(X)))  # −(1/n) Σ p_i
-        return replace(accuracy, penalty=self._penalty(accuracy))
+        return DistanceObjective(X, NeighborEdges(graph), sum_loss(lambda rows: is_hit, len(X)))
 
-    def _penalty(self, accuracy: DistanceObjective) -> Penalty | None:
-        self.reg_ = penalty_weight(self.reg, accuracy)
+    def _penalty(self, accuracy: Objective, d: int) -> Penalty | None:
+        self.reg_ = penalty_weight(self.reg, accuracy, d)
         return ridge_penalty(self.reg_)
 
     def _graph(self, Z: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -128,18 +155,33 @@ class FastNCA(SearchedMetric):
         k = min(self.n_neighbors, len(Z) - 1)
         return np.hstack([target_neighbors(Z, codes, k), nearest_misses(Z, codes, k)])
 
-    def _follow_graph(self, solver: Solver, objective: DistanceObjective, solution: Solution, side: Labels) -> Solution:
+    def _follow_graph(
+        self,
+        solver: Solver,
+        objective: DistanceObjective | MeanObjective,
+        solution: Solution,
+        X: np.ndarray,
+        side: Labels,
+        parts: Sequence[np.ndarray] | None,
+    ) -> Solution:
         """Go on with the neighbours of the learned space, up to ``n_updates`` times."""
-        X, edges = objective.X, objective.edges
         for _ in range(self.n_updates):
-            before, edges = edges, NeighborEdges(self._graph(X @ solution.x.T.astype(X.dtype), side.codes))
-            assert isinstance(before, NeighborEdges)
-            if np.array_equal(np.sort(before.index), np.sort(edges.index)):
+            before, in_space = objective, partial(self._accuracy, L=solution.x)
+            accuracy = mean_over_parts(in_space, X, side, parts)
+            objective = replace(accuracy, penalty=before.penalty)
+            if all(np.array_equal(a, b) for a, b in zip(_neighbors(before), _neighbors(objective), strict=True)):
                 break
-            objective = replace(objective, edges=edges)
             start = objective(solution.x)[0]
             step = solver.minimize(objective, solution.x)
             if step.value >= start - self.tol * abs(start):
                 break
             solution = step.following(solution.n_iter, self.max_iter, solution.history)
         return solution
+
+
+def _neighbors(objective: DistanceObjective | MeanObjective) -> list[np.ndarray]:
+    """(n, 2k) the neighbours of each row, in order of their numbers, part by part."""
+    if isinstance(objective, DistanceObjective):
+        objective = MeanObjective(HeldParts([(1.0, objective)]))
+    parts: Any = objective.parts
+    return [np.sort(part.edges.index) for _, part in parts.items]

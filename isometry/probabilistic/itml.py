@@ -12,6 +12,7 @@ from isometry.base import OnlineMetric
 from isometry.core.distance import pair_sqdist
 from isometry.core.frame import Frame
 from isometry.core.linalg import factor
+from isometry.core.parts import current_source
 from isometry.core.priors import prior_matrix
 from isometry.core.solve import Solution
 from isometry.core.solvers import Batches
@@ -103,6 +104,7 @@ class ITML(SearchedMetric, OnlineMetric):
     """
 
     _sees = (Labels, Pairs)
+    in_chunks = (Pairs,)
 
     _: KW_ONLY
     gamma: Positive = 1.0
@@ -123,6 +125,9 @@ class ITML(SearchedMetric, OnlineMetric):
         rng = check_random_state(self.random_state)
         if update:
             return self._update(X, side, rng)
+        plain = self.solver == "lbfgs" and isinstance(self.prior, str) and self.prior == "identity"
+        if current_source() is not None and not plain:
+            raise ValueError("a Dask array needs solver='lbfgs' and prior='identity'")
         B = sla.cholesky(prior_matrix(self.prior, X))  # W₀ = BᵀB
         Y = (X - X.mean(axis=0)) @ B.T.astype(X.dtype)  # distances under W₀ are Euclidean here, and the prior is I
         self.bounds_ = self._find_bounds(Y, rng)

@@ -11,12 +11,13 @@ from sklearn.utils import check_random_state
 from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import factor
+from isometry.core.parts import current_source
 from isometry.core.probability import pair_logistic
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
-from isometry.core.threshold import ThresholdObjective, minimize_threshold
+from isometry.core.threshold import SpreadThreshold, ThresholdObjective, minimize_threshold
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
-from isometry.sampling import Sampler, signed_edges
+from isometry.sampling import Sampler, SignedEdges, signed_edges
 from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
@@ -87,6 +88,7 @@ class LDML(SearchedMetric):
     """
 
     _sees = (Labels, Pairs)
+    in_chunks = (Pairs,)
 
     n_components: Count | None = None
     _: KW_ONLY
@@ -101,8 +103,12 @@ class LDML(SearchedMetric):
     def _fit(self, X: np.ndarray, side: Labels | Pairs) -> Solution:
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
         signed = signed_edges(side, self.pairs, frame.X, check_random_state(self.random_state))
-        loss = signed.mean_loss(pair_logistic)
-        objective = ThresholdObjective([frame.X], signed.edges, loss, [self.reg])
+        source = current_source()
+        objective: ThresholdObjective | SpreadThreshold
+        if source is None:
+            objective = mean_logistic(frame.X, signed, self.reg)
+        else:
+            objective = SpreadThreshold(source.parts(mean_logistic), self.reg)
         L, b = np.eye(frame.X.shape[1]) / np.sqrt(mean_sqdist(frame.X)), np.ones(1)
         bounds = (None, None) if self.fit_bias else (1.0, 1.0)
         solution = minimize_threshold(objective, [L, b], bounds, p, max_iter=self.max_iter, tol=self.tol)
@@ -127,3 +133,8 @@ class LDML(SearchedMetric):
             The probabilities.
         """
         return expit(self.bias_ - self.pair_distance(X, pairs).astype(np.float64) ** 2)
+
+
+def mean_logistic(X: np.ndarray, signed: SignedEdges, reg: float = 0.0) -> ThresholdObjective:
+    """The mean over all pairs of log(1 + exp(t (d − b))), plus reg |L|²."""
+    return ThresholdObjective([X], signed.edges, signed.mean_loss(pair_logistic), [reg])

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.linalg as sla
 
 from isometry.core.objective import DistanceObjective, logdet_penalty
+from isometry.core.parts import MeanObjective
 from isometry.core.progress import report
 from isometry.core.solve import Solution, lbfgs
-from isometry.sampling import SignedEdges
+from isometry.sampling import SignedEdges, over_pairs
 from isometry.supervision import Pairs
-
-Link = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -28,35 +26,23 @@ class LogDetProblem:
     gamma: float
 
     @cached_property
-    def objective(self) -> DistanceObjective:
+    def objective(self) -> DistanceObjective | MeanObjective:
         """F(L) = |L|² − 2 log|det L| − d + γ Σ h(|Lv|²/bound)."""
-        loss = self.signed.loss(self._link(dual=False), similar=self.gamma, dissimilar=self.gamma)
-        return DistanceObjective(self.X, self.signed.edges, loss, logdet_penalty)
+        return replace(self._terms(dual=False), penalty=logdet_penalty)
 
-    def _link(self, *, dual: bool) -> Link:
-        """Elementwise h and its slope; or the term of the dual objective, log(bound/distance) on violated pairs."""
-        u, l = self.bounds
-
-        def link(t: np.ndarray, sign: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            scale = np.where(sign > 0, t.dtype.type(1 / u), t.dtype.type(1 / l))
-            r = t * scale
-            violated = (r > 1) == (sign > 0)
-            violated &= r > 0  # no metric can satisfy a dissimilar pair of equal points
-            r[~violated] = 1
-            log = np.log(r)
-            return -log if dual else r - log - 1, (1 - 1 / r) * scale
-
-        return link
+    def _terms(self, *, dual: bool) -> DistanceObjective | MeanObjective:
+        """γ Σ h(|Lv|²/bound) over the pairs, or the terms of the dual objective."""
+        make = partial(bounded_pairs, bounds=self.bounds, gamma=self.gamma, dual=dual)
+        return over_pairs(make, self.X, self.signed)
 
     def gap(self, L: np.ndarray) -> float:
         """Relative gap to the dual value log det P + γ Σ log(bound/distance), P = I + Σ c v vᵀ; inf: no bound."""
         value = self.objective(L)[0]
-        P = np.eye(len(L)) + replace(self.objective, penalty=None).metric_gradient(L)
+        P = np.eye(len(L)) + self._terms(dual=False).metric_gradient(L)
         sign, logdet = np.linalg.slogdet(P)
         if sign <= 0 or sla.eigvalsh((P + P.T) / 2)[0] <= 0:
             return np.inf
-        loss = self.signed.loss(self._link(dual=True), similar=self.gamma, dissimilar=self.gamma)
-        dual = logdet + self.signed.edges.evaluate(self.X @ L.T.astype(self.X.dtype), loss)[0]
+        dual = logdet + self._terms(dual=True)(L)[0]
         return max(value - dual, 0.0) / max(1.0, abs(value))
 
     def minimize(self, L: np.ndarray, max_iter: int, tol: float) -> tuple[Solution, float]:
@@ -74,6 +60,24 @@ class LogDetProblem:
                 reason = f"duality gap {gap:.1e}" if done else solution.reason
                 return replace(solution, converged=done, reason=reason), gap
             lbfgs_tol /= 100
+
+
+def bounded_pairs(
+    X: np.ndarray, signed: SignedEdges, *, bounds: np.ndarray, gamma: float, dual: bool
+) -> DistanceObjective:
+    """γ Σ h(d/bound) over pairs of rows; or the terms of the dual objective, γ Σ log(bound/d) over violated pairs."""
+    u, l = bounds
+
+    def link(t: np.ndarray, sign: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scale = np.where(sign > 0, t.dtype.type(1 / u), t.dtype.type(1 / l))
+        r = t * scale
+        violated = (r > 1) == (sign > 0)
+        violated &= r > 0  # no metric can satisfy a dissimilar pair of equal points
+        r[~violated] = 1
+        log = np.log(r)
+        return -log if dual else r - log - 1, (1 - 1 / r) * scale
+
+    return DistanceObjective(X, signed.edges, signed.loss(link, similar=gamma, dissimilar=gamma))
 
 
 def cyclic_projections(

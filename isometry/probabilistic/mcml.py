@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective
+from isometry.core.parts import in_parts, mean_over_parts, parts_of
 from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
 from isometry.core.solve import Solution
@@ -47,6 +49,9 @@ class MCML(SearchedMetric):
         then grows until the decrease falls below ``tol``.
     init : {"identity", "pca", "lda", "random"} or ndarray, default="identity"
         Where the search starts; an array is a map (d, d).
+    batch_size : "auto" or None, default="auto"
+        "auto": above some 20,000 rows (`core.parts.work` says when) the objective is the mean over random parts of some
+        5,000 rows, each row compared with those of its part: O(n); ``n_parts_`` says into how many. None: never.
     max_iter : int, default=200
         Largest number of iterations.
     tol : float ≥ 0, default=1e-5
@@ -79,12 +84,14 @@ class MCML(SearchedMetric):
     """
 
     _sees = (Labels,)
+    in_chunks = (Labels,)
 
     n_components: Count | None = None
     _: KW_ONLY
     penalty: Literal["trace", "frobenius"] = "trace"
     reg: NotNegative = 0.0
     init: str | np.ndarray = "identity"
+    batch_size: Literal["auto"] | None = "auto"
     max_iter: Iterations = 200
     tol: NotNegative = 1e-5
     random_state: Seed = None
@@ -93,13 +100,16 @@ class MCML(SearchedMetric):
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
         rng = check_random_state(self.random_state)
-        objective = self._objective(frame.X, side, rng)
-        L = initial_map(frame, side, self.init, None, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
+        parts = parts_of(frame.X, side.codes, self.batch_size, rng)
+        objective = mean_over_parts(self._objective, frame.X, side, parts)
+        some = slice(None) if parts is None else parts[0]
+        L = initial_map(frame, side, self.init, None, rng, unit=lambda Z: neighbor_sqdist(Z[some], rng))
         solution = Certified(self.max_iter, self.tol).minimize(objective, L)
+        self.n_parts_ = 1 if parts is None else len(parts)
         self._store(frame.lift(canonical(solution.x, p, tol=1e-7)), X.dtype)
-        return solution
+        return replace(solution, reason=in_parts(solution.reason, parts))
 
-    def _objective(self, X: np.ndarray, side: Labels, rng: Any) -> DistanceObjective:
+    def _objective(self, X: np.ndarray, side: Labels, rng: Any = None) -> DistanceObjective:
         n_c, d = side.counts.astype(np.float64), X.shape[1]
         anchors = n_c[side.codes] > 1  # a class of one has no target distribution
         m = int(anchors.sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,10 +14,11 @@ from isometry.base import check_components
 from isometry.core.frame import Frame
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective, ridge_penalty
+from isometry.core.parts import MeanObjective, Objective, in_parts, mean_over_parts, parts_of
 from isometry.core.probability import neighbor_softmax
 from isometry.core.softmax import Slopes, SoftmaxEdges, SoftmaxLoss
 from isometry.core.solve import Solution
-from isometry.core.solvers import Solver, whole_or_batches
+from isometry.core.solvers import Lbfgs, whole_or_batches
 from isometry.core.start import initial_map, neighbor_sqdist
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, parameters
@@ -53,10 +54,12 @@ class NCA(SearchedMetric):
     init : {"auto", "pca", "lda", "identity", "random"} or ndarray, default="auto"
         Where the search starts: "auto" is LDA if p ≤ c − 1, else PCA; named starts are scaled so that neighbours are at
         distance about 1, an array is a map (p, d).
-    batch_size : int or None, default=None
-        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, against all candidates. Adam
-        takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
-        ``history_`` has the means of the batches. None: no batches.
+    batch_size : int, "auto" or None, default="auto"
+        "auto": above some 20,000 rows (`core.parts.work` says when) the objective is the mean over random parts of some
+        5,000 rows, each row compared with those of its part: O(n), and nothing to tune; ``n_parts_`` says into how
+        many. None: never. A number: so many anchors at a time, against all candidates: O(batch · n). Adam takes the
+        place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has
+        the means of the batches.
     max_iter : int, default=100
         Largest number of iterations.
     tol : float ≥ 0, default=1e-5
@@ -69,8 +72,8 @@ class NCA(SearchedMetric):
     Notes
     -----
     For labels and k-nearest neighbours, and for pictures in two dimensions: the accuracy of a soft neighbour is
-    maximised itself, so that classes may have any shape. The objective is not convex; it costs n², so that from
-    some ten thousand samples on `FastNCA` or ``batch_size`` are for you. Few samples and many features overfit:
+    maximised itself, so that classes may have any shape. The objective is not convex; it costs n² up to some 20,000
+    samples, and `FastNCA` much less. Few samples and many features overfit:
     give ``reg`` or fewer components.
 
     An evaluation costs O(n² p + n d p), memory O(block · n); with batches of b anchors O(b n p).
@@ -93,13 +96,14 @@ class NCA(SearchedMetric):
     """
 
     _sees = (Labels,)
+    in_chunks = (Labels,)
 
     n_components: Count | None = None
     _: KW_ONLY
     objective: Literal["sum", "log"] = "sum"
     reg: NotNegative | Literal["auto"] = 0.0
     init: str | np.ndarray = "auto"
-    batch_size: Count | None = None
+    batch_size: Count | Literal["auto"] | None = "auto"
     max_iter: Iterations = 100
     tol: NotNegative = 1e-5
     random_state: Seed = None
@@ -108,29 +112,45 @@ class NCA(SearchedMetric):
     def _fit(self, X: np.ndarray, side: Labels) -> Solution:
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
         rng = check_random_state(self.random_state)
-        objective = self._objective(frame.X, side, rng)
-        L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z, rng))
+        parts = parts_of(frame.X, side.codes, self.batch_size, rng)
+        objective = self._objective(frame.X, side, rng, parts)
+        some = slice(None) if parts is None else parts[0]
+        L = initial_map(frame, side, self.init, p, rng, unit=lambda Z: neighbor_sqdist(Z[some], rng))
         solver = whole_or_batches(self.batch_size, rng, self.max_iter, self.tol)
         n_iter = 0
         if self.objective == "sum":  # flat where p_i is near 0: its logarithm is not, and leads to better optima
-            likelihood = DistanceObjective(frame.X, objective.edges, log_loss(same_class(side), is_alone(side)))
+            likelihood = mean_over_parts(log_objective, frame.X, side, parts)
             first = replace(solver, max_iter=self.max_iter // 3, tol=1e-3).minimize(likelihood, L)
             L, n_iter = first.x, first.n_iter
         solver = replace(solver, max_iter=self.max_iter - n_iter)
         solution = solver.minimize(objective, L)
-        if self.objective == "sum" and not self.reg_ and self.batch_size is None and solution.converged:
+        if self.objective == "sum" and not self.reg_ and isinstance(solver, Lbfgs) and solution.converged:
             solution = restart_from_smaller(solver, objective, solution)
+        self.n_parts_ = 1 if parts is None else len(parts)
         self._store(frame.lift(canonical(solution.x)), X.dtype)
-        return solution.following(n_iter, self.max_iter)
+        solution = solution.following(n_iter, self.max_iter)
+        return replace(solution, reason=in_parts(solution.reason, parts))
 
-    def _objective(self, X: np.ndarray, side: Labels, rng: np.random.RandomState) -> DistanceObjective:
-        edges, accuracy = SoftmaxEdges(side.codes), sum_loss(same_class(side), len(X))
-        self.reg_ = penalty_weight(self.reg, DistanceObjective(X, edges, accuracy))
-        loss = accuracy if self.objective == "sum" else log_loss(same_class(side), is_alone(side))
-        return DistanceObjective(X, edges, loss, ridge_penalty(self.reg_))
+    def _objective(
+        self, X: np.ndarray, side: Labels, rng: Any, parts: Sequence[np.ndarray] | None = None
+    ) -> DistanceObjective | MeanObjective:
+        accuracy = mean_over_parts(sum_objective, X, side, parts)
+        self.reg_ = penalty_weight(self.reg, accuracy, X.shape[1])
+        chosen = accuracy if self.objective == "sum" else mean_over_parts(log_objective, X, side, parts)
+        return replace(chosen, penalty=ridge_penalty(self.reg_))
 
 
-def restart_from_smaller(solver: Solver, objective: DistanceObjective, best: Solution) -> Solution:
+def sum_objective(X: np.ndarray, labels: Labels) -> DistanceObjective:
+    """−(1/n) Σ p_i."""
+    return DistanceObjective(X, SoftmaxEdges(labels.codes), sum_loss(same_class(labels), len(X)))
+
+
+def log_objective(X: np.ndarray, labels: Labels) -> DistanceObjective:
+    """−(1/n) Σ log p_i over the samples that have a partner."""
+    return DistanceObjective(X, SoftmaxEdges(labels.codes), log_loss(same_class(labels), is_alone(labels)))
+
+
+def restart_from_smaller(solver: Lbfgs, objective: Any, best: Solution) -> Solution:
     """The best solution of searches that start from multiples of the best one so far, while iterations are left.
 
     A map that grows drives every p_i to 0 or 1, and the wrong ones have no slope left. Where it is so small that many
@@ -157,16 +177,16 @@ def is_alone(labels: Labels) -> np.ndarray:
     return labels.counts[labels.codes] < 2
 
 
-def penalty_weight(reg: Any, accuracy: DistanceObjective) -> float:
+def penalty_weight(reg: Any, accuracy: Objective, d: int, unit: float | np.ndarray = 1.0) -> float:
     """reg as a number; "auto" is a thousandth of the value above which L = 0 is a local optimum.
 
-    That value is λ_max of the scatter of the slopes at the uniform softmax.
+    That value is λ_max of the scatter of the slopes at the uniform softmax, for features (d,) in these units.
     """
     if not isinstance(reg, str):
         return float(reg)
     if reg != "auto":
         raise ValueError(f"reg={reg!r} must be a number or 'auto'")
-    critical = -sla.eigvalsh(accuracy.metric_gradient(np.zeros((1, accuracy.X.shape[1]))))[0]
+    critical = -sla.eigvalsh(accuracy.metric_gradient(np.zeros((1, d))) * np.multiply.outer(unit, unit))[0]
     if critical <= 0:
         warn_user("the labels do not show in any direction of X: reg='auto' becomes 0")
     return 1e-3 * max(critical, 0.0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from sklearn.utils import check_random_state
 
@@ -14,7 +17,7 @@ from isometry.core.solve import Solution
 from isometry.core.solvers import whole_or_batches
 from isometry.core.start import initial_map, mean_sqdist
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
-from isometry.sampling import Sampler, signed_edges
+from isometry.sampling import Sampler, SignedEdges, over_pairs, signed_edges
 from isometry.searched import SearchedMetric
 from isometry.supervision import Labels, Pairs
 
@@ -81,6 +84,7 @@ class PCCA(SearchedMetric):
     """
 
     _sees = (Labels, Pairs)
+    in_chunks = (Pairs,)
 
     n_components: Count | None = None
     _: KW_ONLY
@@ -105,13 +109,15 @@ class PCCA(SearchedMetric):
         self._store(frame.lift(canonical(solution.x)), X.dtype)
         return solution
 
-    def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> DistanceObjective:
+    def _objective(self, X: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState) -> Any:
         signed = signed_edges(side, self.pairs, X, rng, listed=self.batch_size is not None)
+        return replace(over_pairs(self._mean_loss, X, signed), penalty=ridge_penalty(self.reg))
+
+    def _mean_loss(self, X: np.ndarray, signed: SignedEdges) -> DistanceObjective:
         beta, b = self.beta, self.margin
 
         def link(d: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             value, slope = softplus(beta * t * (d - b))
             return value / beta, t * slope
 
-        loss = signed.mean_loss(link)
-        return DistanceObjective(X, signed.edges, loss, ridge_penalty(self.reg))
+        return DistanceObjective(X, signed.edges, signed.mean_loss(link))

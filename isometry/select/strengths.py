@@ -7,6 +7,7 @@ from typing import Any
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from isometry.mixed import MixedMetric
 from isometry.normalized import Normalized
 from isometry.searched import SearchedMetric
 from isometry.shrunk import Shrunk
@@ -28,7 +29,7 @@ def of_same_strength(fitted: Any) -> Any:
         return Shrunk(clone(fitted).set_params(reg=ridge), strength=fitted.share_)
     if isinstance(fitted, SearchedMetric) and fitted.strength == "auto":
         return clone(fitted).set_params(strength=fitted.strength_, max_iter=max(1, fitted.n_iter_))
-    if isinstance(fitted, Shrunk) and fitted.strength == "auto":
+    if isinstance(fitted, MixedMetric | Shrunk) and fitted.strength == "auto":
         return clone(fitted).set_params(strength=fitted.strength_)
     if isinstance(fitted, Normalized):
         return clone(fitted).set_params(learner=of_same_strength(fitted.learner_))

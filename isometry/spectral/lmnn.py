@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective
+from isometry.core.parts import current_source, in_parts, parts_of, shared_parts
 from isometry.core.solve import Solution
 from isometry.core.solvers import Batches
 from isometry.core.start import initial_map
@@ -30,6 +32,7 @@ from isometry.parameters import (
 from isometry.searched import SearchedMetric
 from isometry.spectral.energy import energies
 from isometry.spectral.impostor_batches import lmnn_by_anchors
+from isometry.spectral.impostor_parts import ImpostorsOfParts
 from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
 from isometry.spectral.large_margin import MarginProblem, descend, semidefinite_programme
 from isometry.spectral.mining import MINERS, mine
@@ -72,10 +75,12 @@ class LMNN(SearchedMetric):
     max_impostors : int or None, default=None
         Largest number of impostors of an anchor, nearest first ("batch_all" only); None: all. ``max_impostors_`` is
         this number if it left any out, else None.
-    batch_size : int or None, default=None
-        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, with all their impostors. Adam
-        takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
-        ``history_`` has the means of the batches, ``objective_`` their last mean. None: no batches.
+    batch_size : int, "auto" or None, default="auto"
+        "auto": above some 20,000 rows (`core.parts.work` says when) these are dealt to random parts of some 5,000, and
+        targets and impostors of a row come from its part: O(n), and nothing to tune; ``n_parts_`` says into how many.
+        None: never. A number: so many anchors at a time, with all their impostors: O(batch · n). Adam takes the place
+        of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has the
+        means of the batches, ``objective_`` their last mean.
     solver : {"lbfgs", "sdp"}, default="lbfgs"
         "lbfgs" on L, or "sdp": the convex programme by cvxpy, for some 60 samples at most.
     max_iter : int, default=1000
@@ -100,7 +105,7 @@ class LMNN(SearchedMetric):
     Notes
     -----
     For labels and k-nearest neighbours: the objective is about near samples of other classes only, so that classes
-    may have any shape. Beyond 10⁵ rows use ``batch_size``. It searches, where a closed form such as `DCA` or
+    may have any shape. It searches, where a closed form such as `DCA` or
     `FisherML` needs one pass over the rows: try those first.
 
     An iteration costs O(T p + n p d) for T active triplets, each search for impostors O(n² p).
@@ -126,6 +131,7 @@ class LMNN(SearchedMetric):
     """
 
     _sees = (Labels, Triplets)
+    in_chunks = (Labels,)
 
     n_components: Count | None = None
     _: KW_ONLY
@@ -136,7 +142,7 @@ class LMNN(SearchedMetric):
     mining: str = "batch_all"
     n_mining: Count = 1
     max_impostors: Count | None = None
-    batch_size: Count | None = None
+    batch_size: Count | Literal["auto"] | None = "auto"
     solver: Literal["lbfgs", "sdp"] = "lbfgs"
     max_iter: Iterations = 1000
     tol: NotNegative = 1e-3
@@ -149,28 +155,44 @@ class LMNN(SearchedMetric):
         rng = check_random_state(self.random_state)
         L = initial_map(frame, side, self.init, p, rng)
         codes = side.codes if isinstance(side, Labels) and self.mining == "batch_all" else None
+        divisible = codes is not None and self.solver == "lbfgs" and self.max_impostors is None
+        parts = parts_of(frame.X, codes, self.batch_size, rng) if codes is not None and divisible else None
+        if current_source() is not None and not divisible:
+            raise ValueError("a Dask array needs labels, mining='batch_all', solver='lbfgs' and max_impostors=None")
+        some = slice(None) if parts is None else parts[0]
         Z, n_iter = frame.X, 0
         history: list[float] = []
         for mined in range(self.n_mining):  # in the input space, then in the metric found so far
-            targets = None if codes is None else target_neighbors(Z, codes, self.n_neighbors)
+            targets = None if codes is None else target_neighbors(Z[some], codes[some], self.n_neighbors)
             if codes is not None and targets is not None and mined == 0 and isinstance(self.init, str):
-                mapped = frame.X @ L.T.astype(X.dtype)
-                L *= np.sqrt(best_multiple(mapped, codes, targets, self.mu, self.margin, rng))
-            problem = self._problem(frame.X, side, Z, targets, rng)
+                mapped = frame.X[some] @ L.T.astype(X.dtype)
+                L *= np.sqrt(best_multiple(mapped, codes[some], targets, self.mu, self.margin, rng))
+            if parts is not None or current_source() is not None:
+                of_part = partial(self._impostors, L=L if mined else None)
+                problem: Any = ImpostorsOfParts(frame.X, shared_parts(of_part, frame.X, side, parts), self.margin)
+            else:
+                problem = self._problem(frame.X, side, Z, targets, rng)
             solution, self.gap_ = self._solve(problem, L, rng)
             L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
             Z = frame.X @ L.T.astype(X.dtype)
         self.objective_ = solution.value
         self.max_impostors_ = None if isinstance(problem, DistanceObjective) else problem.cap
+        self.n_parts_ = 1 if parts is None else len(parts)
         self._store(frame.lift(canonical(L)), X.dtype)
-        return replace(solution, n_iter=n_iter, history=history)
+        return replace(solution, n_iter=n_iter, history=history, reason=in_parts(solution.reason, parts))
+
+    def _impostors(self, X: np.ndarray, side: Labels, L: np.ndarray | None) -> Impostors:
+        """The objective of one part, with the targets of the input space, or of that of a map."""
+        targets = target_neighbors(X if L is None else X @ L.T.astype(X.dtype), side.codes, self.n_neighbors)
+        return Impostors(X, side.codes, targets, self.margin, None)
 
     def _solve(
         self, problem: MarginProblem | DistanceObjective, L: np.ndarray, rng: np.random.RandomState
     ) -> tuple[Solution, float | None]:
         """The solution, and how far it is above the minimum at most, if that is known."""
         if isinstance(problem, DistanceObjective):
-            return Batches(int(self.batch_size or 0), rng, self.max_iter, self.tol).minimize(problem, L), None
+            assert isinstance(self.batch_size, int)
+            return Batches(self.batch_size, rng, self.max_iter, self.tol).minimize(problem, L), None
         if self.solver == "sdp":
             return semidefinite_programme(problem, self.mu, len(L)), None
         return descend(problem, L, self.mu, max_iter=self.max_iter, tol=self.tol)
@@ -184,16 +206,17 @@ class LMNN(SearchedMetric):
         rng: np.random.RandomState,
     ) -> MarginProblem | DistanceObjective:
         """The objective over given triplets, over all impostors of the targets, or over triplets of the points Z."""
-        if self.batch_size is not None and (
-            self.solver == "sdp" or self.mining != "batch_all" or isinstance(side, Triplets)
-        ):
-            raise ValueError("batch_size needs labels, mining='batch_all' and solver='lbfgs'; leave it None otherwise")
+        in_batches = self.batch_size not in (None, "auto")
+        if in_batches and (self.solver == "sdp" or self.mining != "batch_all" or isinstance(side, Triplets)):
+            raise ValueError(
+                "batch_size needs labels, mining='batch_all' and solver='lbfgs'; leave it 'auto' otherwise"
+            )
         if isinstance(side, Triplets):
             if self.solver == "sdp" and len(np.unique(side.weight)) > 1:
                 raise ValueError("solver='sdp' cannot weigh triplets: make their weights equal, or use solver='lbfgs'")
             return ListedTriplets(X, side, self.margin)
         if targets is not None:
-            if self.batch_size is not None:
+            if in_batches:
                 return lmnn_by_anchors(X, side.codes, targets, self.mu, self.margin)
             return Impostors(X, side.codes, targets, self.margin, self.max_impostors)
         triplets = mine(Z, side.codes, self.n_neighbors, self.mining, rng)

@@ -43,6 +43,23 @@ def test_equals_all_ordered_pairs(monkeypatch, threads, scale):
             assert_allclose(pull, pull0, rtol=1e-9, atol=1e-12 * np.abs(pull0).max(initial=1e-300))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("mib", [0, 256])
+def test_points_of_many_coordinates_in_kept_tiles(monkeypatch, threads, mib):
+    monkeypatch.setattr(softmax, "WIDE_ROWS", 50)
+    monkeypatch.setattr(softmax, "WIDE_COLUMNS", 60)
+    monkeypatch.setattr(softmax, "KEPT_FROM", 3)
+    monkeypatch.setattr(softmax, "KEPT_MIB", mib)
+    monkeypatch.setattr(softmax, "MIN_THREADED_POINTS", 100)
+    monkeypatch.setattr(softmax, "n_threads", lambda: threads)
+    Z, labels = problem()
+    for loss in losses(labels):
+        f0, pull0 = DenseEdges(len(Z)).evaluate(Z, loss)
+        f, pull = SoftmaxEdges(labels.codes).evaluate(Z, loss)
+        assert_allclose(f, f0, rtol=1e-12)
+        assert_allclose(pull, pull0, rtol=1e-9, atol=1e-12 * np.abs(pull0).max())
+
+
 @pytest.mark.parametrize("first", [1, 2, 40, 41, 99, 100, 101, 102, 140, 316])
 def test_classes_that_end_anywhere_in_a_tile(monkeypatch, first):
     monkeypatch.setattr(softmax, "ROWS", 40)

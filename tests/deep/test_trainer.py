@@ -48,7 +48,7 @@ from isometry.deep import (
     Triplet,
     effective_rank,
 )
-from isometry.deep.batches import hold_out
+from isometry.deep.batches import batches_of, hold_out, make_loader
 from isometry.deep.objective import contrast, on_sphere
 from isometry.deep.run import Run
 from isometry.eval import retrieval
@@ -867,3 +867,17 @@ def test_the_estimator_warms_up_too():
 
     DeepMetric(loss=loss, max_epochs=2, min_steps=40, classes_per_batch=4, samples_per_class=3).fit(X, y)
     assert made[0].warmup_steps == 4 and len(made[0]) == 12 * 36
+
+
+def test_batches_of_a_table_are_those_of_its_loader():
+    X, y = np.arange(60.0).reshape(20, 3), np.repeat(np.arange(5), 4)
+    table = TableDataset(X, y)
+    loader = make_loader(table, PKBatchSampler(y, 2, 2, n_batches=4, random_state=0))
+    direct = list(batches_of(loader))
+    loader.sampler.set_epoch(0)
+    loaded = list(loader)
+    assert batches_of(loader) is not loader and len(direct) == 4
+    for one, other in zip(direct, loaded, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    foreign = DataLoader(table, batch_size=5)
+    assert batches_of(foreign) is foreign

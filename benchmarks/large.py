@@ -1,0 +1,207 @@
+"""Embeddings of 10,000 rows, tables of 100,000, and two threads: what a fit costs, now, before, and in the peer.
+
+    python -m benchmarks.large                        all tables, as `make bench` prints and stores them
+    python -m benchmarks.large --only threads         one of them: embeddings, rows, threads
+    python -m benchmarks.large --methods NCA PCCA     some methods alone
+
+Seconds are CPU seconds of one thread but where threads are compared: there they are those of the clock, so that the
+machine must be idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.neighbors import KNeighborsClassifier
+
+from benchmarks.environments import BEFORE, BEFORE_COMMIT, HOME, OURS, Outcome, measure
+from benchmarks.tables import DATA
+from isometry.core.distance import sqdist
+from isometry.eval.retrieval_scores import map_at_r
+
+METHODS = ("NCA", "FastNCA", "LMNN", "ITML", "PCCA", "MCML", "LDML")
+MANY_ROWS = ("NCA", "FastNCA", "LMNN")
+THREADED = {  # name → call, parameters, shape of the data
+    "NCA, 5 iterations": ("isometry", {"name": "NCA", "strength": 1.0, "max_iter": 5}, (8_000, 128)),
+    "LMNN, 5 iterations": ("isometry", {"name": "LMNN", "strength": 1.0, "max_iter": 5}, (8_000, 128)),
+    "MCML, 5 iterations": ("isometry", {"name": "MCML", "strength": 1.0, "max_iter": 5}, (8_000, 128)),
+    "retrieval metrics": ("isometry_retrieval", {}, (20_000, 128)),
+    "NCALoss, 200 batches of 1,024": ("isometry_batch_loss", {"name": "NCALoss", "times": 200}, (1_024, 128)),
+}
+FITTED = 10_000  # rows of the embeddings that are fitted; the others are held out
+HELD = 3_000
+EXPLANATION = """
+Sentence embeddings (banking77, MiniLM, 384 features, float32, 77 classes): {fitted:,} rows are fitted, the other 3,083
+are held out. The table of 768 features has the same rows and as many rectified random projections, rotated.
+"now" is `fit` with defaults, "strength=1" the published method, "before" the defaults of commit {commit}. Accuracy is
+that of three neighbours among the fitted rows, MAP@R that of held-out rows among one another.
+"""
+ROWS_EXPLANATION = """
+Synthetic embeddings of 128 features: 100 classes of three modes each, in a third of the directions, and noise with a
+falling spectrum in all of them. Accuracy is that of three neighbours of 3,000 rows held out, among 10,000 of the fitted
+ones in every row of the table, so that only the metric differs.
+"""
+
+
+def banking(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sentence embeddings of 384 features, or 768 with random ones, in a random order."""
+    with np.load(DATA / "banking77_minilm.npz", allow_pickle=False) as arrays:
+        X, y = arrays["X"].astype(np.float32), arrays["y"]
+    rng = np.random.RandomState(0)
+    if d > X.shape[1]:
+        H = np.maximum(X @ rng.standard_normal((X.shape[1], d - X.shape[1])).astype(np.float32), 0)
+        X = np.hstack([X, H / np.linalg.norm(H, axis=1, keepdims=True)])
+        X = X @ np.linalg.qr(rng.standard_normal((d, d)))[0].astype(np.float32)
+    order = rng.permutation(len(X))
+    return X[order], y[order]
+
+
+def embeddings(n: int, d: int = 128, classes: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    """Rows like those of a network: classes of three modes in a third of the directions, noise in all of them."""
+    rng = np.random.default_rng(0)
+    signal = d // 3
+    falling = np.linspace(1.0, 0.4, signal)
+    centres = np.repeat(rng.standard_normal((classes, signal)), 3, axis=0) + rng.standard_normal((3 * classes, signal))
+    noise = 2.3 / np.sqrt(1 + np.arange(d))
+    turn = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    y = rng.integers(0, classes, n)
+    X = (rng.standard_normal((n, d), dtype=np.float32) * noise.astype(np.float32)) @ turn.astype(np.float32)
+    X += 0.6 * rng.standard_normal((n, d), dtype=np.float32)
+    X[:, :signal] += (0.8 * falling * centres)[3 * y + rng.integers(0, 3, n)].astype(np.float32)
+    return X, y
+
+
+def folder_of(name: str, X: np.ndarray, y: np.ndarray) -> Path:
+    """The folder with X.npy and y.npy that a worker reads."""
+    folder = HOME / "data" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "X.npy", np.ascontiguousarray(X))
+    np.save(folder / "y.npy", y.astype(np.int64))
+    return folder
+
+
+def accuracy(L: np.ndarray, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray) -> float:
+    """Of a vote of three neighbours."""
+    L = L.astype(X.dtype)
+    return float(KNeighborsClassifier(3, algorithm="brute").fit(X @ L.T, y).score(X_test @ L.T, y_test))
+
+
+def mean_map_at_r(L: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
+    """Of the rows among one another."""
+    Z = X @ L.T.astype(X.dtype)
+    D = sqdist(Z - Z.mean(axis=0))
+    np.fill_diagonal(D, np.inf)
+    R = np.bincount(y)[y] - 1
+    near = np.argsort(D, axis=1)[:, : R.max()]
+    return float(np.mean(map_at_r(y[near] == y[:, None], R)))
+
+
+def cells(outcome: Outcome, first: Outcome) -> list[str]:
+    """Seconds, ratio, MiB, or what failed."""
+    if outcome.failure:
+        return [f"**{outcome.failure}**", "", ""]
+    ratio = "" if outcome is first or not np.isfinite(first.cpu) else f"{outcome.cpu / first.cpu:.2g} ×"
+    return [f"{outcome.cpu:.1f}", ratio, f"{outcome.mib:,.0f}"]
+
+
+def line(*values: str) -> str:
+    return "| " + " | ".join(values) + " |"
+
+
+def embedding_tables(methods: list[str], limit: float) -> Iterator[str]:
+    yield from ("", "## Embeddings in a minute", "")
+    yield from EXPLANATION.strip().format(fitted=FITTED, commit=BEFORE_COMMIT).splitlines()
+    for d in (384, 768):
+        X, y = banking(d)
+        (X, X_test), (y, y_test) = (np.split(array, [FITTED]) for array in (X, y))
+        folder, eye = folder_of(f"banking_{d}", X, y), np.eye(d)
+        yield from ("", f"### {FITTED:,} × {d}", "", line("", "s", "to now", "MiB", "3-NN ↑", "MAP@R ↑"))
+        yield "|---|--:|--:|--:|--:|--:|"
+        plain = accuracy(eye, X, y, X_test, y_test), mean_map_at_r(eye, X_test, y_test)
+        yield line("Euclidean distance", "", "", "", *(f"{value:.4f}" for value in plain))
+        for name in methods:
+            seed: dict[str, Any] = {"name": name, "random_state": 0}
+            sides = [
+                (f"{name}, now", OURS, "isometry", seed),
+                (f"{name}, strength=1", OURS, "isometry", {**seed, "strength": 1.0}),
+                (f"{name}, before", BEFORE, "isometry", seed),
+            ]
+            if name == "NCA":
+                sides.append(("scikit-learn NCA", OURS, "scikit_learn_nca", {"random_state": 0, "max_iter": 50}))
+            first: Outcome | None = None
+            for label, environment, call, params in sides:
+                outcome = measure(environment, call, params, folder, limit=limit)
+                first = first or outcome
+                found = ["–", "–"]
+                if outcome.L is not None and not outcome.failure:
+                    L = outcome.L
+                    found = [f"{accuracy(L, X, y, X_test, y_test):.4f}", f"{mean_map_at_r(L, X_test, y_test):.4f}"]
+                yield line(label, *cells(outcome, first), *found)
+
+
+def row_tables(methods: list[str], limit: float, threads: int) -> Iterator[str]:
+    yield from ("", "## Many rows", "", *ROWS_EXPLANATION.strip().splitlines(), "")
+    X, y = embeddings(100_000 + HELD)
+    (X, X_test), (y, y_test) = (np.split(array, [100_000]) for array in (X, y))
+    yield line("", "rows", "s", "clock", "MiB", "3-NN ↑")
+    yield "|---|--:|--:|--:|--:|--:|"
+    few = X[:FITTED], y[:FITTED]
+    yield line("Euclidean distance", "", "", "", "", f"{accuracy(np.eye(128), *few, X_test, y_test):.4f}")
+    for name in methods:
+        for n in (FITTED, 100_000):
+            folder = folder_of(f"rows_{n}", X[:n], y[:n])
+            outcome = measure(OURS, "isometry", {"name": name, "random_state": 0}, folder, limit=limit, threads=threads)
+            found = "–" if outcome.L is None or outcome.failure else f"{accuracy(outcome.L, *few, X_test, y_test):.4f}"
+            seconds = [outcome.failure, "", ""]
+            if not outcome.failure:
+                seconds = [f"{outcome.cpu:.0f}", f"{outcome.wall:.0f}", f"{outcome.mib:,.0f}"]
+            yield line(name, f"{n:,}", *seconds, found)
+
+
+def thread_table(limit: float) -> Iterator[str]:
+    yield from (
+        "",
+        "## Two threads",
+        "",
+        "Seconds of the clock with one and with two threads, the better of two runs.",
+        "",
+    )
+    yield line("", "one", "two", "ratio")
+    yield "|---|--:|--:|--:|"
+    for name, (call, params, (n, d)) in THREADED.items():
+        folder = folder_of(f"threads_{n}x{d}", *embeddings(n, d, 50))
+        clock = [
+            min(measure(OURS, call, params, folder, limit=limit, threads=threads).wall for _ in range(2))
+            for threads in (1, 2)
+        ]
+        yield line(name, *(f"{seconds:.2f}" for seconds in clock), f"{clock[0] / clock[1]:.2f} ×")
+
+
+def large(only: list[str], methods: list[str], limit: float) -> Iterator[str]:
+    """The lines of all tables."""
+    if "embeddings" in only:
+        yield from embedding_tables([name for name in METHODS if name in methods], limit)
+    if "rows" in only:
+        yield from row_tables([name for name in MANY_ROWS if name in methods], limit, threads=2)
+    if "threads" in only:
+        yield from thread_table(limit)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=["embeddings", "rows", "threads"])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--limit", type=float, default=600, help="seconds of the clock a fit may take")
+    args = parser.parse_args()
+    for text in large(args.only, args.methods, args.limit):
+        print(text, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
