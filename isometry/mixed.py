@@ -29,7 +29,7 @@ from isometry.strength import (
 )
 from isometry.trial import MAX_WHOLE, NeighborTrial, TargetTrial, Trial, scarcity, thin, trial_of
 
-FOLDS_UP_TO = ((1_000, 5), (np.inf, 3))  # rows, and folds: of few rows, more are needed to learn from, and cost little
+FOLDS = 3
 MAX_LEARNED = 3_000  # rows of a trial, since what an iteration costs mostly grows with their square
 
 
@@ -105,7 +105,7 @@ class MixedMetric(LinearMetric):
         with warnings.catch_warnings(), progress(False):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                return self._try(trial, X, side, more).noting(scarcity(trial, _folds(len(X))))
+                return self._try(trial, X, side, more).noting(scarcity(trial, FOLDS))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
             except (ValueError, FloatingPointError) as error:
@@ -142,13 +142,9 @@ class MixedMetric(LinearMetric):
         return replace(choice, reg=choice.reg or self._lengths()[0], path=path)
 
 
-def _folds(n: int) -> int:
-    return next(k for most, k in FOLDS_UP_TO if n <= most)
-
-
 def _small_trial(X: np.ndarray, side: Any) -> Any:
     """A trial of few rows to learn from, where pairs do not say which, and of one split for large tables."""
-    trial: Any = trial_of(X, side, folds=_folds(len(X)))
+    trial: Any = trial_of(X, side, folds=FOLDS)
     if trial is None:
         return None
     splits = trial.splits if len(X) <= MAX_WHOLE else trial.splits[:1]
