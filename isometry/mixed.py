@@ -31,7 +31,7 @@ from isometry.strength import (
 )
 from isometry.trial import MAX_WHOLE, NeighborTrial, TargetTrial, Trial, scarcity, thin, trial_of
 
-FOLDS_UP_TO = ((1_000, 5), (np.inf, 3))  # rows, and folds: of few rows, more are needed to learn from, and cost little
+FOLDS = 3
 MAX_LEARNED = 3_000  # rows of a trial, since what an iteration costs mostly grows with their square
 
 
@@ -106,7 +106,7 @@ class MixedMetric(LinearMetric):
         with warnings.catch_warnings(), progress(False), remembering(), rows_elsewhere(None):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                return self._try(trial, X, side, more).noting(scarcity(trial, _folds(len(X))))
+                return self._try(trial, X, side, more).noting(scarcity(trial, FOLDS))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
             except (ValueError, FloatingPointError) as error:
@@ -162,13 +162,9 @@ def _few_rows(X: np.ndarray, side: Any, more: dict[str, Any]) -> tuple[np.ndarra
     return X[rows], side[rows], {name: value[rows] for name, value in more.items()}
 
 
-def _folds(n: int) -> int:
-    return next(k for most, k in FOLDS_UP_TO if n <= most)
-
-
 def _small_trial(X: np.ndarray, side: Any) -> Any:
     """A trial of few rows to learn from, where pairs do not say which, and of one split for large tables."""
-    trial: Any = trial_of(X, side, folds=_folds(len(X)))
+    trial: Any = trial_of(X, side, folds=FOLDS)
     if trial is None:
         return None
     splits = trial.splits if len(X) <= MAX_WHOLE else trial.splits[:1]
