@@ -43,7 +43,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
         "RandomPairs",
     ),
     "search": ("Index", "Matcher", "Quantizer", "communities", "duplicates"),
-    "select": ("AutoMetric", "PairVerifier", "compare"),
+    "select": ("AutoMetric", "PairVerifier", "Relevance", "adapt", "compare"),
     "shrunk": ("Shrunk",),
     "supervision": ("Candidates", "Chunklets", "Labels", "Pairs", "Quadruplets", "Targets", "Triplets", "Views"),
 }

@@ -82,6 +82,8 @@ from isometry.search import communities as communities
 from isometry.search import duplicates as duplicates
 from isometry.select import AutoMetric as AutoMetric
 from isometry.select import PairVerifier as PairVerifier
+from isometry.select import Relevance as Relevance
+from isometry.select import adapt as adapt
 from isometry.select import compare as compare
 from isometry.shrunk import Shrunk as Shrunk
 from isometry.spectral.anmm import ANMM as ANMM

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
@@ -59,10 +60,19 @@ class MomentsMetric(AutomaticStrength):
 
         Parameters
         ----------
-        X : (n_samples, n_features) table in memory, mapped from a file (it is then read in blocks), or a Dask array
-            chunked by rows, of which one chunk for each worker is in memory at a time
-        y : class labels, or a supervision object over the rows of X; with a Dask array, labels as an array of either
-            kind
+        X : array-like or Dask array of shape (n_samples, n_features)
+            Table in memory, mapped from a file (it is then read in blocks), or a Dask array chunked by rows, of which
+            one chunk for each worker is in memory at a time.
+        y : array-like, Supervision or None, default=None
+            Class labels, or a supervision object over the rows of X; with a Dask array, labels as an array of either
+            kind.
+        **more : dict
+            What else a method takes, by name; if not said otherwise, further features of the samples (n_samples, …).
+
+        Returns
+        -------
+        self
+            The fitted metric.
         """
         for name in ("moments_", "slices_"):
             self.__dict__.pop(name, None)
@@ -101,8 +111,15 @@ class MomentsMetric(AutomaticStrength):
 
         Parameters
         ----------
-        X : (n_samples, n_features) table, with the features of the chunks before
-        y : class labels of these rows; new classes may appear in any chunk. `Labels` can mark some as unlabelled
+        X : array-like of shape (n_samples, n_features)
+            Chunk of samples, with the features of the chunks before.
+        y : array-like, Labels or None, default=None
+            Class labels of these rows; new classes may appear in any chunk. `Labels` can mark some as unlabelled.
+
+        Returns
+        -------
+        self
+            The metric of all chunks so far.
         """
         check_parameters(self)
         first = not hasattr(self, "moments_")
@@ -120,7 +137,18 @@ class MomentsMetric(AutomaticStrength):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Map X to the space where the learned distance is Euclidean; a Dask array is mapped chunk by chunk, lazily."""
+        """Map X to the space where the learned distance is Euclidean.
+
+        Parameters
+        ----------
+        X : array-like or Dask array of shape (n_samples, n_features)
+            Samples; a Dask array is mapped chunk by chunk, lazily.
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n_samples, p)
+            The mapped samples.
+        """
         if not _is_dask(X):
             return super().transform(X)
         self._check_fitted()
@@ -138,9 +166,27 @@ class MomentsMetric(AutomaticStrength):
         if more or isinstance(self._pooled, str):  # moments are not all that this fit looks at
             yield from super()._fit_each(X, side, **more)
             return
-        moments = self._moments_of_rows(X, side)
+        yield from self._fit_each_to(self._moments_of_rows(X, side), 1.0)
+
+    def path(self, moments: ClassMoments | ListedMoments) -> Iterator[tuple[float, np.ndarray]]:
+        """The way from the strongest ridge to the weakest: each of ``regs``, with the map (p, d) that it gives.
+
+        For whoever holds moments and chooses among metrics by rows of their own; the learner itself stays unfitted.
+        """
+        C = moments.covariance()
+        learner = clone(self)
+        learner.n_features_in_ = len(C)
+        each = learner._fit_each_to(moments, float(np.trace(C)) / len(C))
         for reg in self.regs:
-            learner = self._with(reg)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of metrics among which one will be chosen
+                L = next(each).components_
+            yield reg, L.astype(np.float64)
+
+    def _fit_each_to(self, moments: Any, unit: float) -> Iterator[Any]:
+        """Learners of all ``regs`` from the same moments, of rows whose features have this mean variance."""
+        for reg in self.regs:
+            learner = self._with(reg * (unit if self.reg_has_unit else 1.0))
             learner._fit_moments(moments)
             yield learner
 

@@ -1,4 +1,4 @@
-"""The command line: list, info, compare, fit, transform, verify, explain, explore, export, index, train.
+"""The command line: list, info, compare, fit, transform, adapt, verify, explain, explore, export, index, train.
 
 Exit codes: 0 done, 1 failed at run time, 2 wrong usage (unknown method, missing file or column), 130 interrupted,
 143 terminated.
@@ -17,7 +17,7 @@ try:
 
     # isort: off
     # each module adds its commands, in the order in which help lists them
-    from isometry.cli import methods, compare, fit, verify, explain, explore, export, index, train  # noqa: F401
+    from isometry.cli import methods, compare, fit, adapt, verify, explain, explore, export, index, train  # noqa: F401
     from isometry.cli.app import app, main
     # isort: on
 except KeyboardInterrupt:  # the shell's command has not begun yet, and cannot say it itself

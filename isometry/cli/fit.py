@@ -48,6 +48,9 @@ def fit(
     prepare: options.Prepare = "auto",
     impute: options.Impute = False,
     one_hot: options.OneHot = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="hold out a fifth of the rows in a fit of its own, and store the score")
+    ] = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -97,11 +100,12 @@ def fit(
     else:
         with usage_errors(TypeError):  # a kind of supervision that the method cannot use
             model.fit(X, side)
-    save(model, out, make_card(table, name))
+    quality = measured_quality(model, X, side, seed, measure)
+    save(model, out, make_card(table, name, quality=quality))
     if as_json:
         facts = {"rows": len(X), "features": X.shape[1], "dimensions": model.transform(X[:1]).shape[1]}
         ended = {k: getattr(learner, f"{k}_", None) for k in ("n_iter", "stop_reason", "converged")}
-        print_json({"method": name, "file": out, **facts, **ended})
+        print_json({"method": name, "file": out, **facts, **ended, "quality": quality})
         raise typer.Exit(interrupted)
     console = printer(quiet)
     console.print(
@@ -113,8 +117,60 @@ def fit(
         console.print(plain(words), style="dim") if words else None
     if hasattr(learner, "stop_reason_"):
         console.print(f"{learner.n_iter_} iterations: {plain(learner.stop_reason_)}", style="dim")
+    if measure:
+        gains = [f"{k} {v['before']:.4f} → {v['after']:.4f}" for k, v in quality.items() if isinstance(v, dict)]
+        console.print(f"{plain(', '.join(gains) or quality['not measured'])} ({plain(quality.get('on', 'no score'))})")
     console.print(f"saved: {plain(out)}")
     raise typer.Exit(interrupted)
+
+
+def measured_quality(model: Any, X: Any, side: Any, seed: int, measure: bool) -> dict[str, Any]:
+    """Scores before the metric and after it, on rows that it was not learned from; or that there are none, and why."""
+    from sklearn.base import clone
+    from sklearn.pipeline import Pipeline
+
+    from isometry.io.model_card import quality
+    from isometry.select import AutoMetric
+    from isometry.spectral import Euclidean
+
+    if isinstance(model, AutoMetric):
+        found = {r.name: r.score for r in model.comparison_.results if r.score is not None}
+        scores = [float(found[name].mean) for name in ("Euclidean", model.best_) if name in found]
+        if len(scores) == 2:
+            return {model.comparison_.scoring: _before_after(*scores), "on": "the folds it was chosen by"}
+    if side is None:
+        return {"not measured": "there is nothing to score it by"}
+    if not measure:
+        return {"not measured": "it was learned from all rows; fit --measure holds some out"}
+    learn, held = held_out_rows(side, len(X), seed)
+    plain_model = Pipeline([*model.steps[:-1], ("metric", Euclidean())]) if isinstance(model, Pipeline) else Euclidean()
+    y = {"learn": side[learn], "held": side[held]}
+    try:
+        found_by = [
+            quality(clone(m).fit(X.iloc[learn], y["learn"]), X.iloc[held], y["held"]) for m in (plain_model, model)
+        ]
+    except ValueError as error:  # some of the rows may be too few
+        return {"not measured": f"a fifth of the rows could not be held out: {error}"}
+    both = {name: _before_after(*(found[name] for found in found_by)) for name in found_by[0]}
+    return {**both, "on": f"{len(held)} rows held out, learned from the {len(learn)} others"}
+
+
+def _before_after(before: float, after: float) -> dict[str, float]:
+    return {"before": round(before, 6), "after": round(after, 6)}
+
+
+def held_out_rows(side: Any, n: int, seed: int) -> tuple[Any, Any]:
+    """Four fifths of the rows, and one: of each class, where there are classes."""
+    import numpy as np
+    from sklearn.model_selection import train_test_split
+
+    classes = side if isinstance(side, np.ndarray) else None
+    if classes is not None:
+        counts = np.unique(classes, return_counts=True)[1]
+        if counts.min() < 2 or n // 5 < len(counts):
+            classes = None
+    learn, held = train_test_split(np.arange(n), test_size=0.2, random_state=seed, stratify=classes)
+    return np.sort(learn), np.sort(held)
 
 
 def sees_numbers(learner: Any) -> bool:

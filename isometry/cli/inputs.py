@@ -152,20 +152,22 @@ def is_embedded(file: Path) -> bool:
 
 
 def make_card(table: Table, method: str, **more: Any) -> dict[str, Any]:
-    """What a saved metric says of itself: method, data and the day it was made.
+    """What a saved metric says of itself: method, data and the day it was made."""
+    data = {"name": table.name, "rows": len(table.X), "fingerprint": table_fingerprint(table)}
+    if table.target_name is not None:
+        data["labels"] = table.target_name
+    return {"method": method, "date": made_on(), "data": data, **more}
 
-    The day is that of ``SOURCE_DATE_EPOCH`` where it is set, so that a build can be repeated byte by byte.
-    """
+
+def made_on() -> str:
+    """The day of today, or that of ``SOURCE_DATE_EPOCH`` where it is set: a build can be repeated byte by byte."""
     import datetime
     import os
 
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     zone = datetime.UTC
     day = datetime.datetime.fromtimestamp(int(epoch), zone) if epoch else datetime.datetime.now(zone)
-    data = {"name": table.name, "rows": len(table.X), "fingerprint": table_fingerprint(table)}
-    if table.target_name is not None:
-        data["labels"] = table.target_name
-    return {"method": method, "date": day.date().isoformat(), "data": data, **more}
+    return day.date().isoformat()
 
 
 def table_fingerprint(table: Table) -> str:

@@ -22,6 +22,7 @@ from isometry.cli.inputs import (
     read_table_or_embedded,
 )
 from isometry.cli.outputs import UsageError, make_table, plain, print_json, printer, usage_errors
+from isometry.cli.tuples import RowNames, make_pairs, read_named_rows, read_signs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
     from isometry.io import Table
     from isometry.select import OperatingPoint, PairVerifier
-
-SAME_WORDS = {"1": True, "1.0": True, "true": True, "same": True, "yes": True}
-DIFFERENT_WORDS = dict.fromkeys(("0", "0.0", "-1", "-1.0", "false", "different", "no"), False)
-MOST_LISTED = 5  # ids that are not found
 
 
 @app.command()
@@ -94,7 +91,7 @@ def verify(
         _judge(model, table, listed[0], out, as_json, quiet)
         return
     goals = _goals(fpr, precision, cost, band)
-    y = table.y if listed is None else _supervision(listed, len(table.X))
+    y = table.y if listed is None else make_pairs(*listed, len(table.X))
     _, learner = make_learner(method)
     learner = configure(learner, set_ or [], seed)
     verifier = _fit(learner, table, y, scaler, prior=prior, method=link, n_splits=folds, random_state=seed)
@@ -172,59 +169,9 @@ def _row_names(file: Path, row_id: str | None, delimiter: str | None, decimal: s
 
 def _read_pairs(path: Path, names: pd.Series | None, n: int) -> tuple[np.ndarray, np.ndarray | None]:
     """(m, 2) row numbers, and (m,) whether they are the same, if the table says so."""
-    import numpy as np
-
-    from isometry.io import TableError
-    from isometry.io.tables import read_cells
-
-    with usage_errors(FileNotFoundError, IsADirectoryError, TableError):
-        cells = read_cells(path)
-    if cells.shape[1] not in (2, 3) or len(cells) == 0:
-        raise UsageError(
-            f"{path} has {len(cells)} rows and {cells.shape[1]} columns: expected pairs, in two columns that name rows "
-            "and a third that says whether they are the same"
-        )
-    ends = cells.iloc[:, :2].astype(str).to_numpy()
-    known = {str(k): k for k in range(n)} if names is None else {name: k for k, name in enumerate(names)}
-    missing = sorted({end for end in ends.ravel() if end not in known})
-    if missing:
-        what = f"the rows are numbered 0 to {n - 1}; name their column with --id" if names is None else "see --id"
-        more = f" and {len(missing) - MOST_LISTED} more" if len(missing) > MOST_LISTED else ""
-        raise UsageError(
-            f"{len(missing)} names in {path} are not in the table ({', '.join(missing[:MOST_LISTED])}{more}): {what}"
-        )
-    rows = np.array([[known[a], known[b]] for a, b in ends])
-    if cells.shape[1] == 2:
-        return rows, None
-    words = SAME_WORDS | DIFFERENT_WORDS
-    said = [str(value).strip().lower() for value in cells.iloc[:, 2]]
-    unknown = sorted({value for value in said if value not in words})
-    if unknown:
-        raise UsageError(
-            f"column {cells.columns[2]} of {path} holds {unknown[0]!r}: expected 1 or 0, +1 or -1, true or false, same "
-            "or different"
-        )
-    return rows, np.array([words[value] for value in said])
-
-
-def _supervision(listed: tuple[np.ndarray, np.ndarray | None], n: int) -> Any:
-    """Pairs, all the same if nothing else is said; those that are both the same and different are refused."""
-    import numpy as np
-
-    from isometry.supervision import Pairs
-
-    rows, same = listed
-    if same is not None:
-        low, high = np.sort(rows, axis=1).T.astype(np.int64)
-        name = low * n + high
-        both = np.intersect1d(name[same], name[~same])
-        if len(both):
-            raise UsageError(
-                f"{len(both)} pairs are listed as the same and as different, such as rows {both[0] // n} and "
-                f"{both[0] % n}: remove one of the two"
-            )
-    with usage_errors(ValueError):
-        return Pairs(rows[:, 0], rows[:, 1], np.ones(len(rows)) if same is None else same, n=n)
+    expected = "pairs, in two columns that name rows and a third that says whether they are the same"
+    named = read_named_rows(path, [RowNames(names, n)] * 2, expected, last=True)
+    return named.rows, read_signs(named, path)
 
 
 def _fit(learner: Any, table: Table, y: Any, scaler: str, **settings: Any) -> PairVerifier:

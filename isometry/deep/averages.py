@@ -24,7 +24,7 @@ class WeightAverage:
     step : Step
         Model and objective.
     decay : float
-        d, in [0, 1).
+        The decay d, in [0, 1).
     """
 
     def __init__(self, step: Step, decay: float):

@@ -35,14 +35,26 @@ class Network(nn.Module):
     backbone : nn.Module
         From samples to features (B, num_features), or (B, tokens, num_features) in ``last_hidden_state``.
     num_features : int
-    n_components : int, optional
-        p, by a linear head; None leaves the features as they are.
-    pooling : {"mean", "cls", "last", "gem"}
+        Dimension of the features.
+    n_components : int or None, default=None
+        Dimension p of the embeddings, by a linear head; None: the features as they are.
+    pooling : {"mean", "cls", "last", "gem"}, default="mean"
         Of tokens: their mean, the first, the last, or the cube root of the mean of cubes; padding does not count.
-    transform : callable, optional
-        What images go through before they come here.
-    tokenize : callable, optional
-        What texts go through.
+    transform : callable or None, default=None
+        What images go through before they come here; None: nothing is known of it.
+    tokenize : callable or None, default=None
+        What texts go through before they come here; None: samples are no texts.
+
+    Notes
+    -----
+    What ``backbone`` builds; around a network of your own it gives pooling and a head.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, Network
+    >>> Network(MLP(4, 8), num_features=8, n_components=2)(torch.eye(4)).shape
+    torch.Size([4, 2])
     """
 
     def __init__(
@@ -62,13 +74,31 @@ class Network(nn.Module):
         self.transform, self.tokenize = transform, tokenize
 
     def forward(self, x: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """Samples to embeddings (B, p).
+
+        Parameters
+        ----------
+        x : Tensor or dict
+            Images (B, c, h, w), or what a tokeniser gives.
+
+        Returns
+        -------
+        Tensor
+            Embeddings (B, p).
+        """
         if isinstance(x, Tensor):
             return self.head(self.backbone(x).flatten(1))
         tokens = self.backbone(**x).last_hidden_state  # (B, T, q)
         return self.head(pool(tokens, x.get("attention_mask"), self.pooling))
 
     def features(self) -> Network:
-        """The same backbone without a head."""
+        """The same backbone without a head.
+
+        Returns
+        -------
+        Network
+            A network that gives the features.
+        """
         return Network(self.backbone, self.num_features, pooling=self.pooling, transform=self.transform,
                        tokenize=self.tokenize)  # fmt: skip
 
@@ -108,13 +138,38 @@ def backbone(
 
     Parameters
     ----------
-    name : library and model; for transformers the folder with config.json, the tokeniser and the weights
-    weights : safetensors file with the weights, or "random" to begin without; for transformers by default those in the
-        folder. Nothing is downloaded: fetch the file on a machine that may, and give its place
-    n_components : dimension of the embeddings, by a linear head; None: the features as they are
-    pooling : of the tokens of a text: "mean", "cls", "last" or "gem"
-    max_length : tokens of a text at most
-    options : further arguments of the library's model, such as ``img_size=64``
+    name : str
+        Library and model; for transformers the folder with config.json, the tokeniser and the weights.
+    weights : str, Path or None, default=None
+        A safetensors file with the weights, or "random" to begin without; None, for transformers alone: those in the
+        folder. Nothing is downloaded: fetch the file on a machine that may, and give its place.
+    n_components : int or None, default=None
+        Dimension p of the embeddings, by a linear head; None: the features as they are.
+    pooling : {"mean", "cls", "last", "gem"}, default="mean"
+        How the tokens of a text become one vector.
+    max_length : int, default=256
+        Most tokens of a text; the rest is cut off.
+    **options : dict
+        Further arguments of the library's model, such as ``img_size=64``.
+
+    Returns
+    -------
+    Network
+        Backbone and head, with the transform or tokeniser that belongs to them.
+
+    Notes
+    -----
+    Needs timm, torchvision or transformers, by the name. A name alone, without weights, is refused: a network that
+    silently begins at random looks like one that learns badly.
+
+    Examples
+    --------
+    >>> from isometry.deep import backbone
+    >>> try:
+    ...     backbone("timm:resnet18")
+    ... except ValueError as error:
+    ...     print("random weights" in str(error))
+    True
     """
     library, _, model = name.partition(":")
     if library not in LIBRARIES or not model:
@@ -220,8 +275,10 @@ class Tokenizer:
 
     Parameters
     ----------
-    tokenizer : of transformers
-    max_length : tokens at most; the rest of a text is cut off
+    tokenizer : object
+        A tokeniser of transformers.
+    max_length : int
+        Most tokens; the rest of a text is cut off.
     """
 
     def __init__(self, tokenizer: Any, max_length: int):

@@ -28,7 +28,30 @@ PROBE_SIZE = 512  # training samples that are looked at after an epoch, if none 
 
 
 class TableDataset(Dataset[Any]):
-    """Samples in memory, with labels 0 … C − 1 if there are any; a batch is cut out in one piece."""
+    """Samples in memory, with labels 0 … C − 1 if there are any; a batch is cut out in one piece.
+
+    Parameters
+    ----------
+    samples : array (n, …)
+        Samples; floats are brought to ``dtype``.
+    labels : sequence (n,) or None, default=None
+        One label a sample, of any type; None: there are none.
+    dtype : torch.dtype, default=torch.float32
+        Type of the samples.
+
+    Notes
+    -----
+    What a `Trainer` makes of arrays. All samples stay in memory, and a batch costs one indexing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import TableDataset
+    >>> table = TableDataset(torch.eye(3), ["cat", "dog", "cat"])
+    >>> x, y = table[[0, 1, 2]]
+    >>> x.shape, y.tolist()
+    (torch.Size([3, 3]), [0, 1, 0])
+    """
 
     def __init__(self, samples: Any, labels: LabelList | None = None, dtype: torch.dtype = torch.float32):
         x = as_tensor(samples)
@@ -59,7 +82,27 @@ class LabelledDataset(Dataset[Any]):
 
 
 class ShuffledBatches(EpochSampler):
-    """All samples in random order, in batches of equal size; what does not fill one waits for another epoch."""
+    """All samples in random order, in batches of equal size; what does not fill one waits for another epoch.
+
+    Parameters
+    ----------
+    n : int
+        Number of samples.
+    batch_size : int
+        Samples of a batch, of all processes together.
+    random_state : int, default=0
+        Seed of the draws.
+
+    Notes
+    -----
+    What a `Trainer` uses where there are no labels. An epoch costs O(n) to shuffle.
+
+    Examples
+    --------
+    >>> from isometry.deep import ShuffledBatches
+    >>> [len(batch) for batch in ShuffledBatches(10, batch_size=4)]
+    [4, 4]
+    """
 
     def __init__(self, n: int, batch_size: int, *, random_state: int = 0):
         super().__init__(random_state, None, None)
@@ -75,7 +118,13 @@ class ShuffledBatches(EpochSampler):
             yield np.array_split(order[b * self.batch_size : (b + 1) * self.batch_size], world)[rank].tolist()
 
     def order(self, rng: np.random.Generator) -> np.ndarray:
-        """The rows of an epoch, one batch after another."""
+        """The rows of an epoch, one batch after another.
+
+        Parameters
+        ----------
+        rng : np.random.Generator
+            Source of random numbers.
+        """
         return rng.permutation(self.n)
 
 
@@ -87,11 +136,25 @@ class BucketedBatches(ShuffledBatches):
     Parameters
     ----------
     lengths : sequence (n,)
-        Of the samples.
+        Length of each sample.
     batch_size : int
         Samples of a batch, of all processes together.
-    bucket : int
+    bucket : int, default=50
         Batches that are sorted together.
+    random_state : int, default=0
+        Seed of the draws.
+
+    Notes
+    -----
+    For texts of unequal length without labels. With few, long buckets batches are less random. An epoch costs
+    O(n log n).
+
+    Examples
+    --------
+    >>> from isometry.deep import BucketedBatches
+    >>> lengths = [1, 9, 1, 9, 1, 9]
+    >>> [len({lengths[i] for i in batch}) for batch in BucketedBatches(lengths, batch_size=3)]
+    [1, 1]
     """
 
     def __init__(self, lengths: Any, batch_size: int, bucket: int = 50, *, random_state: int = 0):
@@ -99,7 +162,13 @@ class BucketedBatches(ShuffledBatches):
         super().__init__(len(self.lengths), batch_size, random_state=random_state)
 
     def order(self, rng: np.random.Generator) -> np.ndarray:
-        """The rows of an epoch, one batch after another."""
+        """The rows of an epoch, one batch after another.
+
+        Parameters
+        ----------
+        rng : np.random.Generator
+            Source of random numbers.
+        """
         rows, size = super().order(rng)[: len(self) * self.batch_size], self.batch_size
         parts = np.split(rows, range(self.bucket * size, len(rows), self.bucket * size))
         parts = [part[np.argsort(self.lengths[part], kind="stable")] for part in parts]

@@ -33,7 +33,26 @@ WITHOUT_CHECKSUM = "isometry checkpoint 2"
 
 
 class CheckpointError(ValueError):
-    """A file that cannot be read as a checkpoint, or does not belong to this run."""
+    """A file that cannot be read as a checkpoint, or does not belong to this run.
+
+    Notes
+    -----
+    The message names the file and says what to do.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from isometry.deep import CheckpointError, load_checkpoint
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "last.safetensors"
+    ...     _ = path.write_bytes(b"no checkpoint")
+    ...     try:
+    ...         load_checkpoint(path)
+    ...     except CheckpointError:
+    ...         print("damaged")
+    damaged
+    """
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -43,6 +62,32 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any, *, keep_as: str | 
     """Write nested dicts, lists and tuples of tensors, numbers and strings; `load_checkpoint` gives them back.
 
     A file that is there already is replaced, or keeps on under the name ``keep_as``.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    state : dict, list, tuple, Tensor, int, float, str or None
+        What is written, nested as wanted.
+    keep_as : str, Path or None, default=None
+        The name under which a file that is there is kept; None: it is replaced.
+
+    Notes
+    -----
+    Nothing is pickled: a safetensors file with the rest as JSON in its header, and a checksum. A file is replaced only
+    by a complete one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import torch
+    >>> from isometry.deep import load_checkpoint, save_checkpoint
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "state.safetensors"
+    ...     save_checkpoint(path, {"step": 3, "weights": [torch.ones(2)]})
+    ...     load_checkpoint(path)
+    {'step': 3, 'weights': [tensor([1., 1.])]}
     """
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_pack(state, tensors, "state"))
@@ -55,7 +100,28 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any, *, keep_as: str | 
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Any:
-    """What `save_checkpoint` was given, bit for bit, its tensors on the CPU; `CheckpointError` for a damaged file."""
+    """What `save_checkpoint` was given, bit for bit, its tensors on the CPU.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    dict, list, tuple, Tensor, int, float, str or None
+        The state. A damaged file raises `CheckpointError`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from isometry.deep import load_checkpoint, save_checkpoint
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_checkpoint(Path(folder) / "state.safetensors", {"epoch": 7})
+    ...     load_checkpoint(Path(folder) / "state.safetensors")
+    {'epoch': 7}
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -92,14 +158,18 @@ def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 class Checkpoints:
-    """The files of a run: ``last.safetensors`` to continue from, ``previous.safetensors`` the one before it, and
-    ``best.safetensors`` with the best weights.
+    """The files of a run: ``last.safetensors`` to continue from, ``previous.safetensors``, and ``best.safetensors``.
+
+    The second is the one before the last, the third holds the best weights.
 
     Parameters
     ----------
-    folder : path, or None to keep none
-    settings : what must not change between a checkpoint and its continuation
-    keep : newest states that are kept by their step too
+    folder : str, Path or None
+        Where they are; None: none are kept.
+    settings : dict
+        What must not change between a checkpoint and its continuation.
+    keep : int, default=0
+        Newest states that are kept by their step too.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, settings: dict[str, Any], keep: int = 0):

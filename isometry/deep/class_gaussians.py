@@ -23,14 +23,32 @@ class ClassGaussians(nn.Module):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C, p.
-    forget : float
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    forget : float, default=1.0
         In (0, 1]: n₀ and Λ₀ are multiplied by it at each update of the class, for embeddings that drift.
-    covariance : {"full", "diag", "shared"}
+    covariance : {"full", "diag", "shared"}, default="full"
         A covariance matrix for each class; only its diagonal; or one matrix for all classes.
-    jitter : float
+    jitter : float, default=1e-6
         Added to the diagonal before the Cholesky factorisation, in units of the mean variance.
+
+    Notes
+    -----
+    What ``BUT`` and ``BUNCA`` draw from; by itself, moments of classes from any number of batches. "full" costs O(C p²)
+    memory, "diag" O(C p), "shared" O(p²).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ClassGaussians
+    >>> classes = ClassGaussians(num_classes=2, embedding_size=2)
+    >>> classes.update(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.tensor([0, 0]))
+    >>> classes.mean[0], classes.known
+    (tensor([1., 2.]), tensor([ True, False]))
+    >>> classes.sample(torch.tensor([0, 0, 0])).shape
+    torch.Size([3, 2])
     """
 
     count: Tensor  # (C,)
@@ -61,7 +79,15 @@ class ClassGaussians(nn.Module):
 
     @torch.no_grad()
     def update(self, z: Tensor, y: Tensor) -> None:
-        """Take in a batch of embeddings (B, p) with labels 0 … C − 1."""
+        """Take in a batch of embeddings (B, p) with labels 0 … C − 1.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         z = _double(z)
         classes, members = class_indicator(as_labels(y, z.device), z.dtype)  # (C_b,), (C_b, B)
         aged = slice(None) if self.kind == "shared" else classes
@@ -98,6 +124,16 @@ class ClassGaussians(nn.Module):
 
         Λ/(n − p − 1), the mean of an inverse Wishart distribution with scale Λ and n degrees of freedom, if
         n ≥ 2(p + 1); below that, half the sample covariance Λ/n and half its mean variance in all directions.
+
+        Parameters
+        ----------
+        classes : Tensor or None, default=None
+            Which classes, (c,); None: all.
+
+        Returns
+        -------
+        Tensor
+            Covariances (C, p, p), or variances (C, p) for "diag".
         """
         classes = self._all if classes is None else classes
         scatter, n = _double(self.scatter), _double(self.count)
@@ -114,7 +150,20 @@ class ClassGaussians(nn.Module):
 
     @torch.no_grad()
     def sample(self, classes: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """One point z ∼ N(μ_c, Σ_c) for each class c of a list (m,): (m, p)."""
+        """One point z ∼ N(μ_c, Σ_c) for each class c of a list (m,): (m, p).
+
+        Parameters
+        ----------
+        classes : Tensor
+            The class of each point, (m,).
+        generator : torch.Generator or None, default=None
+            Source of random numbers; None: torch's global generator.
+
+        Returns
+        -------
+        Tensor
+            The points (m, p).
+        """
         noise = torch.randn(
             len(classes), self.mean.shape[1], generator=generator, device=classes.device, dtype=self.mean.dtype
         )
@@ -158,19 +207,25 @@ class BayesianUpdating(Draws, LossModule, ABC):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of classes and dimension of the embeddings.
-    n_samples : int, optional
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    n_samples : int or None, default=None
         Meet only so many other classes, drawn at random for each anchor; memory is O(B n_samples p).
-    forget, covariance, jitter
-        See ``ClassGaussians``.
-    random_state : int, optional
+    forget : float, default=1.0
+        Share of the past that is kept at each update of a class, in (0, 1], see `ClassGaussians`.
+    covariance : {"full", "diag", "shared"}, default="full"
+        What is kept of the covariance of each class, see `ClassGaussians`.
+    jitter : float, default=1e-6
+        What is added to the diagonal of a covariance, see `ClassGaussians`.
+    random_state : int or None, default=None
         Seed of the draws; needed, the same everywhere, under several processes.
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. R. Tizhoosh, "Batch-incremental triplet sampling for training
-    triplet networks using Bayesian updating theorem", ICPR 2021.
+    | M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. R. Tizhoosh, "Batch-incremental triplet sampling for training
+      triplet networks using Bayesian updating theorem", ICPR 2021.
     """
 
     def __init__(
@@ -191,7 +246,20 @@ class BayesianUpdating(Draws, LossModule, ABC):
         self.num_classes, self.n_samples, self.random_state = num_classes, n_samples, random_state
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The loss of embeddings (B, p) with labels 0 … C − 1."""
+        """The loss of embeddings (B, p) with labels 0 … C − 1.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         z = as_embeddings(z, "z")
         y = as_labels(y, z.device)
         if y.shape != (len(z),):
@@ -212,7 +280,15 @@ class BayesianUpdating(Draws, LossModule, ABC):
             return self.loss(self._sqdist(z, y[:, None].expand_as(others)), self._sqdist(z, others))
 
     def other_classes(self, y: Tensor, known: Tensor) -> Tensor:
-        """The known classes an anchor does not belong to, all of them or some, (B, J)."""
+        """The known classes an anchor does not belong to, all of them or some, (B, J).
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        known : Tensor
+            Which classes have been seen (C,).
+        """
         k = torch.arange(len(known) - 1, device=y.device).expand(len(y), -1)
         if self.n_samples is not None and self.n_samples < k.shape[1]:
             keys = torch.rand(k.shape, generator=self.generator(y.device), device=y.device)
@@ -226,7 +302,15 @@ class BayesianUpdating(Draws, LossModule, ABC):
 
     @abstractmethod
     def loss(self, d_pos: Tensor, d_neg: Tensor) -> Tensor:
-        """Squared distances to positives and to negatives, (B, J) each, to a scalar."""
+        """Squared distances to positives and to negatives, (B, J) each, to a scalar.
+
+        Parameters
+        ----------
+        d_pos : Tensor
+            Squared distances to the positives (B, J).
+        d_neg : Tensor
+            Squared distances to the negatives (B, J).
+        """
 
 
 class BUT(BayesianUpdating):
@@ -236,17 +320,39 @@ class BUT(BayesianUpdating):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of classes and dimension of the embeddings.
-    margin : float
-        m.
-    **more
-        See ``BayesianUpdating``.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : float, default=0.25
+        The margin m.
+    **more : dict
+        ``n_samples``, ``forget``, ``covariance``, ``jitter`` and ``random_state``, see the notes.
+
+    Notes
+    -----
+    A training step first updates the Gaussians with the batch. Then each anchor meets one point of every other class
+    seen so far, or of ``n_samples`` of them drawn at random, and as many points of its own; memory is O(B n_samples p).
+    ``forget``, ``covariance`` and ``jitter`` are those of `ClassGaussians`; ``random_state`` is the seed of the draws,
+    needed, the same everywhere, under several processes.
+
+    For small batches, which hold few classes at a time: negatives come from all classes seen. The Gaussians lag behind
+    a network that moves fast; ``forget`` below 1 helps. Full covariances cost O(C p²) memory and O(C p³) time a step.
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
-    triplet networks using Bayesian updating theorem", ICPR 2021.
+    | M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
+      triplet networks using Bayesian updating theorem", ICPR 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BUT
+    >>> loss = BUT(num_classes=3, embedding_size=4, random_state=0)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     def __init__(self, num_classes: int, embedding_size: int, margin: float = 0.25, **more: Any):
@@ -264,18 +370,34 @@ class BUNCA(BayesianUpdating):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of classes and dimension of the embeddings.
-    denominator : {"all", "negatives"}
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    denominator : {"all", "negatives"}, default="all"
         ``"negatives"`` leaves the positive out of the denominator, as printed in the survey: unbounded below, and the
         embedding grows without end.
-    **more
-        See ``BayesianUpdating``.
+    **more : dict
+        ``n_samples``, ``forget``, ``covariance``, ``jitter`` and ``random_state``, see `BUT`.
+
+    Notes
+    -----
+    As ``BUT``, with a softmax in place of a margin. Full covariances cost O(C p²) memory and O(C p³) time a step.
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
-    triplet networks using Bayesian updating theorem", ICPR 2021.
+    | M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
+      triplet networks using Bayesian updating theorem", ICPR 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BUNCA
+    >>> loss = BUNCA(num_classes=3, embedding_size=4, random_state=0)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     def __init__(self, num_classes: int, embedding_size: int, denominator: str = "all", **more: Any):

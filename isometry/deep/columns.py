@@ -44,13 +44,28 @@ class ColumnTable(Dataset[Any]):
     Parameters
     ----------
     table : mapping of columns, DataFrame, or Hugging Face data set
-        A column called label, labels, score, scores or target is what the loss compares with.
-    tokenize : callable, optional
-        From a list of texts to a dictionary of tensors (B, …).
-    labels : sequence (n,), optional
-        A class for each row, of any type.
-    prompts : mapping, optional
-        Text that is put before every text of a column, by its name.
+        The columns. One called label, labels, score, scores or target is what the loss compares with.
+    tokenize : callable or None, default=None
+        From a list of texts to a dictionary of tensors (B, …); None: the columns are numbers, or the network has a
+        ``tokenize``.
+    labels : sequence (n,) or None, default=None
+        A class for each row, of any type; None: there are none.
+    prompts : dict or None, default=None
+        Text that is put before every text of a column, by its name; None: nothing.
+
+    Notes
+    -----
+    For texts, and for matching rows of any kind. Texts are tokenised anew in each epoch; workers of the loader can do
+    so.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ColumnTable
+    >>> pairs = ColumnTable({"query": [[0.0], [1.0]], "document": [[0.1], [1.1]], "score": [1.0, 0.5]})
+    >>> batch = pairs.collate([pairs[0], pairs[1]])
+    >>> list(batch), batch["query"].shape
+    (['query', 'document', 'score'], torch.Size([2, 1]))
     """
 
     def __init__(
@@ -94,7 +109,18 @@ class ColumnTable(Dataset[Any]):
         return item if self.codes is None else item | {"$code": int(self.codes[row])}
 
     def collate(self, rows: list[dict[str, Any]]) -> Any:
-        """Rows as a batch."""
+        """Rows as a batch.
+
+        Parameters
+        ----------
+        rows : list of dict
+            Rows of the table.
+
+        Returns
+        -------
+        dict or tuple
+            The batch.
+        """
         batch = {
             name: self.tokenize([self.prompts.get(name, "") + row[name] for row in rows])
             if name in self.texts and self.tokenize is not None
@@ -113,7 +139,18 @@ class ColumnTable(Dataset[Any]):
         return np.max([[len(t) for t in self.columns[name]] for name in self.texts], 0) if self.texts else None
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> ColumnTable:
-        """Some of the rows; codes are places among the labels that they have."""
+        """Some of the rows; codes are places among the labels that they have.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Which rows.
+
+        Returns
+        -------
+        ColumnTable
+            A table of these.
+        """
         part = ColumnTable.__new__(ColumnTable)
         vars(part).update(vars(self))
         part.columns = {name: _take(column, rows) for name, column in self.columns.items()}

@@ -47,6 +47,28 @@ def gather(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Each tensor (n, …) with the rows of all processes (Σ n, …), in rank order; n may differ between processes.
 
     A single process gets its tensors back. All processes must call it, with tensors of the same kind.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Tensors (n, …) with as many rows each.
+
+    Returns
+    -------
+    tuple of Tensor
+        The rows of all processes, with gradient.
+
+    Notes
+    -----
+    Costs one exchange of all rows between processes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import gather
+    >>> z, y = gather(torch.eye(2), torch.tensor([0, 1]))  # one process alone
+    >>> z.shape, y.tolist()
+    (torch.Size([2, 2]), [0, 1])
     """
     if not is_distributed():
         return tensors
@@ -76,9 +98,27 @@ def first_stream(device: torch.device) -> Iterator[None]:
 
 
 class Gathered(nn.Module):
-    """A loss of the batches of all processes together. Wrap it, with the model, in ``DistributedDataParallel``.
+    """A loss of the batches of all processes together.
 
-    Miners that draw at random must be given a ``random_state``, the same everywhere.
+    Wrap it, with the model, in ``DistributedDataParallel``. Miners that draw at random must be given a
+    ``random_state``, the same everywhere.
+
+    Parameters
+    ----------
+    loss : nn.Module
+        The loss of embeddings and labels.
+
+    Notes
+    -----
+    For training loops of your own; a `Trainer` gathers by itself. Every process computes the loss of the whole batch:
+    O(B²) for all of them, B the sum of their batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Gathered, Triplet
+    >>> Gathered(Triplet())(torch.eye(4), torch.tensor([0, 0, 1, 1])).shape
+    torch.Size([])
     """
 
     def __init__(self, loss: nn.Module):
@@ -86,4 +126,18 @@ class Gathered(nn.Module):
         self.loss = loss
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The loss of the rows of all processes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (n, p) of this process.
+        y : Tensor
+            Labels (n,) of this process.
+
+        Returns
+        -------
+        Tensor
+            The scalar, the same in all processes.
+        """
         return self.loss(*gather(z, y))

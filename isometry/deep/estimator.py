@@ -41,9 +41,6 @@ class DeepMetric(MetricLearner):
 
         min_θ L(f_θ(X), y),     d(u, v) = ‖f_θ(u) − f_θ(v)‖
 
-        DeepMetric(loss="ProxyNCA").fit(X, y).transform(X_new)
-        DeepMetric(loss="Reconstruction", loss_params={"noise": "masking"}).fit(X).transform(X_new)
-
     The network is kept as arrays (``weights_``), so that the estimator can be copied, pickled and saved like any other;
     ``network()`` builds it. ``fit`` takes X (n, d), or samples (n, …), class labels y unless the loss needs none, and
 
@@ -53,62 +50,91 @@ class DeepMetric(MetricLearner):
 
     Parameters
     ----------
-    model : None, "linear", "mlp", "conv", module, or factory
-        f. None is "mlp" for a table and "conv" for images (n, h, w) or (n, c, h, w). A module is copied, not changed; a
-        factory is called with the shape of a sample, (c, h, w) if ``image_shape`` says so, and ``n_components``; a
-        file does not hold its code, so `load` needs ``set_params(model=factory)`` before ``transform``. For a
-        reconstruction the named networks are the encoder, and get a decoder of linear layers.
-    loss : str, module, or factory
+    model : str, nn.Module, callable or None, default=None
+        The network f: "linear", "mlp", "conv", a module, or a factory; None is "mlp" for a table and "conv" for images
+        (n, h, w) or (n, c, h, w). A module is copied, not changed; a factory is called with the shape of a sample, (c,
+        h, w) if ``image_shape`` says so, and ``n_components``; a file does not hold its code, so `load` needs
+        ``set_params(model=factory)`` before ``transform``. For a reconstruction the named networks are the encoder, and
+        get a decoder of linear layers.
+    loss : str, nn.Module or callable, default="Triplet"
         A name of the method table, such as "Triplet", "ProxyNCA" or "CrossEntropy", with values if wanted,
         "Triplet(margin=0.3)"; a loss ``(embeddings, labels) → scalar``, also one of another library, or an objective
         ``(model, batch) → scalar``, which is copied; or a class or function that gives one, called with those of
         ``num_classes``, ``embedding_size``, ``class_counts`` that it takes. "Reconstruction",
         "VariationalReconstruction" and "AdversarialReconstruction" need no labels and use none, nor does an objective
         of your own with the attribute ``needs_labels = False``.
-    loss_params : dict, optional
-        Further arguments of the loss; a miner may be given by its name.
-    n_components : int
+    loss_params : dict or None, default=None
+        Further arguments of the loss; a miner may be given by its name. None: there are none.
+    n_components : int, default=32
         Dimension p of the embeddings of the named networks.
-    hidden : sequence of int
+    hidden : sequence of int, default=(128,)
         Layers of "mlp".
-    lr, weight_decay, classes_per_batch, samples_per_class : float, float, int, int
-        See `Trainer`.
-    max_epochs, min_steps : int
-        An epoch has batches enough for all samples; on small tables it is longer, so that there are ``min_steps``
-        updates in all. Without labels an epoch is all samples, and there are more of them instead.
-    validation : float, optional
-        Share of each class to hold out: the epoch of best MAP@R on it is kept.
-    patience : int, optional
-        Epochs without improvement before training stops.
-    standardize : bool
+    lr : float, default=0.001
+        Learning rate of the network; a loss sets that of its own parameters.
+    weight_decay : float, default=0.0001
+        Weight decay of the network; the parameters of a loss have none.
+    classes_per_batch : int, default=8
+        Classes of a batch, P.
+    samples_per_class : int, default=8
+        Samples of each class in a batch, K; without labels a batch has P · K samples.
+    max_epochs : int, default=20
+        Most epochs. An epoch has batches enough for all samples; without labels an epoch is all samples.
+    min_steps : int, default=300
+        Updates at least: on small tables epochs are longer, so that there are as many in all; without labels there are
+        more epochs instead.
+    validation : float or None, default=None
+        Share of each class to hold out: the epoch of best MAP@R on it is kept. None: nothing is held out.
+    patience : int or None, default=None
+        Epochs without improvement before training stops; None: no limit.
+    standardize : bool, default=True
         Bring each feature to mean 0 and variance 1 first; images as a whole.
-    image_shape : tuple (c, h, w), optional
-        The rows of a table (n, c·h·w) are images.
-    augment : bool or module
+    image_shape : tuple (c, h, w) or None, default=None
+        The rows of a table (n, c·h·w) are images of this shape; None: they are no images.
+    augment : bool or nn.Module, default=False
         Vary the samples in training: by ``Augment.standard``, or by a module ``(samples, labels) → samples``; they are
         in standard units then.
-    chunk_size : int, optional
+    chunk_size : int or None, default=None
         Samples that pass the network at a time in training; the gradient is that of the whole batch (`GradientCache`).
-    trainer_params : dict, optional
-        Further arguments of `Trainer`.
-    random_state : int, RandomState or None
-        Seed of weights and batches.
-    verbose : bool
+        None: all at once.
+    trainer_params : dict or None, default=None
+        Further arguments of `Trainer`; None: there are none.
+    random_state : int, RandomState or None, default=None
+        Seed of weights and batches; None: another one each time.
+    verbose : bool, default=False
         Show a progress bar.
 
     Attributes
     ----------
-    weights_ : dict of arrays
+    weights_ : dict of array
         State of the network.
-    history_ : dict of lists
+    history_ : dict of list
         Loss and other quantities by epoch.
-    n_iter_, stop_reason_, converged_ : int, str, bool
-        Epochs done, why they were the last, and whether that was no failure.
+    n_iter_ : int
+        Epochs done.
+    stop_reason_ : str
+        Why they were the last.
+    converged_ : bool
+        Whether that was no failure.
+
+    Notes
+    -----
+    For tables and images in memory that no linear method separates, and for scikit-learn's pipelines and searches. On a
+    few hundred rows the linear methods of this package are faster and often as good; compare. An epoch costs a pass
+    over the samples forward and back and, for losses of pairs, O((P K)²) a batch.
 
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry.deep import DeepMetric
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = DeepMetric("linear", "ProxyNCA", n_components=2, max_epochs=1, min_steps=5, random_state=0)
+    >>> metric.fit(X, y).transform(X).shape
+    (150, 2)
     """
 
     _sees = (Labels,)
@@ -314,7 +340,13 @@ class DeepMetric(MetricLearner):
         return call(self.loss, known, **params)
 
     def network(self) -> nn.Module:
-        """The trained network, in eval mode, for samples in standard units: (X − mean_) / scale_."""
+        """The trained network, in eval mode, for samples in standard units: less ``mean_``, divided by ``scale_``.
+
+        Returns
+        -------
+        nn.Module
+            The network, with the weights of ``weights_``.
+        """
         check_is_fitted(self)
         weights = {k: torch.as_tensor(v) for k, v in self.weights_.items()}
         if self.model is None or isinstance(self.model, str):

@@ -25,17 +25,30 @@ class GradientCache(ObjectiveWrapper):
 
     A network whose output for a sample depends on the others of its batch, such as one with batch norm, sees chunks.
 
-        Trainer(model, GradientCache(NCALoss(), chunk_size=64), classes_per_batch=64, samples_per_class=16)
-
     Parameters
     ----------
-    objective : a loss, or an objective that calls the model on samples
-    chunk_size : samples that pass the network with a graph at a time
+    objective : LossModule or callable
+        A loss, or an objective that calls the model on samples.
+    chunk_size : int
+        Samples that pass the network with a graph at a time.
+
+    Notes
+    -----
+    When a loss wants larger batches than memory holds. It costs one more forward pass; memory is O(chunk_size) for the
+    network and that of the loss for the whole batch.
 
     References
     ----------
-    L. Gao, Y. Zhang, J. Han, J. Callan, "Scaling deep contrastive learning batch size under memory limited setup",
-    RepL4NLP 2021.
+    | L. Gao, Y. Zhang, J. Han, J. Callan, "Scaling deep contrastive learning batch size under memory limited setup",
+      RepL4NLP 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, GradientCache, NCALoss, Trainer
+    >>> objective = GradientCache(NCALoss(), chunk_size=2)
+    >>> objective(MLP(4, 2), (torch.eye(4), torch.tensor([0, 0, 1, 1]))).item() > 0
+    True
     """
 
     def __init__(self, objective: nn.Module | TrainingObjective, chunk_size: int):
@@ -43,6 +56,20 @@ class GradientCache(ObjectiveWrapper):
         self.chunk_size = positive("chunk_size", chunk_size)
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        """The objective of a batch, by a network that passes chunks.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Samples to embeddings (B, p).
+        batch : tuple
+            What the objective takes.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         return self.objective(InChunks(model, self.chunk_size), batch)
 
 

@@ -13,7 +13,24 @@ from isometry.parameters import one_of
 
 
 class HardNegatives(NamedTuple):
-    """Documents for each query, and how many were found."""
+    """What ``mine_hard_negatives`` finds: documents for each query, and how many.
+
+    Attributes
+    ----------
+    documents : array (n, k)
+        Rows of documents by falling cosine, −1 where fewer than k were found.
+    found : array (n,)
+        How many were found for each query.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.deep import mine_hard_negatives
+    >>> documents = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    >>> mined = mine_hard_negatives(documents[:1], documents, positives=[0], k=2)
+    >>> mined.documents.tolist(), mined.found.tolist()
+    ([[1, 2]], [2])
+    """
 
     documents: np.ndarray  # (n, k), −1 where fewer than k were found
     found: np.ndarray  # (n,)
@@ -40,24 +57,27 @@ def mine_hard_negatives(
 
     Parameters
     ----------
-    queries, documents : array (n, p), (m, p)
-        Embeddings.
+    queries : array (n, p)
+        Embeddings of the queries.
+    documents : array (m, p)
+        Embeddings of the documents.
     positives : sequence (n,)
         The document that belongs to each query, or a list of several.
-    k : int
+    k : int, default=3
         Negatives of each query.
-    skip : int
+    skip : int, default=0
         Leave out so many of the nearest documents that are not positives.
-    depth : int, optional
-        Look at so many of them; by default ``skip + 10 k``.
-    max_score : float, optional
-        Only cosines below this.
-    margin, relative_margin : float, optional
-        Only cosines below s⁺ − margin, and below s⁺ − relative_margin · |s⁺|, where s⁺ is the smallest cosine to a
-        positive.
-    sample : {"top", "random"}
+    depth : int or None, default=None
+        How many of them are looked at; None: ``skip + 10 k``.
+    max_score : float or None, default=None
+        Only cosines below this; None: any.
+    margin : float or None, default=None
+        Only cosines below s⁺ − margin, where s⁺ is the smallest cosine to a positive; None: any.
+    relative_margin : float or None, default=None
+        Only cosines below s⁺ − relative_margin · abs(s⁺); None: any.
+    sample : {"top", "random"}, default="top"
         The first k that pass, or k of them at random.
-    random_state : int
+    random_state : int, default=0
         Seed of that choice.
 
     Returns

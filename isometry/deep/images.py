@@ -30,9 +30,26 @@ class ImageTransform:
 
     Parameters
     ----------
-    size : side of the images that the network takes
-    mean, std : of the channels, subtracted and divided by, for values in [0, 1]; three, or one for grey images
-    crop : share of the side that is kept
+    size : int, default=224
+        Side of the images that the network takes.
+    mean : sequence of float, default=(0.485, 0.456, 0.406)
+        What is subtracted from each channel, for values in [0, 1]: three numbers, or one for grey images.
+    std : sequence of float, default=(0.229, 0.224, 0.225)
+        What each channel is divided by, for values in [0, 1]: as many numbers.
+    crop : float, default=0.875
+        Share of the side that is kept.
+
+    Notes
+    -----
+    The transform of most networks that were trained on ImageNet; a `Network` by name knows its own.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> from isometry.deep import ImageTransform
+    >>> transform = ImageTransform(size=32)
+    >>> transform(Image.new("RGB", (80, 60))).shape
+    torch.Size([3, 32, 32])
     """
 
     def __init__(
@@ -80,20 +97,44 @@ class ImageFolder(Dataset[Any]):
     Parameters
     ----------
     path : str or Path
-        Of the folder.
-    transform : callable, optional
-        From a PIL image to a tensor; by default ``ImageTransform()``. It runs in the workers of the loader.
-    progress : bool
+        The folder.
+    transform : callable or None, default=None
+        From a PIL image to a tensor; None: ``ImageTransform()``. It runs in the workers of the loader.
+    progress : bool, default=False
         Show a bar while files are looked at.
 
     Attributes
     ----------
-    labels, classes : array (n,) and list of str
-        The class of each image by name, and all of them in order; codes are places in that list.
-    splits, categories : array (n,) or None
-        "train" or "val" for each image, and the category of its class, if they are given.
-    skipped : list of (path, reason)
-        Files that cannot be read.
+    labels : array (n,)
+        The class of each image by name.
+    classes : list of str
+        All classes in order; codes are places in that list.
+    splits : array (n,) or None
+        "train" or "val" for each image, if it is given.
+    categories : array (n,) or None
+        The category of each image's class, if it is given.
+    skipped : list of tuple
+        Files that cannot be read, and why.
+
+    Notes
+    -----
+    For images on disk; decoded ones that fit into memory are faster as an array. Looking at all files costs a pass over
+    them, in threads.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from isometry.deep import ImageFolder, ImageTransform
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("cat", "dog"):
+    ...         (Path(folder) / name).mkdir()
+    ...         Image.new("RGB", (8, 8)).save(Path(folder) / name / "one.png")
+    ...     images = ImageFolder(folder, ImageTransform(8))
+    ...     x, code = images[1]
+    >>> len(images), images.classes, x.shape, int(code)
+    (2, ['cat', 'dog'], torch.Size([3, 8, 8]), 1)
     """
 
     def __init__(
@@ -131,8 +172,19 @@ class ImageFolder(Dataset[Any]):
 
         Parameters
         ----------
-        table : a DataFrame, or a mapping of columns
-        root : what the paths are relative to
+        table : DataFrame or dict
+            The columns path and label and, if wanted, split and category.
+        root : str or Path, default="."
+            What the paths are relative to.
+        transform : callable or None, default=None
+            From a PIL image to a tensor; None: ``ImageTransform()``.
+        progress : bool, default=False
+            Show a bar while files are looked at.
+
+        Returns
+        -------
+        ImageFolder
+            The images.
         """
         columns = {name: list(table[name]) for name in ("path", "label", "split", "category") if name in table}
         missing = [name for name in ("path", "label") if name not in columns]
@@ -187,7 +239,18 @@ class ImageFolder(Dataset[Any]):
             raise OSError(f"{self.files[row]} could be read when training began, and cannot now: {error}") from error
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> ImageFolder:
-        """Some of the images; codes are places among the classes that they are of."""
+        """Some of the images; codes are places among the classes that they are of.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Which images.
+
+        Returns
+        -------
+        ImageFolder
+            The images of these rows.
+        """
         part = copy.copy(self)
         part.files, part.labels = [self.files[k] for k in rows], self.labels[rows]
         part.classes = np.unique(part.labels).tolist()

@@ -51,24 +51,40 @@ class Encoder:
     ----------
     model : nn.Module
         From samples to embeddings (B, p). A `Network` knows its ``transform`` and ``tokenize``.
-    transform : callable, optional
-        From one sample to what the network takes; for texts from a list of them to a dictionary of tensors.
-    normalize : bool, optional
-        Put embeddings on the unit sphere. None: no, unless the encoder was loaded from a file that says so.
-    truncate : int, optional
-        First dimensions that are kept, before embeddings are normalised.
-    quantizer : object with a method ``encode``, optional
-        What embeddings (n, p) go through in the end.
-    batch_size : int or "auto"
+    transform : callable or None, default=None
+        From one sample to what the network takes; for texts from a list of them to a dictionary of tensors. None: that
+        of a `Network`, or nothing.
+    normalize : bool or None, default=None
+        Put embeddings on the unit sphere; None: no, unless the encoder was loaded from a file that says so.
+    truncate : int or None, default=None
+        First dimensions that are kept, before embeddings are normalised; None: all.
+    quantizer : object or None, default=None
+        What embeddings (n, p) go through in the end, by its method ``encode``; None: nothing.
+    batch_size : int or "auto", default="auto"
         Samples at a time; a batch that does not fit into memory is halved, and so are those after it.
-    precision : {"auto", "no", "bf16", "fp16"}
+    precision : {"auto", "no", "bf16", "fp16"}, default="auto"
         "auto" is bf16 on an accelerator that has it.
-    device : str, optional
-        By default where the model is.
-    prompts : mapping, optional
-        Texts to put before a sample, by the name that ``encode(prompt=…)`` gives.
-    cache : path, optional
-        A folder that keeps every embedding by a hash of weights and sample: a second time costs a read.
+    device : str or None, default=None
+        Where the model is put; None: it stays where it is.
+    prompts : dict or None, default=None
+        Texts to put before a sample, by the name that ``encode(prompt=…)`` gives; None: there are none.
+    cache : str, Path or None, default=None
+        A folder that keeps every embedding by a hash of weights and sample: a second time costs a read. None: nothing
+        is kept.
+
+    Notes
+    -----
+    For embedding much, once training is done: ``encode(corpus, out="corpus.npy")``, stopped and called again, goes on
+    where it was. Costs one forward pass a sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.deep import MLP, Encoder
+    >>> encoder = Encoder(MLP(4, 2), normalize=True)
+    >>> Z = encoder.encode(np.eye(4))
+    >>> Z.shape, bool(np.allclose(np.linalg.norm(Z, axis=1), 1))
+    ((4, 2), True)
     """
 
     def __init__(
@@ -109,11 +125,20 @@ class Encoder:
 
         Parameters
         ----------
-        samples : array or tensor (n, …), data set, list of texts, or a generator of samples
-        prompt : name of a prompt, or a text, that is put before each text
-        progress : show a bar
-        out : an npy file that the embeddings are written to as they come, mapped into memory; a call that was stopped
-            goes on where it was, if weights and samples are the same
+        samples : array (n, …), data set, list of str, or generator
+            What is embedded.
+        prompt : str or None, default=None
+            Name of a prompt, or a text, that is put before each text; None: nothing.
+        progress : bool, default=False
+            Show a bar.
+        out : str, Path or None, default=None
+            An npy file that the embeddings are written to as they come, mapped into memory; a call that was stopped
+            goes on where it was, if weights and samples are the same. None: they are kept in memory.
+
+        Returns
+        -------
+        array (n, p)
+            Embeddings, in the order of the samples.
         """
         if isinstance(samples, Iterator):
             return self._stream(samples, prompt, progress, out)
@@ -137,13 +162,34 @@ class Encoder:
     __call__ = encode
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the weights and what else the encoder is made of; `Encoder.load` reads it."""
+        """Write the weights and what else the encoder is made of; `Encoder.load` reads it.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        """
         export(path, self.model, normalize=self.normalize, truncate=self.truncate, prompts=self.prompts,
                quantizer=self.quantizer)  # fmt: skip
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module, **options: Any) -> Encoder:
-        """An encoder of weights that `save` or ``Trainer.export`` wrote, in a network of the same architecture."""
+        """An encoder of weights that `save` or ``Trainer.export`` wrote, in a network of the same architecture.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        model : nn.Module
+            A network of the architecture that was saved.
+        **options : dict
+            Further arguments of `Encoder`.
+
+        Returns
+        -------
+        Encoder
+            The encoder.
+        """
         state = load_checkpoint(path)
         if not isinstance(state, dict) or "network" not in state:
             raise CheckpointError(f"{path} holds no exported network: give a file of Trainer.export or Encoder.save")
@@ -271,7 +317,13 @@ class Encoder:
         return cache.read(keys)
 
     def fingerprint(self) -> str:
-        """Of the weights, and of what else decides on an embedding."""
+        """A hash of the weights, and of what else decides on an embedding.
+
+        Returns
+        -------
+        str
+            The hash.
+        """
         digest = hashlib.sha256(repr((self.normalize, self.truncate, self.precision)).encode())
         for name, value in self.model.state_dict().items():
             digest.update(name.encode())

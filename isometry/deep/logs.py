@@ -32,11 +32,27 @@ TAGS = {  # column of the history → tag; others are under "train"
 class CSVLog:
     """The history of a run as a csv file, written anew after each epoch: a line an epoch, empty where not measured.
 
-        Trainer(model, loss, callbacks=[CSVLog("history.csv")])
-
     Parameters
     ----------
-    path : of the file; one that is there is replaced by a complete one
+    path : str or Path
+        The file; one that is there is replaced by a complete one.
+
+    Notes
+    -----
+    A callback of a `Trainer`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import torch
+    >>> from isometry.deep import MLP, CSVLog, Trainer, Triplet
+    >>> X, y = torch.eye(8), [0, 0, 0, 0, 1, 1, 1, 1]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = CSVLog(Path(folder) / "history.csv")
+    ...     trainer = Trainer(MLP(8, 2), Triplet(), max_epochs=2, classes_per_batch=2, callbacks=[log]).fit(X, y)
+    ...     len(log.path.read_text().splitlines())  # a heading, and a line an epoch
+    3
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -64,14 +80,25 @@ class TensorBoard:
         Trainer(model, loss, callbacks=[TensorBoard("runs/first")])
 
     A resumed run goes on in the same folder; what an interrupted one wrote of later epochs is hidden. Others, such as
-    Weights & Biases or MLflow, are a callback of three lines: ``lambda t: wandb.log({k: v[-1] for k, v in
+    Weights & Biases or MLflow, are a callback of one line: ``lambda t: wandb.log({k: v[-1] for k, v in
     t.history.items()})``.
 
     Parameters
     ----------
-    folder : for the event files
-    histograms_every : epochs between two histograms of the similarities of positive and negative pairs of the last
-        batch; 0 for none
+    folder : str or Path
+        Where the event files are written.
+    histograms_every : int, default=0
+        Epochs between two histograms of the similarities of positive and negative pairs of the last batch; 0 for none.
+
+    Notes
+    -----
+    A callback of a `Trainer`; needs the package tensorboard.
+
+    Examples
+    --------
+    >>> from isometry.deep import TensorBoard
+    >>> TensorBoard("runs/first", histograms_every=5).histograms_every  # Trainer(..., callbacks=[...])
+    5
     """
 
     def __init__(self, folder: str | os.PathLike[str], histograms_every: int = 0):

@@ -1,4 +1,6 @@
-"""What all losses share. From ``forward`` to the formula of a loss it is three steps:
+"""What all losses share.
+
+From ``forward`` to the formula of a loss it is three steps:
 
 1. ``Loss.forward`` checks what it is given and calls ``compute``.
 2. ``Loss.compute`` makes the masks of positives and negatives (B, R), brings embeddings and references to unit length
@@ -53,7 +55,18 @@ class LossModule(nn.Module):
     beside: str = ""  # if it collapses when it stands alone: with what it is meant to stand
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for the parameters of the loss, given the learning rate of the backbone."""
+        """Optimiser groups for the parameters of the loss, given the learning rate of the backbone.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+
+        Returns
+        -------
+        list of dict
+            Groups for a ``torch.optim`` optimiser; empty if the loss has nothing to learn.
+        """
         return own_parameters(self, min(lr * self.lr_mult, self.lr_cap))
 
 
@@ -63,7 +76,20 @@ class LabelLoss(LossModule, ABC):
     squared = False  # True: it takes squares of the embeddings, which must be finite too
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The loss of embeddings (B, p) with labels or targets (B, …)."""
+        """The loss of embeddings (B, p) with labels or targets (B, …).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p); half precision is raised to float32.
+        y : Tensor
+            Labels or targets (B, …).
+
+        Returns
+        -------
+        Tensor
+            A scalar: zero, but part of the graph, for an empty batch.
+        """
         z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z", self.squared)
         y = as_labels(y, z.device)
         if len(y) != len(z):
@@ -75,7 +101,20 @@ class LabelLoss(LossModule, ABC):
 
     @abstractmethod
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
-        """The scalar, in full precision."""
+        """The scalar, in full precision.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels or targets (B, …).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
 
 
 class Loss(LossModule, ABC):
@@ -83,12 +122,31 @@ class Loss(LossModule, ABC):
 
     Parameters
     ----------
-    distance : {"euclidean", "sqeuclidean", "cosine", "inner", "manhattan", "snr", "poincare"} or callable
-        ``(B, p), (R, p) -> (B, R)``, smaller for closer pairs; ``Lp(p)`` and ``Poincare(c)`` are such callables.
-    miner : Miner or its name, optional
-        Narrows the positives and negatives; by default all take part.
-    normalize : bool
+    distance : str or callable, default="euclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``, such as ``Lp(p)`` or
+        ``Poincare(c)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=False
         Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    From ``forward`` to the formula there are three steps: ``forward`` checks what it is given, ``compute`` makes masks
+    and distances and lets the miner choose, and ``loss(D, pos, neg)`` is the formula. A loss of your own needs the last
+    one only. Distances cost O(B R p) time and O(B R) memory for B samples, R references and p dimensions.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Loss
+    >>> class Gap(Loss):
+    ...     def loss(self, D, pos, neg):
+    ...         return D[pos].mean() - D[neg].mean()
+    >>> z = torch.tensor([[0.0], [1.0], [5.0], [6.0]])
+    >>> Gap(distance="manhattan")(z, torch.tensor([0, 0, 1, 1]))
+    tensor(-4.)
     """
 
     of_pairs = False  # True: each pair has a term of its own, so that a list of pairs is enough
@@ -120,20 +178,21 @@ class Loss(LossModule, ABC):
         Parameters
         ----------
         z : Tensor (B, p)
-            Half precision is raised to float32.
+            Embeddings; half precision is raised to float32.
         y : Tensor (B,) or (B, R)
-            Labels; or a matrix that says for each reference whether it is similar: boolean, or a number in [0, 1],
-            NaN where nothing is known.
-        refs : Tensor (R, p), optional
+            Labels; or a matrix that says for each reference whether it is similar: boolean, or a number in [0, 1], NaN
+            where nothing is known.
+        refs : Tensor (R, p) or None, default=None
             References; by default the batch itself.
-        ref_y : Tensor (R,), optional
+        ref_y : Tensor (R,) or None, default=None
             Their labels.
-        self_index : Tensor (B,), optional
+        self_index : Tensor (B,) or None, default=None
             Which reference is the anchor itself, −1 for none. Needed only with ``refs``.
 
         Returns
         -------
-        Tensor, a scalar. Zero, but part of the graph, if the batch holds nothing to compare.
+        Tensor
+            A scalar: zero, but part of the graph, if the batch holds nothing to compare.
         """
         z = as_embeddings(z, "z", squared=True)
         y = as_labels(y, z.device)
@@ -151,11 +210,42 @@ class Loss(LossModule, ABC):
             return finite(self.compute(z, y, refs, ref_y, self_index), self, z)
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
-        """The scalar, in full precision: masks, distances, the choice of the miner, then the formula."""
+        """The scalar, in full precision: masks, distances, the choice of the miner, then the formula.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,), or a matrix of similarities (B, R).
+        refs : Tensor
+            References (R, p).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         return self.compare(*self.prepare(z, refs), *self.masks(y, ref_y, self_index, z.dtype))
 
     def compare(self, z: Tensor, refs: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """The scalar of embeddings and references as they are compared, and masks: distances, miner, formula."""
+        """The scalar of embeddings and references as they are compared, and masks: distances, miner, formula.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        refs : Tensor
+            References (R, p).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         if self.accelerated and self.miner is None and (totals := self.totals(pos, neg)) is not None:
             return in_blocks(self.distance, z, refs, lambda rows, D: self.slopes(D, pos[rows], neg[rows], totals))
         D = get_distance(self.distance)(z, refs)
@@ -165,65 +255,207 @@ class Loss(LossModule, ABC):
         return self.loss(D, pos, neg)
 
     def read_labels(self, y: Tensor, ref_y: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Labels as ``masks`` takes them, (B,) and (R,), or a matrix (B, R) that a loss makes of labels of its kind."""
+        """Labels as ``masks`` takes them, (B,) and (R,), or a matrix (B, R) that a loss makes of labels of its kind.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        """
         return y, ref_y
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Which references are positive and which negative, (B, R) each."""
+        """Which references are positive and which negative, (B, R) each.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        dtype : torch.dtype
+            Type of the embeddings.
+        """
         return masks(y, ref_y, self_index)
 
     def prepare(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings and references as they are compared: of unit length, if so asked."""
+        """Embeddings and references as they are compared: of unit length, if so asked.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        refs : Tensor
+            References (R, p).
+        """
         if not self.normalize:
             return z, refs
         same, z = refs is z, unit(z)
         return z, z if same else unit(refs)
 
     def distances(self, z: Tensor, refs: Tensor) -> Tensor:
-        """Distances (B, R) as the loss compares them."""
+        """Distances (B, R) as the loss compares them.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        refs : Tensor
+            References (R, p).
+
+        Returns
+        -------
+        Tensor
+            Distances (B, R), of unit vectors if the loss normalises.
+        """
         return get_distance(self.distance)(*self.prepare(z, refs))
 
     def pair_distances(self, a: Tensor, b: Tensor) -> Tensor:
-        """Distances between partners, (..., p) and (..., p) to (...)."""
+        """Distances between partners, (..., p) and (..., p) to (...).
+
+        Parameters
+        ----------
+        a : Tensor
+            Embeddings (..., p).
+        b : Tensor
+            Their partners (..., p).
+
+        Returns
+        -------
+        Tensor
+            Distances (...).
+        """
         if self.normalize:
             a, b = unit(a), unit(b)
         return paired(self.distance, a, b)
 
     def mine(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """The masks that the miner leaves."""
+        """The masks that the miner leaves.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         if self.miner is None:
             return pos, neg
         with torch.no_grad():
             return self.miner.select(self.as_mined(D.detach()), pos, neg)
 
     def as_mined(self, D: Tensor) -> Tensor:
-        """The distances as the miner compares them: not squared, if it needs that."""
+        """The distances as the miner compares them: not squared, if it needs that.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        """
         return ROOTS[self.distance](D) if self.miner is not None and self.miner.needs_unit_euclidean else D
 
     @abstractmethod
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """The formula: distances and masks, all (B, R), to a scalar."""
+        """The formula: distances and masks, all (B, R), to a scalar.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
 
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor | None) -> tuple[Tensor, Tensor]:
         """The part of some anchors in ``loss``, and ∂loss/∂D as a new matrix; D stays as it is.
 
         If D has a graph the slopes must have one too; ``overwritable`` copies what would be overwritten in place.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        totals : Tensor or None
+            What ``totals`` gave.
         """
         raise NotImplementedError(f"{type(self).__name__} has no slopes: set accelerated = False")
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor | None:
-        """What ``slopes`` of some anchors are divided by, counted over the whole batch; None: they need all anchors."""
+        """What ``slopes`` of some anchors are divided by, counted over the whole batch; None: they need all anchors.
+
+        Parameters
+        ----------
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         return None
 
     def views(self, *zs: Tensor) -> Tensor:
-        """The loss of two or more views (m, p) of the same unlabelled samples: each instance is a class."""
+        """The loss of two or more views (m, p) of the same unlabelled samples: each instance is a class.
+
+        Parameters
+        ----------
+        *zs : Tensor
+            Embeddings (m, p) of one view each; row i is the same sample in all of them.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         return self(*as_instances(*zs))
 
 
 class TripletForm(Loss):
-    """A loss that also has a value for a list of triplets: from a miner, or given by the caller."""
+    """A loss that also has a value for a list of triplets: from a miner, or given by the caller.
+
+    Parameters
+    ----------
+    distance : str or callable, default="euclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    Base class of the losses that ``OfflineTripletSampler`` and ``Siamese`` can feed with triplets. Without a miner all
+    O(B R²) triplets of the masks are meant; most losses sum over them in O(B R log B) time without a list.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BatchHard, Triplet, TripletForm
+    >>> isinstance(Triplet(), TripletForm)
+    True
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    >>> loss = Triplet(margin=0.2)
+    >>> loss.triplets(z, BatchHard()(z, y)).shape
+    torch.Size([])
+    """
 
     uses_pn = False  # True: the loss also depends on the distances between positives and negatives
 
@@ -232,10 +464,36 @@ class TripletForm(Loss):
         """The loss of triplets from the distances (T,) of anchors to positives and to negatives.
 
         ``d_pn``, from positives to negatives, is given if ``uses_pn``.
+
+        Parameters
+        ----------
+        d_ap : Tensor
+            Distances (T,) of anchors to positives.
+        d_an : Tensor
+            Distances (T,) of anchors to negatives.
+        d_pn : Tensor or None, default=None
+            Distances (T,) of positives to negatives.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
         """
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None) -> Tensor:
-        """All triplets of the masks as a list; ``D_refs`` (R, R) are the distances among references, if needed."""
+        """All triplets of the masks as a list; ``D_refs`` (R, R) are the distances among references, if needed.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        D_refs : Tensor or None, default=None
+            Distances among the references (R, R), if they are needed.
+        """
         a, p, n = (pos[:, :, None] & neg[:, None]).nonzero(as_tuple=True)
         return self.triplet_loss(D[a, p], D[a, n], *(() if D_refs is None else (D_refs[p, n],)))
 
@@ -260,6 +518,20 @@ class TripletForm(Loss):
 
         ``triplets(z, (a, p, n))`` takes rows of ``z`` as anchors, positives and negatives; given ``refs``, positives
         and negatives are rows of these. ``triplets(anchors, positives, negatives)`` takes embeddings, (T, p) each.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p), or those of the anchors (T, p).
+        triples : tuple of Tensor, or Tensor
+            Rows (a, p, n) of anchors, positives and negatives, (T,) each; or the embeddings of the positives (T, p).
+        refs : Tensor or None, default=None
+            What positives and negatives are rows of; or the embeddings of the negatives (T, p).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
         """
         if isinstance(triples, Tensor):
             if refs is None:
@@ -275,7 +547,30 @@ class TripletForm(Loss):
 
 
 class WeightedSum(LossModule):
-    """Σ_k w_k L_k(z, y): several losses on the same embeddings, such as cross-entropy beside a Fisher loss."""
+    """Several losses on the same embeddings: Σ_k w_k L_k(z, y), such as cross-entropy beside a Fisher loss.
+
+    Parameters
+    ----------
+    *losses : LossModule
+        The losses L_k of embeddings and labels; their parameters are trained with the network.
+    weights : tuple of float or None, default=None
+        The weights w_k; None: 1 each.
+
+    Notes
+    -----
+    For regularisers such as ``CenterLoss`` or ``ThresholdConsistentMargin``, which draw everything together when they
+    stand alone, and for pairs that were published together, such as ``NPair`` and ``Angular``. Costs what the losses
+    cost.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Angular, NPair, WeightedSum
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    >>> both = WeightedSum(NPair(), Angular(), weights=(1.0, 2.0))
+    >>> bool(torch.isclose(both(z, y), NPair()(z, y) + 2 * Angular()(z, y)))
+    True
+    """
 
     def __init__(self, *losses: LossModule, weights: tuple[float, ...] | None = None):
         super().__init__()
@@ -285,6 +580,20 @@ class WeightedSum(LossModule):
         self.losses, self.weights = nn.ModuleList(losses), weights
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """The weighted sum of the losses of embeddings (B, p) with labels (B,).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         return torch.stack([w * loss(z, y) for w, loss in zip(self.weights, self.losses)]).sum()
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:

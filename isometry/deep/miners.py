@@ -17,13 +17,45 @@ from isometry.parameters import one_of
 
 
 class Miner(nn.Module, ABC):
-    """Narrows the masks of a batch."""
+    """Abstract miner: narrows which positives and negatives of a batch a loss gets to see.
+
+    Notes
+    -----
+    A miner of your own writes ``select``. It sees distances as the loss compares them, without gradient; all pairs of a
+    batch cost O(B R).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Miner, Triplet
+    >>> class Near(Miner):
+    ...     def select(self, D, pos, neg):
+    ...         return pos, neg & (D < 1)
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> Triplet(miner=Near())(z, torch.tensor([0, 0, 1, 1])).shape
+    torch.Size([])
+    """
 
     needs_unit_euclidean = False  # True: the distances must be Euclidean between unit vectors
 
     @abstractmethod
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """Masks (B, R) of the positives and negatives to use, subsets of those given."""
+        """Masks (B, R) of the positives and negatives to use, subsets of those given.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+
+        Returns
+        -------
+        tuple of Tensor
+            The positives and the negatives, boolean matrices (B, R).
+        """
 
     @torch.no_grad()
     def forward(self, z: Tensor, y: Tensor, distance: Distance = "euclidean", normalize: bool = False) -> Triples:
@@ -31,6 +63,22 @@ class Miner(nn.Module, ABC):
 
         A loss with a triplet form takes them: ``loss.triplets(z, miner(z, y))``. ``distance`` and ``normalize`` are
         those of the loss; a miner that needs unit vectors makes them.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        distance : str or callable, default="euclidean"
+            That of the loss.
+        normalize : bool, default=False
+            Put embeddings on the unit sphere first, as the loss does.
+
+        Returns
+        -------
+        tuple of Tensor
+            Rows of anchors, positives and negatives, (T,) each.
         """
         if z.ndim != 2 or y.shape != (len(z),):
             raise ValueError(f"a miner takes embeddings (B, p) and labels (B,), got {tuple(z.shape)}, {tuple(y.shape)}")
@@ -39,20 +87,66 @@ class Miner(nn.Module, ABC):
         return self.choose(D, *masks(y, self_index=torch.arange(len(y), device=y.device)))
 
     def choose(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
-        """All triplets of the masks that it selects."""
+        """All triplets of the masks that it selects.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+
+        Returns
+        -------
+        tuple of Tensor
+            Rows of anchors, and columns of positives and negatives, (T,) each.
+        """
         pos, neg = self.select(D, pos, neg)
         a, p, n = (pos[:, :, None] & neg[:, None]).nonzero(as_tuple=True)
         return a, p, n
 
 
 class TripleMiner(Miner):
-    """Chooses triplets; a loss without a triplet form uses the pairs that occur in them."""
+    """Abstract miner of triplets: a loss without a triplet form uses the pairs that occur in them.
+
+    Notes
+    -----
+    For rules in which the negative depends on the positive; a miner of your own writes ``triples``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BatchSemiHard, TripleMiner
+    >>> miner = BatchSemiHard()
+    >>> isinstance(miner, TripleMiner)
+    True
+    >>> a, p, n = miner(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    >>> len(a) == len(p) == len(n)
+    True
+    """
 
     gives_triples = True  # False: here ``select`` says more than a list of triplets could
 
     @abstractmethod
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
-        """Indices of anchors, positives and negatives, three vectors of equal length."""
+        """Indices of anchors, positives and negatives, three vectors of equal length.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+
+        Returns
+        -------
+        tuple of Tensor
+            Rows of anchors, and columns of positives and negatives, (T,) each.
+        """
 
     def choose(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
         return self.triples(D, pos, neg) if self.gives_triples else super().choose(D, pos, neg)
@@ -73,6 +167,18 @@ class Draws:
     _resume: Tensor | None = None
 
     def generator(self, device: torch.device) -> torch.Generator | None:
+        """The stream of random numbers on a device; None for torch's global one.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where the numbers are needed.
+
+        Returns
+        -------
+        torch.Generator or None
+            The generator.
+        """
         if self.random_state is None:
             return None  # torch's default generator
         if self._stream is None or self._stream.device != device:
@@ -83,9 +189,23 @@ class Draws:
         return self._stream
 
     def get_extra_state(self) -> Tensor:
+        """The state of the stream, which is saved with the module.
+
+        Returns
+        -------
+        Tensor
+            Bytes; none if nothing was drawn.
+        """
         return torch.empty(0, dtype=torch.uint8) if self._stream is None else self._stream.get_state()
 
     def set_extra_state(self, state: Tensor) -> None:
+        """Go on where a saved stream was.
+
+        Parameters
+        ----------
+        state : Tensor
+            What ``get_extra_state`` gave.
+        """
         self._stream, self._resume = None, state.cpu() if len(state) else None
 
 
@@ -94,10 +214,28 @@ class BatchAll(Miner):
 
         (a, p, n),     p ∈ pos(a),  n ∈ neg(a)
 
+    Notes
+    -----
+    What a loss without a miner does; as a miner of its own it lists O(B K R) triplets for K positives an anchor, for
+    ``loss.triplets`` or for looking at them.
+
     References
     ----------
-    S. Ding, L. Lin, G. Wang, H. Chao, "Deep feature learning with relative distance comparison for person
-    re-identification", Pattern Recognition 2015.
+    | S. Ding, L. Lin, G. Wang, H. Chao, "Deep feature learning with relative distance comparison for person
+      re-identification", Pattern Recognition 2015.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BatchAll, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = BatchAll()
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,9 +247,28 @@ class BatchHard(TripleMiner):
 
         p(a) = argmax_{p ∈ pos(a)} d_ap,     n(a) = argmin_{n ∈ neg(a)} d_an
 
+    Notes
+    -----
+    Few triplets and all of them hard: fast in batches of 4 to 8 samples a class. Mislabelled samples are the hardest of
+    all, and from a random start all embeddings may fall together: begin with ``BatchSemiHard`` or with a soft margin.
+    Costs O(B R).
+
     References
     ----------
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+    | A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BatchHard, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = BatchHard()
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
@@ -125,13 +282,31 @@ class BatchSemiHard(TripleMiner):
 
     Parameters
     ----------
-    fallback : {"skip", "easiest"}
+    fallback : {"skip", "easiest"}, default="skip"
         What a pair without such a negative gets: nothing, or the farthest negative.
+
+    Notes
+    -----
+    Negatives that are too near already are passed over, so that training from a random start is stable; late in
+    training few triplets are left. Costs O(B R log R).
 
     References
     ----------
-    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
-    2015.
+    | F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
+      2015.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BatchSemiHard, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = BatchSemiHard()
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def __init__(self, fallback: str = "skip"):
@@ -156,14 +331,32 @@ class EasyPositive(TripleMiner):
 
     Parameters
     ----------
-    negatives : {"all", "hard", "semihard"}
+    negatives : {"all", "hard", "semihard"}, default="all"
         ``"semihard"``: the nearest negative farther than the positive; an anchor without one is dropped.
-    min_distance : float, optional
+    min_distance : float or None, default=None
         Positives at most this far away count as copies of the anchor and are passed over.
+
+    Notes
+    -----
+    For classes that vary widely inside, which need not become one cluster. It asks for nothing of far positives, so
+    that a class may stay in pieces. Costs O(B R).
 
     References
     ----------
-    H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
+    | H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import EasyPositive, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = EasyPositive(negatives="hard")
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def __init__(self, negatives: str = "all", min_distance: float | None = None):
@@ -173,10 +366,21 @@ class EasyPositive(TripleMiner):
 
     @property
     def gives_triples(self) -> bool:  # type: ignore[override]
+        """Whether each anchor has one negative."""
         return self.negatives != "all"
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
-        """One triplet an anchor; for ``"hard"`` and ``"semihard"`` negatives."""
+        """One triplet an anchor; for ``"hard"`` and ``"semihard"`` negatives.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         pos = self.candidates(D, pos)
         p = _nearest(D, pos)
         if self.negatives == "semihard":
@@ -192,7 +396,15 @@ class EasyPositive(TripleMiner):
         return nearest, neg & anchors
 
     def candidates(self, D: Tensor, pos: Tensor) -> Tensor:
-        """The positives that are no copies of their anchor."""
+        """The positives that are no copies of their anchor.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        """
         return pos if self.min_distance is None else pos & (self.min_distance < D)
 
 
@@ -205,13 +417,27 @@ class MultiSimilarityMiner(Miner):
 
     Parameters
     ----------
-    eps : float
-        ε, by how much a pair may fall short of a violation, in the unit of the distance.
+    eps : float, default=0.1
+        How far a pair may fall short of a violation, ε, in the unit of the distance.
+
+    Notes
+    -----
+    The miner of ``MultiSimilarity``, where it is built in. With well separated classes it leaves nothing, and the loss
+    is 0. Costs O(B R).
 
     References
     ----------
-    X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep metric
-    learning", CVPR 2019.
+    | X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep
+      metric learning", CVPR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Contrastive, MultiSimilarityMiner
+    >>> z = torch.tensor([[0.0], [1.0], [2.0], [9.0]])
+    >>> a, p, n = MultiSimilarityMiner(eps=0.1)(z, torch.tensor([0, 0, 1, 1]))
+    >>> bool(((a == 2) & (p == 3)).any())  # the positive of row 2 lies beyond its negatives
+    True
     """
 
     def __init__(self, eps: float = 0.1):
@@ -232,15 +458,33 @@ class Extreme(Draws, TripleMiner):
 
     Parameters
     ----------
-    strategy : {"EPHN", "EPEN", "HPEN", "HPHN", "assorted"}
+    strategy : {"EPHN", "EPEN", "HPEN", "HPHN", "assorted"}, default="EPHN"
         E easy, H hard, P positive, N negative; ``"assorted"`` draws one of the four for each anchor.
-    random_state : int, optional
+    random_state : int or None, default=None
         Seed of the draws of ``"assorted"``.
+
+    Notes
+    -----
+    For comparing the four extremes; "HPHN" is ``BatchHard``. "EPEN" learns little: both are right already. Costs
+    O(B R).
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
-    based on extreme distances of histopathology patches", ISVC 2020.
+    | M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
+      based on extreme distances of histopathology patches", ISVC 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Extreme, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = Extreme("HPHN")
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     STRATEGIES = ("EPEN", "EPHN", "HPEN", "HPHN")
@@ -267,15 +511,33 @@ class RandomTriplets(Draws, TripleMiner):
 
     Parameters
     ----------
-    t_per_anchor : int
+    t_per_anchor : int, default=1
         Triplets of each anchor.
-    random_state : int, optional
-        Seed of the draws.
+    random_state : int or None, default=None
+        Seed of the draws; None: torch's global generator.
+
+    Notes
+    -----
+    The baseline for miners, and a cheap one for losses that need a list. Most triplets are easy once training has
+    begun. Costs O(B R + T).
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
-    triplet networks using Bayesian updating theorem", ICPR 2021.
+    | M. Sikaroudi, B. Ghojogh, F. Karray, M. Crowley, H. Tizhoosh, "Batch-incremental triplet sampling for training
+      triplet networks using Bayesian updating theorem", ICPR 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import RandomTriplets, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = RandomTriplets(t_per_anchor=2, random_state=0)
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def __init__(self, t_per_anchor: int = 1, random_state: int | None = None):
@@ -301,14 +563,34 @@ class DistanceWeighted(Draws, TripleMiner):
     ----------
     embedding_size : int
         Dimension p of the embeddings; below 3 the negatives within the cutoff are drawn uniformly.
-    cutoff, nonzero_loss_cutoff : float
-        Smallest and largest distance told apart.
-    random_state : int, optional
-        Seed of the draws.
+    cutoff : float, default=0.5
+        Smaller distances count as this.
+    nonzero_loss_cutoff : float, default=1.4
+        Negatives farther than this are left out.
+    random_state : int or None, default=None
+        Seed of the draws; None: torch's global generator.
+
+    Notes
+    -----
+    For ``MarginLoss`` and triplets: negatives of all distances are seen, neither the hardest alone nor, as by chance,
+    those at √2. Embeddings must be compared on the unit sphere. Costs O(B R).
 
     References
     ----------
-    C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
+    | C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import DistanceWeighted, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = DistanceWeighted(embedding_size=2, random_state=0)
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     needs_unit_euclidean = True
@@ -326,7 +608,13 @@ class DistanceWeighted(Draws, TripleMiner):
         self.random_state = random_state
 
     def log_weight(self, D: Tensor) -> Tensor:
-        """−log q(d) up to a constant."""
+        """The logarithm of 1 / q(d), up to a constant.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        """
         p = self.embedding_size
         if p < 3:
             return torch.zeros_like(D)

@@ -60,11 +60,16 @@ def make_named(
 
     Parameters
     ----------
-    what : "loss" or "miner", for messages
-    text : a name of the method table, with values in brackets if there are any
-    kinds : classes it may be of
-    known : values for those of its arguments that have these names
-    params : further values, which overrule those in the text
+    what : str
+        What is made, "loss" or "miner", for messages.
+    text : str
+        A name of the method table, with values in brackets if there are any.
+    kinds : tuple of type
+        Classes it may be of.
+    known : dict or None, default=None
+        Values for those of its arguments that have these names; None: there are none.
+    params : dict or None, default=None
+        Further values, which overrule those in the text; None: there are none.
     """
     name, written = parse_call(text)
     try:

@@ -22,7 +22,26 @@ POINT_VARIANCE = 1e-6  # embeddings whose variance is below this share of their 
 
 
 class LossObjective(nn.Module):
-    """A loss of embeddings and labels as an objective: loss(model(x), y), over the batches of all processes."""
+    """An objective of a loss of embeddings and labels: loss(model(x), y), over the batches of all processes.
+
+    Parameters
+    ----------
+    loss : nn.Module
+        The loss ``(embeddings, labels) → scalar``, also one of another library.
+
+    Notes
+    -----
+    A `Trainer` makes it of any loss of this package; a loss of another library that could be taken for an objective
+    needs it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import LossObjective, Triplet
+    >>> objective = LossObjective(Triplet())
+    >>> objective(torch.nn.Identity(), (torch.eye(4), torch.tensor([0, 0, 1, 1]))).shape
+    torch.Size([])
+    """
 
     def __init__(self, loss: nn.Module):
         super().__init__()
@@ -31,6 +50,20 @@ class LossObjective(nn.Module):
         self.last: tuple[Tensor, Tensor] | None = None  # embeddings and labels of the last batch
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        """The loss of a batch (samples, labels).
+
+        Parameters
+        ----------
+        model : nn.Module
+            Samples to embeddings (B, p).
+        batch : tuple
+            Samples (B, …) and labels (B,).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         x, y = samples_and_labels(batch)
         z = model(x)
         watch(self, z)
@@ -40,7 +73,13 @@ class LossObjective(nn.Module):
 
     @torch.no_grad()
     def geometry(self) -> dict[str, float]:
-        """Of the last batch: the mean norm, mean distances of positive and negative pairs, and the contrast."""
+        """Of the last batch: the mean norm, mean distances of positive and negative pairs, and the contrast.
+
+        Returns
+        -------
+        dict of float
+            Empty before the first batch.
+        """
         if self.last is None or not self.last[0].isfinite().all():
             return {}
         z, y = self.last
@@ -55,7 +94,13 @@ class LossObjective(nn.Module):
         return found
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for the parameters of the loss."""
+        """Optimiser groups for the parameters of the loss.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return parameter_groups(self.loss, lr)
 
 
@@ -169,7 +214,31 @@ def contrast(loss: LossModule, z: Tensor, y: Tensor) -> float:
 
 
 def effective_rank(z: Tensor) -> float:
-    """exp H(λ / Σλ) for the eigenvalues λ of the covariance of z (n, p): 1 for a line, 0 for (nearly) a point."""
+    """The effective rank exp H(λ / Σλ) of embeddings, for the eigenvalues λ of their covariance.
+
+    Parameters
+    ----------
+    z : Tensor
+        Embeddings (n, p).
+
+    Returns
+    -------
+    float
+        Between 1, for a line, and p, for equal variance in all directions; 0 for (nearly) a point.
+
+    Notes
+    -----
+    Tells of collapse before the loss does: a `Trainer` watches it. Costs O(n p² + p³).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import effective_rank
+    >>> effective_rank(torch.tensor([[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]])) < 1.01  # a line
+    True
+    >>> effective_rank(torch.ones(3, 2))  # a point
+    0.0
+    """
     z = z.double()
     centred = z - z.mean(0)
     spectrum = torch.linalg.eigvalsh(centred.T @ centred / len(z)).clamp_min(0)  # (p,)

@@ -26,6 +26,32 @@ def embed(model: nn.Module, samples: Any, batch_size: int = 256) -> Tensor:
     """Embeddings (n, p) of a data set, in its order: in eval mode and without gradient; the mode is restored.
 
     Items may be samples or tuples that begin with one. Under several processes each embeds a part and gets them all.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The network, from samples to embeddings (B, p).
+    samples : data set or array (n, …)
+        Samples, or tuples that begin with one.
+    batch_size : int, default=256
+        Samples that pass the network at a time.
+
+    Returns
+    -------
+    Tensor
+        Embeddings (n, p), in the order of the samples.
+
+    Notes
+    -----
+    For a look at embeddings during training, and for ``OfflineTripletSampler``; to embed much, in order of length, onto
+    disk or again after a stop, take ``Encoder``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, embed
+    >>> embed(MLP(4, 2), torch.eye(4)).shape
+    torch.Size([4, 2])
     """
     if isinstance(model, DistributedDataParallel):
         model = model.module  # its forward waits for the other processes, which may have a batch less
@@ -73,18 +99,33 @@ def mine_triplets(
     z : Tensor (n, p)
         Embeddings.
     y : Tensor (n,)
-        LabelList.
-    miner : TripleMiner, optional
-        By default ``Extreme("EPHN")``.
-    distance, normalize
-        As those of the loss the triplets are for.
-    max_per_anchor : int, optional
-        Of more triplets of an anchor these many are kept, the choice being random; None keeps all, which for a miner
-        that lists every positive may be far more than O(n).
-    block : int
+        Label of each.
+    miner : TripleMiner or None, default=None
+        What chooses the triplets; None: ``Extreme("EPHN")``.
+    distance : str or callable, default="sqeuclidean"
+        How embeddings are compared, as in the loss that the triplets are for.
+    normalize : bool, default=True
+        Put embeddings on the unit sphere first, as the loss does.
+    max_per_anchor : int or None, default=1
+        How many triplets of an anchor are kept, the choice being random; None keeps all, which for a miner that lists
+        every positive may be far more than O(n).
+    block : int, default=1024
         Anchors at a time.
-    random_state : int
+    random_state : int, default=0
         Seed of that choice.
+
+    Returns
+    -------
+    tuple of Tensor
+        Rows of anchors, positives and negatives, (m,) each.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BatchHard, mine_triplets
+    >>> z = torch.tensor([[0.0], [1.0], [5.0], [7.0]])
+    >>> mine_triplets(z, torch.tensor([0, 0, 1, 1]), BatchHard(), normalize=False)
+    (tensor([0, 1, 2, 3]), tensor([1, 0, 3, 2]), tensor([2, 2, 1, 1]))
     """
     miner = Extreme() if miner is None else miner
     if miner.needs_unit_euclidean and (distance != "euclidean" or not normalize):
@@ -123,9 +164,6 @@ class OfflineTripletSampler(TupleSampler):
 
         every R epochs: embed all samples, then take the miner's positives and negatives of each anchor
 
-        sampler = OfflineTripletSampler(y, lambda: embed(model, samples), Extreme("HPHN"))
-        for xa, xp, xn in DataLoader(TripletDataset(samples), 64, sampler=sampler): ...
-
     Mining happens where an epoch that needs it begins, or where the length is asked for before that.
 
     Parameters
@@ -134,17 +172,45 @@ class OfflineTripletSampler(TupleSampler):
         One label a sample.
     embeddings : callable
         Gives the embeddings (n, p) of all samples by the present network, in the order of the labels.
-    miner : TripleMiner, optional
-        By default ``Extreme("EPHN")``.
-    refresh_epochs : int
+    miner : TripleMiner or None, default=None
+        What chooses the triplets; None: ``Extreme("EPHN")``.
+    refresh_epochs : int, default=1
         Epochs for which triplets are kept.
-    distance, normalize, max_per_anchor, block
-        See ``mine_triplets``.
+    distance : str or callable, default="sqeuclidean"
+        How embeddings are compared, as in the loss that the triplets are for.
+    normalize : bool, default=True
+        Put embeddings on the unit sphere first, as the loss does.
+    max_per_anchor : int or None, default=1
+        How many triplets of an anchor are kept, drawn at random; None: all.
+    block : int, default=1024
+        Anchors at a time.
+    random_state : int, default=0
+        Seed of the draws; the same in all processes.
+    rank : int or None, default=None
+        Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
+    world_size : int or None, default=None
+        How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
+
+    Notes
+    -----
+    For hard triplets that no batch would hold by chance, in sets of up to some 10⁵ samples: mining costs O(n² p) time
+    and O(block · n) memory, and a pass of the network over all samples. In larger sets, or where the network changes
+    fast, mine within batches.
 
     References
     ----------
-    M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
-    based on extreme distances of histopathology patches", ISVC 2020.
+    | M. Sikaroudi, B. Ghojogh, A. Safarpoor, F. Karray, M. Crowley, H. Tizhoosh, "Offline versus online triplet mining
+      based on extreme distances of histopathology patches", ISVC 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BatchHard, OfflineTripletSampler, TripletDataset, embed
+    >>> samples, y = torch.tensor([[0.0], [1.0], [5.0], [7.0]]), [0, 0, 1, 1]
+    >>> sampler = OfflineTripletSampler(y, lambda: embed(torch.nn.Identity(), samples), BatchHard())
+    >>> batches = torch.utils.data.DataLoader(TripletDataset(samples), 2, sampler=sampler)
+    >>> [x.shape for x in next(iter(batches))]
+    [torch.Size([2, 1]), torch.Size([2, 1]), torch.Size([2, 1])]
     """
 
     def __init__(
@@ -207,7 +273,13 @@ class OfflineTripletSampler(TupleSampler):
         return self.triplets.numpy()
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
-        """As for every sampler, and the triplets: the network that gave them is gone."""
+        """As for every sampler, and the triplets: the network that gave them is gone.
+
+        Parameters
+        ----------
+        position : int or None, default=None
+            Items of the epoch that are done; None: those that were given out.
+        """
         return {**super().state_dict(position), "mined": self._mined}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -17,6 +17,19 @@ class PairForm(nn.Module, ABC):
 
     ``Columns(loss)`` makes an objective of it, which encodes the columns of a batch. It is no loss of embeddings and
     labels, and cannot take the place of one.
+
+    Notes
+    -----
+    Base class of the losses of matching rows, such as queries and documents or views. The other rows of a batch serve
+    as negatives where a loss needs them, so that no two rows should mean the same: ``NoDuplicates``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import PairForm, Ranking
+    >>> loss = Ranking()
+    >>> isinstance(loss, PairForm), loss(torch.eye(4), torch.eye(4)).item() < 1e-6
+    (True, True)
     """
 
     fewest_columns: int = 2
@@ -33,8 +46,15 @@ class PairForm(nn.Module, ABC):
         ----------
         *columns : Tensor (n, p)
             First what is asked with, then what belongs to it, then what does not. Half precision is raised to float32.
-        target : Tensor (n, …), optional
-            For losses that have one.
+        target : Tensor (n, …) or None, default=None
+            What the rows are compared with, for losses that have such a target.
+        **given : dict
+            What else a loss takes, such as a guide's embeddings.
+
+        Returns
+        -------
+        Tensor
+            A scalar: zero, but part of the graph, for empty columns.
         """
         name, n = type(self).__name__, len(columns)
         if not all(isinstance(z, Tensor) for z in columns):
@@ -54,7 +74,15 @@ class PairForm(nn.Module, ABC):
             return finite(self.compute(*columns, **given), self, torch.cat(columns))
 
     def check_target(self, target: Tensor | None, z: Tensor) -> Tensor:
-        """The target in the precision of the embeddings, or an error that says what it should be."""
+        """The target in the precision of the embeddings, or an error that says what it should be.
+
+        Parameters
+        ----------
+        target : Tensor or None
+            The target as it was given.
+        z : Tensor
+            Embeddings (B, p).
+        """
         name = type(self).__name__
         if target is None or self.target is None:
             raise ValueError(f"{name} needs a target: {self.target}" if target is None else f"{name} takes no target")
@@ -67,4 +95,17 @@ class PairForm(nn.Module, ABC):
 
     @abstractmethod
     def compute(self, *columns: Tensor, **given: Any) -> Tensor:
-        """The scalar, in full precision."""
+        """The scalar, in full precision.
+
+        Parameters
+        ----------
+        *columns : Tensor (n, p)
+            Embeddings of one column each.
+        **given : dict
+            The target, and what else the loss takes.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """

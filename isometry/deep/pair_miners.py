@@ -23,12 +23,31 @@ class PairMargin(Miner):
 
     Parameters
     ----------
-    pos_margin, neg_margin : float
-        m⁺, m⁻, in the unit of the distance of the loss.
+    pos_margin : float, default=0.2
+        Positives farther than this are kept, m⁺, in the unit of the distance of the loss.
+    neg_margin : float, default=0.8
+        Negatives nearer than this are kept, m⁻, in the unit of the distance of the loss.
+
+    Notes
+    -----
+    A fixed rule: it needs distances of known scale, such as those of unit vectors. Costs O(B R).
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import PairMargin, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = PairMargin(pos_margin=0.1, neg_margin=1.4)
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def __init__(self, pos_margin: float = 0.2, neg_margin: float = 0.8):
@@ -46,9 +65,22 @@ class Overlap(Miner):
 
     With ``Contrastive`` it is the online contrastive loss.
 
+    Notes
+    -----
+    Compares all pairs of the batch with one another, so that it suits thresholds and verification; one outlier widens
+    the overlap for all. Costs O(B R).
+
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Contrastive, Overlap
+    >>> loss = Contrastive(miner=Overlap())
+    >>> loss(torch.tensor([[0.0], [1.0], [9.0], [10.0]]), torch.tensor([0, 0, 1, 1])).item()  # no overlap
+    0.0
     """
 
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,12 +96,30 @@ class HDC(Miner):
 
     Parameters
     ----------
-    share : float
-        Of the pairs that are kept, in (0, 1].
+    share : float, default=0.5
+        The share of the pairs that is kept, in (0, 1].
+
+    Notes
+    -----
+    Always leaves something to learn from, however well the batch is ranked; some anchors get nothing. Costs O(B R) for
+    the choice.
 
     References
     ----------
-    Y. Yuan, K. Yang, C. Zhang, "Hard-aware deeply cascaded embedding", ICCV 2017.
+    | Y. Yuan, K. Yang, C. Zhang, "Hard-aware deeply cascaded embedding", ICCV 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import HDC, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = HDC(share=0.5)
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def __init__(self, share: float = 0.5):
@@ -80,6 +130,22 @@ class HDC(Miner):
         return self.hardest(D, pos, True), self.hardest(D, neg, False)
 
     def hardest(self, D: Tensor, mask: Tensor, farthest: bool) -> Tensor:
+        """The hardest share of the pairs of a mask.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        mask : Tensor
+            Of which pairs, (B, R).
+        farthest : bool
+            Whether far pairs are the hard ones.
+
+        Returns
+        -------
+        Tensor
+            The pairs that are kept, a boolean matrix (B, R).
+        """
         i, j = mask.nonzero(as_tuple=True)
         kept = D[i, j].topk(math.ceil(self.share * len(i)), largest=farthest).indices
         return marked(mask, i[kept], j[kept])
@@ -92,12 +158,32 @@ class Ranked(Miner):
 
     Parameters
     ----------
-    n_pos, n_neg : int
-        n⁺, n⁻.
+    n_pos : int, default=2
+        How many of the farthest positives of an anchor are kept, n⁺.
+    n_neg : int, default=8
+        How many of the nearest negatives of an anchor are kept, n⁻.
+
+    Notes
+    -----
+    Between ``BatchHard`` (1 and 1) and all pairs; several hard ones are less at the mercy of a wrong label. Costs
+    O(B R log R).
 
     References
     ----------
-    A. Shabanov, A. Tarasov, S. Nikolenko, "STIR: Siamese transformer for image retrieval postprocessing", arXiv 2023.
+    | A. Shabanov, A. Tarasov, S. Nikolenko, "STIR: Siamese transformer for image retrieval postprocessing", arXiv 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Ranked, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = Ranked(n_pos=1, n_neg=1)
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def __init__(self, n_pos: int = 2, n_neg: int = 8):
@@ -115,14 +201,30 @@ class UniformHistogram(Draws, Miner):
 
     Parameters
     ----------
-    bins, per_bin : int
-        b, k.
-    random_state : int, optional
-        Seed of the draws.
+    bins : int, default=100
+        Number of bins b.
+    per_bin : int, default=10
+        How many pairs of each bin are kept, k.
+    random_state : int or None, default=None
+        Seed of the draws; None: torch's global generator.
+
+    Notes
+    -----
+    As ``DistanceWeighted`` for any distance, by the distances at hand. Costs O(B R log(B R)).
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import UniformHistogram
+    >>> miner = UniformHistogram(bins=2, per_bin=1, random_state=0)
+    >>> D = torch.tensor([[0.0, 1.0, 2.0, 3.0]])
+    >>> pos, neg = miner.select(D, torch.zeros(1, 4, dtype=torch.bool), torch.ones(1, 4, dtype=torch.bool))
+    >>> neg.sum().item()  # one of each bin
+    2
     """
 
     def __init__(self, bins: int = 100, per_bin: int = 10, random_state: int | None = None):
@@ -134,6 +236,20 @@ class UniformHistogram(Draws, Miner):
         return self.even(D, pos), self.even(D, neg)
 
     def even(self, D: Tensor, mask: Tensor) -> Tensor:
+        """As many pairs of each bin of distances.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        mask : Tensor
+            Of which pairs, (B, R).
+
+        Returns
+        -------
+        Tensor
+            The pairs that are kept, a boolean matrix (B, R).
+        """
         i, j = mask.nonzero(as_tuple=True)
         if not len(i):
             return mask
@@ -149,7 +265,17 @@ class RuleOfTriplets(TripleMiner):
 
     @abstractmethod
     def keeps(self, D: Tensor, p: Tensor, candidates: Tensor) -> Tensor:
-        """Which of the candidates (B, R) are negatives that anchors take with their positives p (B,)."""
+        """Which of the candidates (B, R) are negatives that anchors take with their positives p (B,).
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        p : Tensor
+            The positive of each anchor (B,).
+        candidates : Tensor
+            The negatives to choose from, a boolean matrix (B, R).
+        """
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
         a, p, n = [pos.new_empty(0, dtype=torch.long)], [pos.new_empty(0, dtype=torch.long)], [pos.new_empty(0).long()]
@@ -161,7 +287,17 @@ class RuleOfTriplets(TripleMiner):
         return torch.cat(a), torch.cat(p), torch.cat(n)
 
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """The pairs that occur in those triplets, without a list of them."""
+        """The pairs that occur in those triplets, without a list of them.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         chosen = torch.zeros_like(pos), torch.zeros_like(neg)
         for column, candidates in passes(pos, neg):
             kept = self.keeps(D, column, candidates)
@@ -180,14 +316,33 @@ class TripletMargin(RuleOfTriplets):
 
     Parameters
     ----------
-    margin : float
-        m, in the unit of the distance of the loss.
-    kind : {"all", "hard", "semihard", "easy"}
+    margin : float, default=0.2
+        The margin m, in the unit of the distance of the loss.
+    kind : {"all", "hard", "semihard", "easy"}, default="all"
+        All triplets that violate the margin, the hard or the semi-hard among them, or those that keep it.
+
+    Notes
+    -----
+    For lists of triplets, and for losses that have no margin of their own. Costs O(B R K) time for K positives an
+    anchor, and O(B R) memory beside the list.
 
     References
     ----------
-    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
-    2015.
+    | F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
+      2015.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import TripletMargin, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = TripletMargin(margin=2.0)
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def __init__(self, margin: float = 0.2, kind: str = "all"):
@@ -211,12 +366,29 @@ class AngularMiner(RuleOfTriplets):
 
     Parameters
     ----------
-    angle : float
-        α, in degrees.
+    angle : float, default=20.0
+        The angle α, in degrees; wider ones are chosen.
+
+    Notes
+    -----
+    The rule of ``Angular`` as a miner for other losses. Costs O(B² K) time for K positives an anchor.
 
     References
     ----------
-    J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
+    | J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import AngularMiner, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = AngularMiner(angle=1.0)
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     needs_unit_euclidean = True
@@ -249,6 +421,7 @@ class Inner(TripleMiner):
 
     @property
     def gives_triples(self) -> bool:  # type: ignore[override]
+        """Whether the miner inside lists triplets."""
         return isinstance(self.miner, TripleMiner) and self.miner.gives_triples
 
 
@@ -259,14 +432,29 @@ class InRange(Inner):
 
     Parameters
     ----------
-    miner : Miner, optional
-        By default all pairs.
-    pos, neg : tuple (low, high), optional
-        Distances of positives and of negatives, in the unit of the distance of the loss; by default any.
+    miner : Miner or None, default=None
+        The miner that chooses among the pairs in range; None: all are taken.
+    pos : tuple (low, high), default=(-math.inf, math.inf)
+        Distances l⁺ and u⁺ of positives, in the unit of the distance of the loss.
+    neg : tuple (low, high), default=(-math.inf, math.inf)
+        Distances l⁻ and u⁻ of negatives, in the unit of the distance of the loss.
+
+    Notes
+    -----
+    Leaves out copies (too near) and suspected errors of labels (too far) before another miner looks. Costs O(B R)
+    beside it.
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BatchHard, InRange, Triplet
+    >>> miner = InRange(BatchHard(), neg=(0.1, 2.0))  # no negatives that may be copies
+    >>> Triplet(miner=miner)(torch.eye(4), torch.tensor([0, 0, 1, 1])).shape
+    torch.Size([])
     """
 
     def __init__(
@@ -282,7 +470,17 @@ class InRange(Inner):
         self.pos, self.neg = pos, neg
 
     def inside(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """The masks within the ranges."""
+        """The masks within the ranges.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         return pos & (self.pos[0] <= D) & (self.pos[1] >= D), neg & (self.neg[0] <= D) & (self.neg[1] >= D)
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
@@ -301,16 +499,33 @@ class AtMost(Draws, Inner):
 
     Parameters
     ----------
-    miner : Miner, optional
-        By default all pairs.
-    t : int
+    miner : Miner or None, default=None
+        The miner whose choice is sampled; None: all pairs.
+    t : int, default=10
         Most triplets, or positives and negatives, of an anchor.
-    random_state : int, optional
-        Seed of the draws.
+    random_state : int or None, default=None
+        Seed of the draws; None: torch's global generator.
+
+    Notes
+    -----
+    Bounds the number of triplets where a rule would list very many. Costs O(T log T) beside the other miner.
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import AtMost, Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> miner = AtMost(t=1, random_state=0)
+    >>> anchors, positives, negatives = miner(z, y)
+    >>> bool((y[anchors] == y[positives]).all()), bool((y[anchors] != y[negatives]).all())
+    (True, True)
+    >>> Triplet(miner=miner)(z, y).shape
+    torch.Size([])
     """
 
     def __init__(self, miner: Miner | None = None, t: int = 10, random_state: int | None = None):

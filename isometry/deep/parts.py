@@ -36,8 +36,17 @@ def model_groups(
 
     Parameters
     ----------
-    factors : of the learning rate, by the name of a part; of several that hold a parameter the longest name counts
-    layer_decay : factor from layer to layer, see `depths`
+    model : nn.Module
+        The network.
+    lr : float
+        Its learning rate.
+    weight_decay : float
+        Its weight decay.
+    factors : dict or None
+        Factors of the learning rate, by the name of a part; of several that hold a parameter the longest name counts.
+        None: 1 for all.
+    layer_decay : float or None
+        Factor from layer to layer, see `depths`; None: 1.
     """
     check_parts(model, factors or {}, "lr_groups")
     depth = {} if layer_decay is None else depths(model)
@@ -89,10 +98,14 @@ class Freezing:
     Parameters
     ----------
     model : nn.Module
-    parts : names of its parts
-    until : epochs done when each part begins to learn; one number for all, or None for never
-    shared : whether several processes train; then gradients of frozen parts are computed and dropped, as which
-        parameters have one must not change after the processes have agreed on it
+        The network.
+    parts : sequence of str
+        Names of its parts.
+    until : int, sequence of int or None
+        Epochs done when each part begins to learn; one number for all, or None for never.
+    shared : bool, default=False
+        Whether several processes train; then gradients of frozen parts are computed and dropped, as which parameters
+        have one must not change after the processes have agreed on it.
     """
 
     def __init__(self, model: nn.Module, parts: Sequence[str], until: int | Sequence[int] | None, shared: bool = False):

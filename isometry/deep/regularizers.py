@@ -17,12 +17,38 @@ from isometry.parameters import Positive, Share, checked, one_of
 
 
 class Regularizer(nn.Module, ABC):
-    """A scalar from embeddings or proxies (n, p); with fewer than two rows it is 0."""
+    """Abstract regulariser: a scalar from embeddings or proxies (n, p); with fewer than two rows it is 0.
+
+    Notes
+    -----
+    A regulariser of your own writes ``compute``; `Regularized` puts it beside a loss.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Regularizer
+    >>> class Small(Regularizer):
+    ...     def compute(self, z):
+    ...         return z.square().mean()
+    >>> Small()(torch.ones(2, 3)).item()
+    1.0
+    """
 
     weight = 1.0  # beside a loss, unless told otherwise
 
     def forward(self, z: Tensor) -> Tensor:
-        """The penalty of the rows of z (n, p)."""
+        """The penalty of the rows of z (n, p).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings or proxies (n, p).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         z = as_embeddings(z, "z", squared=True)
         if len(z) < 2:
             return z.sum() * 0
@@ -31,22 +57,45 @@ class Regularizer(nn.Module, ABC):
 
     @abstractmethod
     def compute(self, z: Tensor) -> Tensor:
-        """The scalar, in full precision."""
+        """The scalar, in full precision.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings or proxies (n, p).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
 
 
 class Regularized(LossModule):
-    """L(z, y) + w Ω(z), or w Ω of the proxies of L.
-
-        Regularized(ProxyNCA(10, 32), RegularFace(), on="proxies")
+    """A loss and a regulariser: L(z, y) + w Ω(z), or w Ω of the proxies of L.
 
     Parameters
     ----------
-    loss : a loss of embeddings and labels
+    loss : LossModule
+        The loss L of embeddings and labels.
     regularizer : Regularizer
-        Ω.
-    weight : float, optional
-        w; by default that of the regulariser: 1, but 0.005 for ``LpNorm`` and 0.1 for ``KoLeo``.
-    on : {"embeddings", "proxies"}
+        The regulariser Ω.
+    weight : float or None, default=None
+        The weight w; None: that of the regulariser, which is 1, but 0.005 for ``LpNorm`` and 0.1 for ``KoLeo``.
+    on : {"embeddings", "proxies"}, default="embeddings"
+        Whether Ω looks at the embeddings of the batch, or at the proxies of the loss.
+
+    Notes
+    -----
+    Costs what both cost.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ProxyNCA, RegularFace, Regularized
+    >>> loss = Regularized(ProxyNCA(3, 4), RegularFace(), on="proxies")
+    >>> bool(loss(torch.eye(4), torch.tensor([0, 0, 1, 2])).isfinite())
+    True
     """
 
     def __init__(self, loss: LossModule, regularizer: Regularizer, weight: float | None = None, on: str = "embeddings"):
@@ -63,7 +112,20 @@ class Regularized(LossModule):
         return getattr(self.loss, "proxies", None) if found is None else found
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The loss of embeddings (B, p) with labels (B,)."""
+        """The loss of embeddings (B, p) with labels (B,).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         value, proxies = self.loss(z, y), self.proxies()
         rows = z if self.on == "embeddings" or proxies is None else proxies.flatten(0, -2)
         return value + self.weight * self.regularizer(rows)
@@ -79,12 +141,23 @@ class LpNorm(Regularizer):
 
     Parameters
     ----------
-    p : float
+    p : float, default=2.0
         Order of the norm, 1 or more.
+
+    Notes
+    -----
+    For losses of inner products, whose embeddings grow otherwise. Of no use on the unit sphere. Costs O(n p).
 
     References
     ----------
-    K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+    | K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import LpNorm
+    >>> LpNorm(1)(torch.tensor([[3.0, -4.0], [1.0, 0.0]])).item()
+    4.0
     """
 
     weight = 0.005
@@ -104,10 +177,21 @@ class ZeroMean(Regularizer):
 
         mean_i |Σ_k z_ik|
 
+    Notes
+    -----
+    Beside losses with ``distance="snr"``. Costs O(n p).
+
     References
     ----------
-    T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
-    learning", CVPR 2019.
+    | T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
+      learning", CVPR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ZeroMean
+    >>> ZeroMean()(torch.tensor([[1.0, -1.0], [2.0, 1.0]])).item()
+    1.5
     """
 
     def compute(self, z: Tensor) -> Tensor:
@@ -119,9 +203,21 @@ class CenterInvariant(Regularizer):
 
         ¼ mean_l (‖w_l‖² − mean ‖w‖²)²
 
+    Notes
+    -----
+    For proxies that keep their length and classes of unequal size: ``Regularized(loss, CenterInvariant(),
+    on="proxies")``. Losses that normalise their proxies do not see it. Costs O(C p).
+
     References
     ----------
-    Y. Wu, H. Liu, J. Li, Y. Fu, "Deep face recognition with center invariant loss", ACM Multimedia workshops 2017.
+    | Y. Wu, H. Liu, J. Li, Y. Fu, "Deep face recognition with center invariant loss", ACM Multimedia workshops 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CenterInvariant
+    >>> CenterInvariant()(torch.eye(3)).item()  # all of one length
+    0.0
     """
 
     def compute(self, z: Tensor) -> Tensor:
@@ -134,9 +230,20 @@ class RegularFace(Regularizer):
 
         mean_l max_{k≠l} cos(w_l, w_k)
 
+    Notes
+    -----
+    For proxies of few classes in few dimensions, which may lie close together: ``on="proxies"``. Costs O(C² p).
+
     References
     ----------
-    K. Zhao, J. Xu, M.-M. Cheng, "RegularFace: deep face recognition via exclusive regularization", CVPR 2019.
+    | K. Zhao, J. Xu, M.-M. Cheng, "RegularFace: deep face recognition via exclusive regularization", CVPR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import RegularFace
+    >>> RegularFace()(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])).item() > 0.6  # two of one direction
+    True
     """
 
     def compute(self, z: Tensor) -> Tensor:
@@ -151,12 +258,23 @@ class Spherical(Regularizer):
 
     Parameters
     ----------
-    momentum : float
+    momentum : float, default=0.0
         Share of the past in μ: 0, as published, is the mean norm of the batch alone.
+
+    Notes
+    -----
+    Beside losses of angles, whose embeddings may have any length: gradients of long ones are short. Costs O(n p).
 
     References
     ----------
-    D. Zhang, Y. Li, Z. Zhang, "Deep metric learning with spherical embedding", NeurIPS 2020.
+    | D. Zhang, Y. Li, Z. Zhang, "Deep metric learning with spherical embedding", NeurIPS 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Spherical
+    >>> Spherical()(torch.tensor([[1.0, 0.0], [0.0, 3.0]])).item()  # norms 1 and 3 about 2
+    1.0
     """
 
     mean: Tensor
@@ -182,9 +300,22 @@ class KoLeo(Regularizer):
 
         −mean_i log min_{j≠i} ‖ẑ_i − ẑ_j‖
 
+    Notes
+    -----
+    For embeddings that will be quantised or searched by an index, and against collapse. It drives samples of one class
+    apart as well, so that its weight should be small. Costs O(n² p).
+
     References
     ----------
-    A. Sablayrolles, M. Douze, C. Schmid, H. Jégou, "Spreading vectors for similarity search", ICLR 2019.
+    | A. Sablayrolles, M. Douze, C. Schmid, H. Jégou, "Spreading vectors for similarity search", ICLR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import KoLeo
+    >>> near, apart = torch.tensor([[1.0, 0.0], [1.0, 0.1]]), torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> bool(KoLeo()(near) > KoLeo()(apart))
+    True
     """
 
     weight = 0.1
@@ -201,13 +332,25 @@ class Uniformity(Regularizer):
 
     Parameters
     ----------
-    t : float
+    t : float, default=2.0
         How fast the potential falls with the squared distance.
+
+    Notes
+    -----
+    As ``KoLeo``, by all pairs: smoother, and blind to what is nearer than 1/√t. Costs O(n² p).
 
     References
     ----------
-    T. Wang, P. Isola, "Understanding contrastive representation learning through alignment and uniformity on the
-    hypersphere", ICML 2020.
+    | T. Wang, P. Isola, "Understanding contrastive representation learning through alignment and uniformity on the
+      hypersphere", ICML 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Uniformity
+    >>> near, apart = torch.tensor([[1.0, 0.0], [1.0, 0.1]]), torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> bool(Uniformity()(near) > Uniformity()(apart))
+    True
     """
 
     def __init__(self, t: float = 2.0):
@@ -225,9 +368,20 @@ class SpreadOut(Regularizer):
 
         (mean_{i≠j} s_ij)² + [mean_{i≠j} s_ij² − 1/p]_+,     s = cos
 
+    Notes
+    -----
+    Published for pairs that do not match, beside a triplet loss; here of all pairs of the batch. Costs O(n² p).
+
     References
     ----------
-    X. Zhang, F. X. Yu, S. Kumar, S.-F. Chang, "Learning spread-out local feature descriptors", ICCV 2017.
+    | X. Zhang, F. X. Yu, S. Kumar, S.-F. Chang, "Learning spread-out local feature descriptors", ICCV 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SpreadOut
+    >>> bool(SpreadOut()(torch.eye(4)) < SpreadOut()(torch.ones(4, 4)))
+    True
     """
 
     def compute(self, z: Tensor) -> Tensor:
@@ -243,15 +397,31 @@ class SIGReg(Draws, Regularizer):
 
     Parameters
     ----------
-    slices, knots : int
-        Number of projections, and of the points of the integral in [0, 3].
-    random_state : int, optional
+    slices : int, default=1024
+        Number of random projections.
+    knots : int, default=17
+        Points of the integral in [0, 3].
+    random_state : int or None, default=None
         Seed of the projections.
+
+    Notes
+    -----
+    Against collapse without negatives or teachers, beside a loss that makes views agree. Embeddings must be free to
+    scale, not on the sphere. Costs O(n p slices + n slices knots).
 
     References
     ----------
-    R. Balestriero, Y. LeCun, "LeJEPA: provable and scalable self-supervised learning without the heuristics", arXiv
-    2025.
+    | R. Balestriero, Y. LeCun, "LeJEPA: provable and scalable self-supervised learning without the heuristics", arXiv
+      2025.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SIGReg
+    >>> penalty = SIGReg(slices=64, random_state=0)
+    >>> grid = torch.special.ndtri((torch.arange(100.0) + 0.5) / 100)[:, None]  # normal quantiles
+    >>> bool(penalty(grid) < penalty(torch.ones(100, 1)))
+    True
     """
 
     def __init__(self, slices: int = 1024, knots: int = 17, random_state: int | None = None):

@@ -22,14 +22,33 @@ class NoDuplicates(EpochSampler):
 
     Parameters
     ----------
-    keys : sequence (n,), or (n, c)
+    keys : sequence (n,) or (n, c)
         What must not repeat: a text, a number, for each row and column.
-    batch_size : int
+    batch_size : int, default=64
         Rows of a batch.
+    random_state : int, default=0
+        Seed of the draws; the same in all processes.
+    rank : int or None, default=None
+        Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
+    world_size : int or None, default=None
+        How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
+
+    Notes
+    -----
+    For ``Ranking`` and other losses that take the rest of a batch for negatives. It compares keys, not meanings:
+    paraphrases pass, for which there is ``GuidedRanking``. An epoch costs O(n c) to plan.
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+
+    Examples
+    --------
+    >>> from isometry.deep import NoDuplicates
+    >>> keys = ["a", "b", "a", "c", "b", "d"]
+    >>> batches = list(NoDuplicates(keys, batch_size=3))
+    >>> all(len({keys[i] for i in batch}) == len(batch) for batch in batches), sorted(sum(batches, []))
+    (True, [0, 1, 2, 3, 4, 5])
     """
 
     def __init__(
@@ -121,14 +140,31 @@ class MultiSource(EpochSampler):
     ----------
     sizes : sequence of int
         How many samples each source has, in the order in which they are joined.
-    batch_size : int
+    batch_size : int, default=64
         Samples of a batch, of each process.
-    order : {"proportional", "round_robin"}
+    order : {"proportional", "round_robin"}, default="proportional"
         All batches of all sources, shuffled; or one of each source in turn, until the smallest has no more.
+    random_state : int, default=0
+        Seed of the draws; the same in all processes.
+    rank : int or None, default=None
+        Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
+    world_size : int or None, default=None
+        How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
+
+    Notes
+    -----
+    When negatives of another source would be too easy, as for texts of several kinds. "proportional" lets large sources
+    decide; "round_robin" wastes what they have more than the smallest. An epoch costs O(n) to plan.
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+
+    Examples
+    --------
+    >>> from isometry.deep import MultiSource
+    >>> [sorted(batch) for batch in MultiSource([2, 2], batch_size=2, order="round_robin")]
+    [[0, 1], [2, 3]]
     """
 
     def __init__(

@@ -36,9 +36,11 @@ class EpochSampler(Sampler[Any], ABC):
     ----------
     random_state : int
         Seed; the same in all processes.
-    rank, world_size : int, optional
-        This process and how many there are; by default those of ``torch.distributed``, if a group exists. Leave the
-        sharding to one side: a loader that splits batches by itself needs ``rank=0, world_size=1`` here.
+    rank : int or None
+        Number of this process; None: that of ``torch.distributed``, if a group exists, else 0. Leave the sharding to
+        one side: a loader that splits batches by itself needs ``rank=0, world_size=1`` here.
+    world_size : int or None
+        How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
     """
 
     def __init__(self, random_state: int, rank: int | None, world_size: int | None):
@@ -57,7 +59,13 @@ class EpochSampler(Sampler[Any], ABC):
         return rank_and_size() if self._rank_and_size is None else self._rank_and_size
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch; without it each complete iteration moves on to the next."""
+        """Choose the epoch; without it each complete iteration moves on to the next.
+
+        Parameters
+        ----------
+        epoch : int
+            Its number, from 0.
+        """
         if epoch != self.epoch:
             self.epoch, self.position, self._start = epoch, 0, 0
 
@@ -65,11 +73,27 @@ class EpochSampler(Sampler[Any], ABC):
         """Where the sampler stands: the epoch, and how many items of it are done.
 
         A ``DataLoader`` with workers fetches ahead; pass the number of items that training has used as ``position``.
+
+        Parameters
+        ----------
+        position : int or None, default=None
+            Items of the epoch that are done; None: those that were given out.
+
+        Returns
+        -------
+        dict
+            The numbers ``epoch`` and ``position``.
         """
         return {"epoch": self.epoch, "position": self.position if position is None else position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration continue where the state was taken."""
+        """Let the next iteration continue where the state was taken.
+
+        Parameters
+        ----------
+        state : dict
+            What ``state_dict`` gave.
+        """
         self.epoch, self._start = state["epoch"], state["position"]
         self.position = self._start
 
@@ -82,7 +106,18 @@ class EpochSampler(Sampler[Any], ABC):
 
     @abstractmethod
     def items(self, start: int) -> Iterator[Any]:
-        """What this process gets in the present epoch, from item ``start`` on."""
+        """What this process gets in the present epoch, from item ``start`` on.
+
+        Parameters
+        ----------
+        start : int
+            The first item.
+
+        Returns
+        -------
+        iterator
+            The items.
+        """
 
     @abstractmethod
     def __len__(self) -> int:
@@ -104,27 +139,53 @@ class PKBatchSampler(EpochSampler):
 
     Parameters
     ----------
-    labels : sequence (n,), or boolean matrix (n, c)
+    labels : sequence (n,) or bool array (n, c)
         One label a sample, of any type; or which of c classes it belongs to, then a sample can stand in a batch for
         several of them.
-    classes_per_batch, samples_per_class : int
-        P, K.
-    n_batches : int, optional
-        Batches in an epoch; by default as many as it takes for all samples, the last included.
-    small : {"repeat", "skip"}
+    classes_per_batch : int, default=8
+        Classes of a batch, P.
+    samples_per_class : int, default=8
+        Samples of each class in a batch, K.
+    n_batches : int or None, default=None
+        Batches in an epoch; None: as many as it takes for all samples, the last included.
+    small : {"repeat", "skip"}, default="repeat"
         A class with fewer than K samples gives some of them several times, or is left out, with a warning.
-    frequency : {"equal", "sqrt"}
+    frequency : {"equal", "sqrt"}, default="equal"
         Each class as often as any other, or in proportion to the square root of its size, at most once a step.
-    categories : sequence (n,), optional
-        The category of each sample, of which its class is a part. Categories come in shuffled passes, and so do the
-        classes of each; batches from few categories are harder. Categories with fewer classes than a batch takes
-        from each are left out, with a warning.
-    categories_per_batch : int
+    categories : sequence (n,) or None, default=None
+        The category of each sample, of which its class is a part; None: there are none. Categories come in shuffled
+        passes, and so do the classes of each; batches from few categories are harder. Categories with fewer classes
+        than a batch takes from each are left out, with a warning.
+    categories_per_batch : int, default=1
         Of how many categories a batch takes its P classes, as many of each.
+    random_state : int, default=0
+        Seed of the draws; the same in all processes.
+    rank : int or None, default=None
+        Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
+    world_size : int or None, default=None
+        How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
+
+    Notes
+    -----
+    For every loss of pairs or triplets: a batch without positives teaches nothing. Losses with proxies or a classifier
+    take any batch. An epoch costs O(n) to plan.
 
     References
     ----------
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+    | A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import PKBatchSampler, TableDataset
+    >>> y = [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    >>> sampler = PKBatchSampler(y, classes_per_batch=2, samples_per_class=2)
+    >>> batch = next(iter(sampler))
+    >>> len(set(batch)), len({y[i] for i in batch})
+    (4, 2)
+    >>> loader = torch.utils.data.DataLoader(TableDataset(torch.randn(9, 3), y), batch_sampler=sampler)
+    >>> [part.shape for part in next(iter(loader))]
+    [torch.Size([4, 3]), torch.Size([4])]
     """
 
     def __init__(
@@ -241,7 +302,33 @@ class PKBatchSampler(EpochSampler):
 
 
 class Episode(NamedTuple):
-    """A small classification task, its classes renamed to 0 … n_way − 1."""
+    """A small classification task, its classes renamed to 0 … n_way − 1.
+
+    Attributes
+    ----------
+    xs : Tensor (S, …)
+        Samples of the support, class by class.
+    ys : Tensor (S,)
+        Their classes.
+    xq : Tensor (Q, …)
+        Samples of the query.
+    yq : Tensor (Q,)
+        Their classes.
+    classes : list
+        What the classes were called, in the order of their new numbers.
+
+    Notes
+    -----
+    What ``EpisodeSampler.collate`` makes, and objectives of episodes take.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Episode, Prototypes
+    >>> task = Episode(torch.eye(2), torch.tensor([0, 1]), torch.eye(2), torch.tensor([0, 1]), ["cat", "dog"])
+    >>> Prototypes()(torch.nn.Identity(), task).item() > 0
+    True
+    """
 
     xs: Any  # support, (n_way · k_shot, …)
     ys: Tensor
@@ -262,15 +349,37 @@ class EpisodeSampler(EpochSampler):
     ----------
     labels : sequence (n,)
         One label a sample. Classes with fewer than k_shot + k_query samples are left out, with a warning.
-    n_way, k_shot, k_query : int
-        Classes, support and query samples of each.
-    episodes : int
+    n_way : int, default=5
+        Classes of an episode, c.
+    k_shot : int, default=1
+        Support samples of each class, k_s.
+    k_query : int, default=15
+        Query samples of each class, k_q.
+    episodes : int, default=100
         Episodes of a process in an epoch.
+    random_state : int, default=0
+        Seed of the draws; the same in all processes.
+    rank : int or None, default=None
+        Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
+    world_size : int or None, default=None
+        How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
+
+    Notes
+    -----
+    For few-shot learning and for measuring it; ``episode_loader`` puts it together with a data set. For retrieval,
+    batches of ``PKBatchSampler`` use samples better. An episode costs O(c (k_s + k_q)) to draw.
 
     References
     ----------
-    O. Vinyals, C. Blundell, T. Lillicrap, K. Kavukcuoglu, D. Wierstra, "Matching networks for one shot learning", NIPS
-    2016.
+    | O. Vinyals, C. Blundell, T. Lillicrap, K. Kavukcuoglu, D. Wierstra, "Matching networks for one shot learning",
+      NIPS 2016.
+
+    Examples
+    --------
+    >>> from isometry.deep import EpisodeSampler
+    >>> sampler = EpisodeSampler([0] * 5 + [1] * 5 + [2] * 5, n_way=2, k_shot=1, k_query=3, episodes=4)
+    >>> [len(indices) for indices in sampler]
+    [8, 8, 8, 8]
     """
 
     def __init__(
@@ -308,7 +417,18 @@ class EpisodeSampler(EpochSampler):
             yield [*rows[:, : self.k_shot].ravel().tolist(), *rows[:, self.k_shot :].ravel().tolist()]
 
     def collate(self, samples: list[tuple[Any, Any]]) -> Episode:
-        """The samples (x, label) of one episode, in the order of its indices."""
+        """The samples (x, label) of one episode, in the order of its indices.
+
+        Parameters
+        ----------
+        samples : list of tuple
+            Pairs (sample, label) in the order of the indices.
+
+        Returns
+        -------
+        Episode
+            The task, its classes renamed.
+        """
         n_support, code = self.n_way * self.k_shot, torch.arange(self.n_way)
         xs, xq = (default_collate([x for x, _ in part]) for part in (samples[:n_support], samples[n_support:]))
         classes = default_collate([label for _, label in samples[: n_support : self.k_shot]])

@@ -46,9 +46,23 @@ class Plateau:
 
     Parameters
     ----------
-    factor : by which the learning rate is multiplied each time
-    patience : epochs without improvement that are still let pass
-    min_delta : what counts as an improvement must be larger
+    factor : float, default=0.5
+        What the learning rate is multiplied by each time.
+    patience : int, default=2
+        Epochs without improvement that are still let pass.
+    min_delta : float, default=0.0
+        What an improvement must exceed to count.
+
+    Notes
+    -----
+    For runs of unknown length with something to monitor: ``Trainer(..., schedule=Plateau(0.1, patience=5))``. With a
+    known length "cosine" needs no measurement.
+
+    Examples
+    --------
+    >>> from isometry.deep import Plateau
+    >>> Plateau(factor=0.5, patience=1).after([0.1, 0.3, 0.3, 0.2])  # two epochs without improvement
+    0.5
     """
 
     factor: NotNegative = 0.5
@@ -61,7 +75,18 @@ class Plateau:
             raise ValueError(f"factor={self.factor} must be below 1: the learning rate shall fall")
 
     def after(self, scores: Iterable[float]) -> float:
-        """The factor after epochs with these scores, of which higher is better."""
+        """The factor after epochs with these scores, of which higher is better.
+
+        Parameters
+        ----------
+        scores : iterable of float
+            One score an epoch, of which higher is better.
+
+        Returns
+        -------
+        float
+            The factor of the learning rate.
+        """
         best, waited, scale = -math.inf, 0, 1.0
         for score in scores:
             better = score > best + self.min_delta

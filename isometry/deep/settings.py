@@ -26,22 +26,47 @@ class Optimization:
 
     Parameters
     ----------
-    lr, weight_decay : of the model; a loss sets the learning rate of its own parameters and has no weight decay
-    optimizer : "adamw", "sgd", or ``groups → Optimizer``
-    schedule : "cosine", "linear", "constant", "onecycle", "wsd" (stable, then down in the last fifth), "step" (a tenth
-        after half of the steps, a hundredth after three quarters), "plateau" or a `Plateau` (down where ``monitor`` has
-        not improved), or factor of the learning rate by the share of the steps done
-    warmup : share of the steps in which the learning rate rises from zero
-    lr_groups : factors of the learning rate by the name of a part of the model: ``{"backbone": 0.1}``
-    layer_decay : factor of the learning rate from a layer to the one before it, in the model's longest stack of layers
-    freeze : names of parts of the model that do not change, ``("backbone",)``: neither their weights nor the means that
-        batch normalisation counts
-    unfreeze_at : epoch after which frozen parts learn, or one for each of them; None: never
-    ema : decay of a moving average of the weights, such as 0.999, in the first steps at most (1 + t)/(10 + t) after t
-        of them; the averaged network is then the one that is measured and kept
-    clip_norm : largest norm of the gradient
-    accumulate : batches whose mean loss makes one update. Pairs are compared within a batch only; to compare more,
-        take more processes or a ``CrossBatchMemory``
+    lr : float, default=0.001
+        Learning rate of the model; a loss sets that of its own parameters.
+    weight_decay : float, default=0.0001
+        Weight decay of the model; the parameters of a loss have none.
+    optimizer : str or callable, default="adamw"
+        "adamw", "sgd", or ``groups → Optimizer``.
+    schedule : str, Plateau or callable, default="cosine"
+        "cosine", "linear", "constant", "onecycle", "wsd" (stable, then down in the last fifth), "step" (a tenth after
+        half of the steps, a hundredth after three quarters), "plateau" or a `Plateau` (down where ``monitor`` has not
+        improved), or a function from the share of the steps done to a factor of the learning rate.
+    warmup : float, default=0.0
+        Share of the steps in which the learning rate rises from zero.
+    lr_groups : dict or None, default=None
+        Factors of the learning rate by the name of a part of the model: ``{"backbone": 0.1}``; None: 1 for all.
+    layer_decay : float or None, default=None
+        Factor of the learning rate from a layer to the one before it, in the model's longest stack of layers; None: 1.
+    freeze : str or sequence of str, default=()
+        Names of parts of the model that do not change, ``("backbone",)``: neither their weights nor the means that
+        batch normalisation counts.
+    unfreeze_at : int, sequence of int or None, default=None
+        Epoch after which frozen parts learn, or one for each of them; None: never.
+    ema : float or None, default=None
+        Decay of a moving average of the weights, such as 0.999, in the first steps at most (1 + t)/(10 + t) after t of
+        them; the averaged network is then the one that is measured and kept. None: no average.
+    clip_norm : float or None, default=None
+        Largest norm of the gradient; None: any.
+    accumulate : int, default=1
+        Batches whose mean loss makes one update. Pairs are compared within a batch only; to compare more, take more
+        processes or a ``CrossBatchMemory``.
+
+    Notes
+    -----
+    A group of settings of a `Trainer`, which also takes each by its name: ``Trainer(..., lr=0.01)``. A moving average
+    costs a second copy of the weights.
+
+    Examples
+    --------
+    >>> from isometry.deep import Optimization
+    >>> settings = Optimization(lr=0.01, schedule="linear", warmup=0.1)
+    >>> settings.lr_factor(0.05) < settings.lr_factor(0.1)
+    True
     """
 
     lr: NotNegative = 1e-3
@@ -76,7 +101,18 @@ class Optimization:
             raise ValueError("ema=1 would keep the first weights for ever: choose a decay below 1, such as 0.999")
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """The optimiser of these groups of parameters."""
+        """The optimiser of these groups of parameters.
+
+        Parameters
+        ----------
+        groups : list of dict
+            Groups of parameters, as ``torch.optim`` takes them.
+
+        Returns
+        -------
+        torch.optim.Optimizer
+            The optimiser.
+        """
         return (OPTIMIZERS[self.optimizer] if isinstance(self.optimizer, str) else self.optimizer)(groups)
 
     @property
@@ -87,7 +123,18 @@ class Optimization:
         )
 
     def lr_factor(self, share: float) -> float:
-        """Factor of the learning rate after a share of the steps."""
+        """Factor of the learning rate after a share of the steps.
+
+        Parameters
+        ----------
+        share : float
+            The share of the steps done, in [0, 1].
+
+        Returns
+        -------
+        float
+            The factor.
+        """
         warm = min(1.0, share / self.warmup) if self.warmup else 1.0
         if isinstance(self.schedule, Plateau) or self.schedule == "plateau":
             return warm
@@ -100,12 +147,30 @@ class Batches:
 
     Parameters
     ----------
-    classes_per_batch, samples_per_class : P, K; without labels a batch has P · K samples
-    batches_per_epoch : by default, and always without labels, an epoch is all samples
-    bucket : batches of texts without labels that are sorted by length together, so that those of a batch need little
-        padding; 0: not at all
-    prompts : text that is put before every text of a column, by its name
-    workers : processes that load data
+    classes_per_batch : int, default=8
+        Classes of a batch, P.
+    samples_per_class : int, default=8
+        Samples of each class in a batch, K; without labels a batch has P · K samples.
+    batches_per_epoch : int or None, default=None
+        Batches in an epoch; None, and always without labels: as many as it takes for all samples.
+    bucket : int, default=50
+        Batches of texts without labels that are sorted by length together, so that those of a batch need little
+        padding; 0: not at all.
+    prompts : dict or None, default=None
+        Text that is put before every text of a column, by its name; None: nothing.
+    workers : int, default=0
+        Processes that load data.
+
+    Notes
+    -----
+    A group of settings of a `Trainer`, which also takes each by its name: ``Trainer(..., classes_per_batch=16)``.
+    Losses of pairs cost O((P K)²) a batch.
+
+    Examples
+    --------
+    >>> from isometry.deep import Batches
+    >>> Batches(classes_per_batch=16).samples_per_class
+    8
     """
 
     classes_per_batch: Count = 8
@@ -125,17 +190,36 @@ class Stopping:
 
     Parameters
     ----------
-    max_epochs : length of training
-    monitor : what chooses the epoch whose weights are put back in the end: a column of the history, such as "map@r",
-        "recall@1" or "loss", or "last". Of loss, active, skipped, grad_norm and d_ap less is better, of others more
-    patience : epochs without improvement before training stops; None: no limit
-    min_delta : what counts as an improvement must be larger
-    restore : weights that the model has in the end: "best" by the monitor, "last", or "ema", the last average
-    min_rank, min_active : stop when the effective rank of the embeddings falls below (0: one point, 1: a line), or when
-        no larger share of the samples gets a gradient
-    min_contrast : stop when embeddings come so close together that the loss stays at that of one point, such as the
-        margin of a triplet loss: when twice their differences would change it by a smaller share; 0: never
-    max_bad_steps : stop after so many steps in a row with a loss or gradient that is not finite; they change no weight
+    max_epochs : int, default=20
+        Most epochs.
+    monitor : str, default="map@r"
+        What chooses the epoch whose weights are put back in the end: a column of the history, such as "map@r",
+        "recall@1" or "loss", or "last". Of loss, active, skipped, grad_norm and d_ap less is better, of others more.
+    patience : int or None, default=None
+        Epochs without improvement before training stops; None: no limit.
+    min_delta : float, default=0.0
+        What an improvement must exceed to count.
+    restore : {"best", "last", "ema"}, default="best"
+        Weights that the model has in the end: the best by the monitor, the last, or the last average.
+    min_rank : float, default=1.0
+        Stop when the effective rank of the embeddings falls below this (0: one point, 1: a line).
+    min_active : float, default=0.0
+        Stop when no larger share of the samples gets a gradient.
+    min_contrast : float, default=0.05
+        Stop when embeddings come so close together that the loss stays at that of one point, such as the margin of a
+        triplet loss: when twice their differences would change it by a smaller share; 0: never.
+    max_bad_steps : int, default=3
+        Stop after so many steps in a row with a loss or gradient that is not finite; they change no weight.
+
+    Notes
+    -----
+    A group of settings of a `Trainer`, which also takes each by its name: ``Trainer(..., patience=5)``.
+
+    Examples
+    --------
+    >>> from isometry.deep import Stopping
+    >>> Stopping(max_epochs=100, patience=5).monitor
+    'map@r'
     """
 
     max_epochs: Count = 20
@@ -160,10 +244,22 @@ class Hardware:
 
     Parameters
     ----------
-    device : None for an accelerator if there is one, or "cpu"
-    precision : "no", "bf16", "fp16", or "auto", which is bf16 on an accelerator that has it, of the model; losses are
-        computed in float32
-    compile : compile the model
+    device : str or None, default=None
+        "cpu", or another name of torch; None: an accelerator if there is one.
+    precision : {"no", "bf16", "fp16", "auto"}, default="no"
+        Arithmetic of the model; "auto" is bf16 on an accelerator that has it. Losses are computed in float32.
+    compile : bool, default=False
+        Compile the model.
+
+    Notes
+    -----
+    A group of settings of a `Trainer`, which also takes each by its name: ``Trainer(..., device="cpu")``.
+
+    Examples
+    --------
+    >>> from isometry.deep import Hardware
+    >>> Hardware(device="cpu").precision
+    'no'
     """
 
     device: str | None = None
@@ -180,8 +276,21 @@ class Saving:
 
     Parameters
     ----------
-    save_every : updates between two checkpoints, beside the one after each epoch; None: no others
-    keep : newest checkpoints that are kept by the number of their updates too, ``step-1200.safetensors``; 0: none
+    save_every : int or None, default=None
+        Updates between two checkpoints, beside the one after each epoch; None: no others.
+    keep : int, default=0
+        Newest checkpoints that are kept by the number of their updates too, ``step-1200.safetensors``; 0: none.
+
+    Notes
+    -----
+    A group of settings of a `Trainer`, which also takes each by its name: ``Trainer(..., folder="run", keep=3)``. A
+    checkpoint is as large as the weights and the state of the optimiser.
+
+    Examples
+    --------
+    >>> from isometry.deep import Saving
+    >>> Saving(save_every=100).keep
+    0
     """
 
     save_every: Count | None = None

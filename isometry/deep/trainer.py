@@ -50,23 +50,53 @@ class Trainer:
 
     Parameters
     ----------
-    model : samples to embeddings (B, p); trained in place
-    objective : a loss, or ``(model, batch) → scalar``; a foreign module ``(z, y) → scalar`` goes in ``LossObjective``.
+    model : nn.Module
+        The network, samples to embeddings (B, p); trained in place.
+    objective : LossModule or callable
+        A loss, or ``(model, batch) → scalar``; a foreign module ``(z, y) → scalar`` goes in ``LossObjective``.
         Parameters of a loss, such as proxies, are trained with the model; a part with a method ``plan_steps`` is told
-        how many batches there will be
-    optimization : how weights follow the gradient, see `Optimization`
-    batches : what a batch and an epoch are made of, see `Batches`
-    stopping : when training ends, and which weights it keeps, see `Stopping`
-    hardware : where and in which arithmetic the model is computed, see `Hardware`
-    saving : which checkpoints are written to ``folder``, see `Saving`
-    normalize : put embeddings on the unit sphere; None: if the loss does
-    folder : for checkpoints: ``last.safetensors`` after each epoch, ``previous.safetensors`` the one before, in case
-        the last is damaged, and ``best.safetensors`` with the best weights. One run at a time can use it
-    callbacks : called with the trainer after each epoch; a string returned is the reason to stop
-    random_state : seed of batches, split, dropout and miners; the global generators are left as they were
-    verbose : show a progress bar
-    flat : a setting of a group by its own name: ``lr=0.01`` for ``optimization=Optimization(lr=0.01)``. It overrules
-        the group, and can be read and set as an attribute of the trainer
+        how many batches there will be.
+    optimization : Optimization or None, default=None
+        How weights follow the gradient; None: ``Optimization()``.
+    batches : Batches or None, default=None
+        What a batch and an epoch are made of; None: ``Batches()``.
+    stopping : Stopping or None, default=None
+        When training ends, and which weights it keeps; None: ``Stopping()``.
+    hardware : Hardware or None, default=None
+        Where and in which arithmetic the model is computed; None: ``Hardware()``.
+    saving : Saving or None, default=None
+        Which checkpoints are written to ``folder``; None: ``Saving()``.
+    normalize : bool or None, default=None
+        Put embeddings on the unit sphere; None: if the loss does.
+    folder : str, Path or None, default=None
+        Where checkpoints are written: ``last.safetensors`` after each epoch, ``previous.safetensors`` the one before,
+        in case the last is damaged, and ``best.safetensors`` with the best weights; None: nowhere. One run at a time
+        can use it.
+    callbacks : sequence of callable, default=()
+        Called with the trainer after each epoch; a string returned is the reason to stop.
+    random_state : int, default=0
+        Seed of batches, split, dropout and miners; the global generators are left as they were.
+    verbose : bool, default=False
+        Show a progress bar.
+    **flat : dict
+        Settings of a group by their own names: ``lr=0.01`` for ``optimization=Optimization(lr=0.01)``. They overrule
+        the group, and can be read and set as attributes of the trainer.
+
+    Notes
+    -----
+    For any network and any loss of this package. Under scikit-learn, for arrays, `DeepMetric` is the same with fewer
+    words. An epoch costs a pass over the samples forward and back; watching held-out samples, another forward.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, Trainer, Triplet
+    >>> X, y = torch.eye(8), [0, 0, 0, 0, 1, 1, 1, 1]
+    >>> trainer = Trainer(MLP(8, 2), Triplet(miner="BatchSemiHard"), max_epochs=2, classes_per_batch=2)
+    >>> trainer.fit(X, y).embed(X).shape
+    torch.Size([8, 2])
+    >>> len(trainer.history["loss"])
+    2
     """
 
     def __init__(
@@ -112,10 +142,12 @@ class Trainer:
 
     @property
     def history(self) -> dict[str, list[float]]:
+        """One column for each quantity that was measured, with one entry an epoch."""
         return self.run.history
 
     @property
     def stop_reason(self) -> str | None:
+        """Why training ended, or None while it has not."""
         return self.run.stop_reason
 
     def fit(
@@ -127,18 +159,29 @@ class Trainer:
         protocol: str = "open",
         resume: bool = False,
     ) -> Trainer:
-        """Train.
+        """Train the network.
 
         Parameters
         ----------
-        samples : array or tensor (n, …), a data set, or a ``DataLoader``, whose batches go to the objective; texts, or
-            a table of named columns of texts, if the model has a method ``tokenize``
-        labels : (n,), of any type; needed for a data set too, to make batches by class. The loss gets the labels that
-            are the second part of its items, if they have one, and these otherwise. An `ImageFolder` has its own
-        validation : share to hold out, or (samples, labels) to validate on
-        protocol : "open" holds out whole classes, "closed" a share of each class
-        resume : continue from the checkpoint in ``folder``, if there is one; with the same settings, and on a CPU, the
-            end is bit for bit that of a run without a stop
+        samples : array (n, …), data set, or DataLoader
+            What is learned from; the batches of a ``DataLoader`` go to the objective as they are. Texts, or a table of
+            named columns of texts, if the model has a method ``tokenize``.
+        labels : sequence (n,) or None, default=None
+            One label a sample, of any type; needed for a data set too, to make batches by class. The loss gets the
+            labels that are the second part of its items, if they have one, and these otherwise. An `ImageFolder` has
+            its own. None: there are none.
+        validation : float, tuple or None, default=None
+            Share to hold out, or (samples, labels) to validate on; None: nothing is held out.
+        protocol : {"open", "closed"}, default="open"
+            Hold out whole classes, or a share of each class.
+        resume : bool, default=False
+            Continue from the checkpoint in ``folder``, if there is one; with the same settings, and on a CPU, the end
+            is bit for bit that of a run without a stop.
+
+        Returns
+        -------
+        Trainer
+            The trainer itself.
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(isolated_rng(self.random_state))
@@ -195,7 +238,18 @@ class Trainer:
         return self
 
     def embed(self, samples: Any) -> Tensor:
-        """Embeddings (n, p) of an array or a data set."""
+        """Embeddings (n, p) of an array or a data set.
+
+        Parameters
+        ----------
+        samples : array (n, …) or data set
+            What is embedded.
+
+        Returns
+        -------
+        Tensor
+            Embeddings (n, p), in the order of the samples.
+        """
         z = embed(self.model, self._as_data(samples))
         self.embedding_size = z.shape[1]
         normalize = on_sphere(self.objective) if self.normalize is None else self.normalize
@@ -205,6 +259,11 @@ class Trainer:
         """Write the bare network, without optimiser and loss, as safetensors, and what one must know to use it as JSON.
 
         ``Encoder.load(path, network)`` reads it.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
         """
         normalize = on_sphere(self.objective) if self.normalize is None else self.normalize
         export(path, self.model, normalize=normalize, prompts=self.batches.prompts, embedding_size=self.embedding_size)

@@ -22,7 +22,13 @@ class TupleSampler(EpochSampler):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """The tuples (m, k) of an epoch, of all processes together."""
+        """The tuples (m, k) of an epoch, of all processes together.
+
+        Parameters
+        ----------
+        rng : np.random.Generator
+            Source of random numbers.
+        """
 
     @property
     @abstractmethod
@@ -52,15 +58,34 @@ class TripletSampler(TupleSampler):
     ----------
     labels : sequence (n,)
         One label a sample.
-    triplets_per_anchor : int
+    triplets_per_anchor : int, default=1
         Triplets of each anchor in an epoch.
-    negative : {"points", "classes"}
+    negative : {"points", "classes"}, default="points"
         Uniform over the samples of all other classes, or over the other classes and then over the samples of one.
+    random_state : int, default=0
+        Seed of the draws; the same in all processes.
+    rank : int or None, default=None
+        Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
+    world_size : int or None, default=None
+        How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
+
+    Notes
+    -----
+    For training on explicit triplets, ``Siamese(Triplet())``. Most random triplets are easy; batches of
+    ``PKBatchSampler`` hold far more triplets for as many samples. An epoch costs O(n) to draw.
 
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
+
+    Examples
+    --------
+    >>> from isometry.deep import TripletSampler
+    >>> y = [0, 0, 1, 1, 1]
+    >>> sampler = TripletSampler(y, triplets_per_anchor=2)
+    >>> len(sampler), all(y[a] == y[p] != y[n] and a != p for a, p, n in sampler)
+    (10, True)
     """
 
     def __init__(
@@ -98,15 +123,33 @@ class PairSampler(TupleSampler):
     ----------
     labels : sequence (n,)
         One label a sample.
-    pos_fraction : float
+    pos_fraction : float, default=0.5
         Share of similar pairs.
-    n_pairs : int, optional
-        Pairs in an epoch; by default one for each sample.
+    n_pairs : int or None, default=None
+        Pairs in an epoch; None: one for each sample.
+    random_state : int, default=0
+        Seed of the draws; the same in all processes.
+    rank : int or None, default=None
+        Number of this process; None: that of ``torch.distributed``, if a group exists, else 0.
+    world_size : int or None, default=None
+        How many processes share the epoch; None: as many as ``torch.distributed`` has, else 1.
+
+    Notes
+    -----
+    For training on explicit pairs, ``Siamese(Contrastive())``, and for verification. Batches of ``PKBatchSampler`` hold
+    far more pairs for as many samples. An epoch costs O(n) to draw.
 
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
+
+    Examples
+    --------
+    >>> from isometry.deep import PairSampler
+    >>> y = [0, 0, 1, 1, 1]
+    >>> all((y[i] == y[j]) == bool(similar) for i, j, similar in PairSampler(y, n_pairs=20))
+    True
     """
 
     def __init__(
@@ -186,7 +229,26 @@ class _ByClass:
 
 
 class TripletDataset(Dataset[Any]):
-    """Index triples to triples of samples: ``DataLoader(TripletDataset(xs), 64, sampler=TripletSampler(y))``."""
+    """A data set that takes triples of rows and gives triples of samples, for a ``TripletSampler``.
+
+    Parameters
+    ----------
+    samples : data set or array (n, …)
+        Samples, or tuples that begin with one.
+
+    Notes
+    -----
+    For batches (x_a, x_p, x_n), as ``Siamese`` takes them for a loss of triplets.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import TripletDataset, TripletSampler
+    >>> triplets = TripletDataset(torch.randn(4, 3))
+    >>> loader = torch.utils.data.DataLoader(triplets, 2, sampler=TripletSampler([0, 0, 1, 1]))
+    >>> [x.shape for x in next(iter(loader))]
+    [torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([2, 3])]
+    """
 
     def __init__(self, samples: Any):
         self.samples = samples
@@ -197,7 +259,26 @@ class TripletDataset(Dataset[Any]):
 
 
 class PairDataset(Dataset[Any]):
-    """(i, j, similar) to two samples and the same flag: ``DataLoader(PairDataset(xs), 64, sampler=PairSampler(y))``."""
+    """A data set that takes (i, j, similar) and gives two samples and the same flag, for a ``PairSampler``.
+
+    Parameters
+    ----------
+    samples : data set or array (n, …)
+        Samples, or tuples that begin with one.
+
+    Notes
+    -----
+    For batches (x¹, x², similar), as ``Siamese`` takes them for a loss of pairs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import PairDataset, PairSampler
+    >>> pairs = PairDataset(torch.randn(4, 3))
+    >>> loader = torch.utils.data.DataLoader(pairs, 2, sampler=PairSampler([0, 0, 1, 1]))
+    >>> [x.shape for x in next(iter(loader))]
+    [torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([2])]
+    """
 
     def __init__(self, samples: Any):
         self.samples = samples
@@ -212,22 +293,36 @@ class ViewsDataset(Dataset[Any]):
 
         x_i ↦ (t₁(x_i), t₂(x_i), …, i),     t independent random augmentations
 
-    ``for x1, x2, i in DataLoader(ViewsDataset(xs, augment), 64, shuffle=True): loss.views(model(x1), model(x2))``.
     All other samples are negatives, those of the same unknown class too.
 
     Parameters
     ----------
-    samples : map-style data set
-        Without labels.
+    samples : data set
+        Samples without labels.
     augment : callable
         A sample to a random variant of it.
-    n_views : int
+    n_views : int, default=2
         Views of each sample.
+
+    Notes
+    -----
+    For learning without labels: ``InfoNCE``, ``SoftmaxTriplet`` and others by ``loss.views``, ``VICReg`` and
+    ``BarlowTwins`` as they are. What is learned is to overlook what the augmentation changes, no more. Costs O(n_views)
+    augmentations a sample.
 
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import InfoNCE, ViewsDataset
+    >>> views = ViewsDataset(torch.eye(4), lambda x: x + 0.1 * torch.randn_like(x))
+    >>> x1, x2, i = next(iter(torch.utils.data.DataLoader(views, batch_size=4)))
+    >>> x1.shape, InfoNCE().views(x1, x2).item() > 0
+    (torch.Size([4, 4]), True)
     """
 
     def __init__(self, samples: Any, augment: Callable[[Any], Any], n_views: int = 2):

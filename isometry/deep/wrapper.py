@@ -21,7 +21,8 @@ class ObjectiveWrapper(nn.Module):
 
     Parameters
     ----------
-    objective : a loss, or ``(model, batch) → scalar``
+    objective : LossModule or callable
+        A loss, or an objective ``(model, batch) → scalar``.
     """
 
     def __init__(self, objective: nn.Module | TrainingObjective):
@@ -38,5 +39,11 @@ class ObjectiveWrapper(nn.Module):
         return getattr(self.objective, "geometry", dict)()
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for the parameters of the objective."""
+        """Optimiser groups for the parameters of the objective.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return parameter_groups(self.objective, lr)

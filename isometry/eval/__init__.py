@@ -13,6 +13,7 @@ from isometry.eval.knn import (
     loo_residuals,
     r2_values,
 )
+from isometry.eval.listed_scores import listed_retrieval
 from isometry.eval.neighbors import nearest
 from isometry.eval.ranking_scores import Ranking, document_ranking, ranking
 from isometry.eval.retrieval_scores import Retrieval, retrieval
@@ -61,6 +62,7 @@ __all__ = [
     "knn_r2_scorer",
     "knn_residuals",
     "knn_scorer",
+    "listed_retrieval",
     "loo_hits",
     "loo_residuals",
     "map_at_r_scorer",

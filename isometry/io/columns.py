@@ -22,7 +22,18 @@ OTHER_LABELS = "Write the labels as text, such as c17, or choose another column"
 
 
 class TableError(ValueError):
-    """A table that cannot be used as it is; the message says why and what to do."""
+    """A table that cannot be used as it is; the message says why and what to do.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from isometry.io import TableError, read_table
+    >>> try:
+    ...     read_table(pd.DataFrame({"x": [1.0, 2.0], "kind": ["a", "b"]}), "species")
+    ... except TableError:
+    ...     print("no such column")
+    no such column
+    """
 
 
 def import_optional(module: str) -> Any:
@@ -41,7 +52,7 @@ def refuse_repeats(name: str, columns: list[str]) -> None:
 
 
 def expand_vectors(frame: pd.DataFrame) -> pd.DataFrame:
-    """Columns whose cells are vectors as several columns: ``v`` becomes ``v[0]``, ``v[1]``, …"""
+    """Columns whose cells are vectors as several columns: ``v`` becomes ``v[0]``, ``v[1]`` and so on."""
     objects = [c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if kind == np.dtype(object)]
     vectors = [c for c in objects if isinstance(frame[c].iloc[0], (list, np.ndarray))]
     if not vectors:
@@ -60,8 +71,8 @@ def expand_vectors(frame: pd.DataFrame) -> pd.DataFrame:
     return import_optional("pandas").concat(parts, axis=1)
 
 
-def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype) -> np.ndarray:
-    """The columns as one array (n, d) of finite numbers."""
+def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype, *, finite: bool = True) -> np.ndarray:
+    """The columns as one array (n, d) of numbers, which must be finite unless that is asked of the rows later."""
     _refuse_other_kinds(frame, name)
     X = np.empty(frame.shape, dtype=dtype)
     for narrow, columns in _by_width(frame).items():
@@ -72,7 +83,7 @@ def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype) -> np.ndarray:
         if X.dtype != values.dtype:
             _refuse_loss(values, X[:, columns], [frame.columns[c] for c in columns], name)
     bad = ~np.isfinite(X).all(axis=0)  # (d,)
-    if bad.any():
+    if finite and bad.any():
         names = list(frame.columns[bad])
         gaps = np.sum(~np.isfinite(X[:, bad]), axis=0)
         counts = [f"{c} ({m} of {len(X)} rows)" for c, m in zip(names, gaps, strict=True)]

@@ -52,7 +52,29 @@ CLASSES = "classes"
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers, with a label for each row if there is one."""
+    """Numbers, with a label for each row if there is one.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d) or DataFrame
+        The features; a DataFrame where ``prepare`` left gaps or categories.
+    y : ndarray of shape (n,) or None
+        The labels; float64 if they are numbers to predict.
+    feature_names : list of str
+        Names of the features.
+    target_name : str or None
+        Name of the column of labels.
+    name : str
+        Name of the data set: the file's name without its ending.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from isometry.io import read_table
+    >>> table = read_table(pd.DataFrame({"x": [1.0, 2.0], "kind": ["a", "b"]}), "kind")
+    >>> table.X.shape, table.y.tolist(), table.feature_names
+    ((2, 1), ['a', 'b'], ['x'])
+    """
 
     X: Any  # (n, d) array; a DataFrame where `prepare` left gaps or categories
     y: np.ndarray | None  # (n,) labels; float64 if they are numbers to predict
@@ -79,27 +101,61 @@ def read_table(
 
     Parameters
     ----------
-    path : a csv, tsv, parquet, npy or npz file (text may be compressed), or a DataFrame
-    target : the column of labels. In an npz file the name of an array or of a feature; by default ``"y"``, if there is
-    drop : columns to leave out
-    features : columns to use, in this order; all but ``target`` by default
-    key : the array of features in an npz file; ``"X"`` by default, or the only two-dimensional one
-    dtype : of X, float64 or float32
-    delimiter : between the cells of a text table; by default what the file's ending says, or semicolon, tab or bar if
-        the header has one of these and nothing else
-    decimal : sign before the fraction of numbers in a text table; by default a point, or a comma where semicolons
-        separate cells and all text in a column looks like 1,5
-    prepare : what to do with columns that are not numbers without gaps, see `isometry.io.prepare.STEPS`: "impute" and
+    path : str, path-like or DataFrame
+        A csv, tsv, parquet, npy or npz file (text may be compressed), or a DataFrame.
+    target : str or None, default=None
+        The column of labels. In an npz file the name of an array or of a feature; by default ``"y"``, if there is.
+    drop : str, sequence of str or None, default=None
+        Columns to leave out.
+    features : str, sequence of str or None, default=None
+        Columns to use, in this order; None: all but ``target``.
+    key : str or None, default=None
+        The array of features in an npz file; None: ``"X"``, or the only two-dimensional one.
+    dtype : type, default=np.float64
+        Type of X, float64 or float32.
+    delimiter : str or None, default=None
+        Sign between the cells of a text table; None: what the file's ending says, or semicolon, tab or bar if the
+        header has one of these and nothing else.
+    decimal : str or None, default=None
+        Sign before the fraction of numbers in a text table; None: a point, or a comma where semicolons separate cells
+        and all text in a column looks like 1,5.
+    prepare : collection of str, default=()
+        What to do with columns that are not numbers without gaps, see `isometry.io.prepare.STEPS`: "impute" and
         "one_hot" let gaps and text pass, "dates" turns dates into days, "ids" leaves out what names rows. By default
-        nothing: such columns are errors
-    categories : with ``prepare``, the columns that are categories, if that is known already
-    target_is : "classes": labels are names, and fractions an error; "numbers": what a regression predicts, as float64;
-        "auto": fractions are numbers, and all else classes
+        nothing: such columns are errors.
+    categories : collection of str or None, default=None
+        With ``prepare``, the columns that are categories, if that is known already.
+    target_is : {"classes", "numbers", "auto"}, default="classes"
+        "classes": labels are names, and fractions an error; "numbers": what a regression predicts, as float64; "auto":
+        fractions are numbers, and all else classes.
+
+    Returns
+    -------
+    Table
+        Features, labels and names.
+
+    Raises
+    ------
+    TableError
+        If the table cannot be used as it is; the message says why and what to do.
 
     Notes
     -----
     An npz file may hold ``feature_names`` and ``classes``; whole-number labels then index ``classes``. A column whose
     cells are vectors of one length (embeddings in parquet) becomes as many columns.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import pandas as pd
+    >>> from isometry.io import read_table
+    >>> flowers = pd.DataFrame({"length": [1.5, 3.0], "width": [2.0, 4.5], "kind": ["rose", "tulip"]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "flowers.csv"
+    ...     flowers.to_csv(path, index=False)
+    ...     table = read_table(path, "kind")
+    >>> table.X.shape, table.y.tolist(), table.name
+    ((2, 2), ['rose', 'tulip'], 'flowers')
     """
     if target_is not in ("classes", "numbers", "auto"):
         raise ValueError(f"target_is={target_is!r} must be 'classes', 'numbers' or 'auto'")
@@ -111,7 +167,7 @@ def read_table(
         path = Path(path)
         name, suffix = table_format(path)
         if suffix in NUMPY:
-            _check_file(path)
+            check_file(path)
             frame, target = _read_numpy(path, target, key)
         else:
             frame = read_cells(path, target, delimiter=delimiter, decimal=decimal)
@@ -133,7 +189,7 @@ def read_cells(
     """The cells of a text or parquet file as they are, numbers or not."""
     path = Path(path)
     suffix = table_format(path)[1]
-    _check_file(path)
+    check_file(path)
     if suffix in NUMPY:
         raise TableError(f"{path} holds arrays, and no columns with names: give a csv, tsv or parquet file")
     if suffix in PARQUET:
@@ -145,7 +201,7 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
     """Columns of a csv, tsv or parquet file as the texts that stand there; an empty cell is an empty text."""
     path = Path(path)
     _, suffix = table_format(path)
-    _check_file(path)
+    check_file(path)
     if suffix in PARQUET:
         frame = _read_parquet(path)
     elif suffix in SEPARATORS:
@@ -172,10 +228,37 @@ def write_table(
     y: Any = None,
     target: str = "y",
 ) -> Path | None:
-    """Write rows ``Z`` (n, p), with labels ``y`` if given, in the format that the ending of ``path`` names.
+    """Write rows, with labels if given, in the format that the ending of the path names.
 
-    The columns are called z0, z1, … unless ``columns`` says otherwise; text formats get enough digits to read back the
-    same numbers. An older file is replaced only by a complete one. An open text file, such as ``sys.stdout``, gets csv.
+    Text formats get enough digits to read back the same numbers. An older file is replaced only by a complete one.
+
+    Parameters
+    ----------
+    path : str, path-like or text file
+        The file to write; an open text file, such as ``sys.stdout``, gets csv.
+    Z : ndarray of shape (n, p)
+        The rows.
+    columns : sequence of str or None, default=None
+        Names of the columns; None: z0, z1, ….
+    y : array-like of shape (n,) or None, default=None
+        Labels of the rows.
+    target : str, default="y"
+        Name of the column of labels.
+
+    Returns
+    -------
+    Path or None
+        Where it is; None for an open file.
+
+    Examples
+    --------
+    >>> import sys
+    >>> import numpy as np
+    >>> from isometry.io import write_table
+    >>> write_table(sys.stdout, np.array([[1.0, 2.5], [3.0, 4.0]]), y=["a", "b"])
+    z0,z1,y
+    1.0,2.5,a
+    3.0,4.0,b
     """
     Z = np.asarray(Z)
     if Z.ndim != 2:
@@ -227,7 +310,7 @@ def table_format(path: Path) -> tuple[str, str]:
     return inner.stem, suffix
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
     if not path.exists():
         near = difflib.get_close_matches(path.name, os.listdir(path.parent) if path.parent.is_dir() else [], n=1)
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""
@@ -250,18 +333,8 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.DataFrame, str | None]:
     """The arrays of a file as one DataFrame, and the name of its column of labels."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except ARRAY_ERRORS as error:
-        raise TableError(_why_unreadable(str(path), error)) from error
-    if isinstance(loaded, np.ndarray):
-        arrays = {"X": loaded}
-    else:
-        with loaded:
-            arrays = {name: _read_member(path, loaded, name) for name in loaded.files}
-    X = arrays[_feature_key(path, arrays, key)]
-    if X.ndim != 2:
-        raise TableError(f"{path}: the features must be an array of rows and columns; its shape is {X.shape}")
+    arrays = read_arrays(path)
+    X = feature_array(path, arrays, key)
     frame = _frame_of(path, X, arrays.get(NAMES))
     if target is None:
         target = "y" if "y" in arrays else None
@@ -272,12 +345,33 @@ def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.Dat
         )
     if target is not None and target not in frame.columns:
         if target not in arrays:
-            raise TableError(_unknown(target, [*arrays, *frame.columns], f"{path} has no labels", "target"))
+            raise TableError(unknown_name(target, [*arrays, *frame.columns], f"{path} has no labels", "target"))
         y = arrays[target].ravel() if arrays[target].ndim == 2 and 1 in arrays[target].shape else arrays[target]
         if y.shape != (len(X),):
             raise TableError(f"{path}: X has {len(X)} rows but {target} has shape {y.shape}")
-        frame[target] = _class_names(path, y, arrays.get(CLASSES))
+        frame[target] = named_classes(path, y, arrays.get(CLASSES))
     return frame, target
+
+
+def read_arrays(path: Path, *, mapped: bool = False) -> dict[str, np.ndarray]:
+    """The arrays of an npz file by name, or that of an npy file as ``X``, which may stay in the file, ``mapped``."""
+    check_file(path)
+    try:
+        loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except ARRAY_ERRORS as error:
+        raise TableError(_why_unreadable(str(path), error)) from error
+    if isinstance(loaded, np.ndarray):
+        return {"X": loaded}
+    with loaded:
+        return {name: _read_member(path, loaded, name) for name in loaded.files}
+
+
+def feature_array(path: Path, arrays: dict[str, np.ndarray], key: str | None) -> np.ndarray:
+    """The array of features: that of this ``key``, ``X``, or the only one with rows and columns."""
+    X = arrays[_feature_key(path, arrays, key)]
+    if X.ndim != 2:
+        raise TableError(f"{path}: the features must be an array of rows and columns; its shape is {X.shape}")
+    return X
 
 
 def _read_member(path: Path, arrays: Any, name: str) -> np.ndarray:
@@ -302,7 +396,7 @@ def _feature_key(path: Path, arrays: dict[str, np.ndarray], key: str | None) -> 
     if key is None:
         key = "X" if "X" in arrays or len(matrices) != 1 else matrices[0]
     if key not in arrays:
-        raise TableError(_unknown(key, list(arrays), f"{path} has no array", "key"))
+        raise TableError(unknown_name(key, list(arrays), f"{path} has no array", "key"))
     return key
 
 
@@ -313,7 +407,7 @@ def _frame_of(path: Path, X: np.ndarray, names: np.ndarray | None) -> pd.DataFra
     return import_optional("pandas").DataFrame(X, columns=columns)
 
 
-def _class_names(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
+def named_classes(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
     if classes is None or y.dtype.kind not in "iu":
         return y
     if y.min(initial=0) < 0 or y.max(initial=0) >= len(classes):
@@ -341,7 +435,7 @@ def _make_table(
     for wanted, what in (([] if target is None else [target], "target"), (drop, "drop"), (features or [], "features")):
         for c in wanted:
             if c not in known:
-                raise TableError(_unknown(c, columns, f"{name} has no column", what))
+                raise TableError(unknown_name(c, columns, f"{name} has no column", what))
     y = None if target is None else label_array(frame[target], target, target_is)
     rest = [c for c in features or columns if c != target and c not in dropped]
     chosen = rest if features else _without_index(frame, rest)
@@ -375,7 +469,7 @@ def _as_list(names: str | Sequence[str] | None) -> list[str] | None:
     return [names] if isinstance(names, str) else None if names is None else [str(c) for c in names]
 
 
-def _unknown(name: str, names: Sequence[str], problem: str, what: str) -> str:
+def unknown_name(name: str, names: Sequence[str], problem: str, what: str) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     alone = "" if len(names) != 1 else ". If these are several columns, say what separates them: --delimiter"

@@ -1,13 +1,18 @@
-"""The page of `isometry explore` in a real browser, served by the real command: click, switch, search."""
+"""Pages in a real browser: that of `isometry explore`, served by the real command, and reports as files."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from isometry import PairVerifier, adapt
+from isometry.report import write_verification_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -91,3 +96,35 @@ def test_click_switch_and_search(browser, address, tmp_path):
 def test_without_its_token_the_page_does_not_open(browser, address):
     browser.get(address.rsplit("/", 2)[0] + "/")
     assert "whole address" in browser.page_source and "row" not in browser.page_source
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Reports of adapted embeddings and of a verifier of pairs, with a head and without one."""
+    folder = tmp_path_factory.mktemp("reports")
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(40), 8)
+    signal = rng.normal(size=(40, 6))[y] + 0.4 * rng.normal(size=(320, 6))
+    X = np.hstack([signal, 2.5 * rng.normal(size=(320, 6))])
+    adapt(X, y, heads=False).report(folder / "adapt.html")
+    adapt(X, rng.permutation(y), heads=False).report(folder / "kept.html")
+    write_verification_report(PairVerifier(prior=0.5, random_state=0).fit(X, y), folder / "verify.html")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["adapt", "kept", "verify"])
+def test_reports_fit_the_window_and_ask_nobody(browser, reports, name):
+    browser.get((reports / f"{name}.html").as_uri())
+    assert len(browser.find_elements(By.TAG_NAME, "section")) >= 4
+    wide = browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0, "the page is wider than the window"
+    if folder := os.environ.get("ISOMETRY_SCREENSHOTS"):
+        height = browser.execute_script("return document.documentElement.scrollHeight")
+        width = browser.execute_script("return document.documentElement.clientWidth")
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.save_screenshot(os.path.join(folder, f"{name}-{width}.png"))
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    asked = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    urls = [m["params"]["request"]["url"] for m in asked if m["method"] == "Network.requestWillBeSent"]
+    assert urls and all(url.startswith(("file:", "data:")) for url in urls)

@@ -30,22 +30,40 @@ class AdaFace(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    margin : float
-        m.
-    h : float
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : float, default=0.4
+        The margin m.
+    h : float, default=0.333
         How many standard deviations make q = 1: 1/h.
-    scale : float or "auto"
-        s.
-    alpha : float
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    alpha : float, default=0.01
         Share of a new batch in μ and σ.
-    label_smoothing, class_weight
-        See ``ArcFace``.
+    label_smoothing : float, default=0.0
+        Share of the target spread evenly over all classes.
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+
+    Notes
+    -----
+    For images of very unequal quality: of those that tell nothing, hard ones are given up. The quality is the length of
+    the embedding, so the network must not normalise. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
-    M. Kim, A. K. Jain, X. Liu, "AdaFace: quality adaptive margin for face recognition", CVPR 2022.
+    | M. Kim, A. K. Jain, X. Liu, "AdaFace: quality adaptive margin for face recognition", CVPR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import AdaFace
+    >>> loss = AdaFace(num_classes=3, embedding_size=4)
+    >>> z = torch.tensor([[2.0, 0, 0, 0], [0, 3.0, 0, 0], [0, 0, 4.0, 0]])  # lengths tell of quality
+    >>> loss(z, torch.tensor([0, 1, 2])).item() > 0
+    True
     """
 
     mean: Tensor
@@ -81,7 +99,18 @@ class AdaFace(MarginSoftmax):
 
     @torch.no_grad()
     def quality(self, z: Tensor) -> Tensor:
-        """q (B, 1); before any training in units of the batch itself."""
+        """q (B, 1); before any training in units of the batch itself.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+
+        Returns
+        -------
+        Tensor
+            The quality q (B, 1), between −1 and 1.
+        """
         n = self.lengths(z)
         own = n.mean(), n.std(correction=min(1, len(n) - 1))
         mean, std = (self.mean.to(n), self.std.to(n)) if self.batches else own
@@ -89,7 +118,13 @@ class AdaFace(MarginSoftmax):
 
     @torch.no_grad()
     def update(self, n: Tensor) -> None:
-        """Take the lengths of a batch into μ and σ."""
+        """Take the lengths of a batch into μ and σ.
+
+        Parameters
+        ----------
+        n : Tensor
+            Lengths (B, 1).
+        """
         mean, std = n.mean(), n.std()
         if std <= 1e-6 * mean and not self.batches:
             warnings.warn(
@@ -104,7 +139,13 @@ class AdaFace(MarginSoftmax):
 
     @staticmethod
     def lengths(z: Tensor) -> Tensor:
-        """‖z‖ (B, 1), cut and without gradient."""
+        """‖z‖ (B, 1), cut and without gradient.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        """
         return norms(z.detach()).clamp(1e-3, 100)
 
 
@@ -117,26 +158,49 @@ class MagFace(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    length_bounds, margin_bounds : tuple of float
-        (l_a, u_a) and (l_m, u_m), the margins in radians.
-    weight : float
-        λ. Below s k u_a² l_a² / (u_a² − l_a²), with k the slope of m, longer is not always better.
-    scale : float or "auto"
-        s.
-    easy : bool
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    length_bounds : tuple of float, default=(10.0, 110.0)
+        The bounds (l_a, u_a) of the length.
+    margin_bounds : tuple of float, default=(0.45, 0.8)
+        The bounds (l_m, u_m) of the margin, in radians.
+    weight : float, default=35.0
+        The weight λ of the reward for length. Below s k u_a² l_a² / (u_a² − l_a²), with k the slope of m, longer is not
+        always better.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    easy : bool, default=True
         No margin for cos θ_y ≤ 0, as in the authors' code; False: continued as in ``ArcFace``.
-    norm_scale : float, optional
+    norm_scale : float or None, default=None
         Lengths are multiplied by this number first, which is learned from there on; for networks whose embeddings are
         shorter or longer than the bounds.
-    label_smoothing, class_weight
-        See ``ArcFace``.
+    label_smoothing : float, default=0.0
+        Share of the target spread evenly over all classes.
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+
+    Notes
+    -----
+    When a measure of quality is wanted beside the embedding: ``quality(z)``. The network must not normalise, and its
+    embeddings should reach the bounds, or ``norm_scale`` be given. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
-    Q. Meng, S. Zhao, Z. Huang, F. Zhou, "MagFace: a universal representation for face recognition and quality
-    assessment", CVPR 2021.
+    | Q. Meng, S. Zhao, Z. Huang, F. Zhou, "MagFace: a universal representation for face recognition and quality
+      assessment", CVPR 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MagFace
+    >>> loss = MagFace(num_classes=3, embedding_size=4)
+    >>> z = torch.tensor([[20.0, 0, 0, 0], [0, 30.0, 0, 0], [0, 0, 40.0, 0]])
+    >>> loss(z, torch.tensor([0, 1, 2])).item() > 0
+    True
+    >>> loss.quality(z)
+    tensor([20., 30., 40.])
     """
 
     def __init__(
@@ -167,11 +231,28 @@ class MagFace(MarginSoftmax):
             warnings.warn(f"weight={weight} is below {bound:.4g}: a longer embedding may not be better", stacklevel=2)
 
     def quality(self, z: Tensor) -> Tensor:
-        """The length of each embedding (B,), larger for better samples."""
+        """The length of each embedding (B,), larger for better samples.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+
+        Returns
+        -------
+        Tensor
+            Lengths (B,).
+        """
         return self.lengths(z).squeeze(1)
 
     def lengths(self, z: Tensor) -> Tensor:
-        """‖z‖ (B, 1), in the unit of the bounds."""
+        """‖z‖ (B, 1), in the unit of the bounds.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        """
         return norms(z) if self.log_scale is None else self.log_scale.to(z.dtype).exp() * norms(z)
 
     def target(self, cos: Tensor, z: Tensor, classes: Tensor) -> Tensor:
@@ -200,19 +281,39 @@ class CurricularFace(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    margin : float
-        m, in radians.
-    scale : float or "auto"
-        s.
-    label_smoothing, class_weight
-        See ``ArcFace``.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : float, default=0.5
+        The margin m, in radians.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    label_smoothing : float, default=0.0
+        Share of the target spread evenly over all classes.
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+
+    Notes
+    -----
+    As ``ArcFace``, for long runs that begin from scratch: hard negatives count little until the own cosines are large.
+    Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
-    Y. Huang, Y. Wang, Y. Tai, X. Liu, P. Shen, S. Li, J. Li, F. Huang, "CurricularFace: adaptive curriculum learning
-    loss for deep face recognition", CVPR 2020.
+    | Y. Huang, Y. Wang, Y. Tai, X. Liu, P. Shen, S. Li, J. Li, F. Huang, "CurricularFace: adaptive curriculum learning
+      loss for deep face recognition", CVPR 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CurricularFace
+    >>> loss = CurricularFace(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     t: Tensor
@@ -252,27 +353,47 @@ class ElasticFace(Draws, MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    margin : float
-        m, in radians for ``form="arc"``.
-    sigma : float
-        σ, below m.
-    form : {"arc", "cos"}
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : float, default=0.5
+        The mean margin m, in radians for ``form="arc"``.
+    sigma : float, default=0.05
+        The standard deviation σ of the margins, below m.
+    form : {"arc", "cos"}, default="arc"
         Added to the angle, as in ArcFace, or subtracted from the cosine, as in CosFace.
-    plus : bool
+    plus : bool, default=False
         The drawn margins are dealt so that samples with low cosines get the large ones.
-    scale : float or "auto"
-        s.
-    label_smoothing, class_weight
-        See ``ArcFace``.
-    random_state : int, optional
-        Seed of the draws.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    label_smoothing : float, default=0.0
+        Share of the target spread evenly over all classes.
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+    random_state : int or None, default=None
+        Seed of the draws; None: torch's global generator.
+
+    Notes
+    -----
+    As ``ArcFace`` or ``CosFace``, when one margin does not fit all classes. Two calls on the same batch differ in
+    training mode, not in eval mode. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
-    F. Boutros, N. Damer, F. Kirchbuchner, A. Kuijper, "ElasticFace: elastic margin loss for deep face recognition",
-    CVPR workshops 2022.
+    | F. Boutros, N. Damer, F. Kirchbuchner, A. Kuijper, "ElasticFace: elastic margin loss for deep face recognition",
+      CVPR workshops 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ElasticFace
+    >>> loss = ElasticFace(num_classes=3, embedding_size=4, random_state=0)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     def __init__(
@@ -302,7 +423,13 @@ class ElasticFace(Draws, MarginSoftmax):
 
     @torch.no_grad()
     def margins(self, cos: Tensor) -> Tensor:
-        """The margins of samples with these cosines, of the same shape."""
+        """The margins of samples with these cosines, of the same shape.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines (B, C).
+        """
         if not self.training:
             return torch.full_like(cos, self.margin)
         noise = torch.randn(cos.shape, generator=self.generator(cos.device), dtype=cos.dtype, device=cos.device)

@@ -28,16 +28,35 @@ class Angular(SumOfTriplets):
 
     Parameters
     ----------
-    alpha : float, optional
+    alpha : float or None, default=None
         Degrees; by default 45 for the batch form and 20 for the triplet form, where wider angles are never violated.
-    form : {"batch", "triplet"}
+    form : {"batch", "triplet"}, default="batch"
         The triplet form is averaged over the triplets that violate the bound.
-    reduction : {"mean_nonzero", "mean", "sum"}
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+    reduction : {"mean_nonzero", "mean", "sum"}, default="mean_nonzero"
         Of the triplet form: over the triplets that violate the bound, over all, or their sum.
+
+    Notes
+    -----
+    Asks for a shape, not for a distance: the angle does not change with the scale of the embedding. Meant beside
+    ``NPair``. The batch form costs O(B² K) time for K positives an anchor.
 
     References
     ----------
-    J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
+    | J. Wang, F. Zhou, S. Wen, X. Liu, Y. Lin, "Deep metric learning with angular loss", ICCV 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Angular
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = Angular()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     uses_pn = True
@@ -61,9 +80,18 @@ class Angular(SumOfTriplets):
             self.reduction = "mean"
 
     def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Any = None) -> Tensor:
-        """x = (1 + t) d_ap − 2t (d_an + d_pn), t = tan²α: the triplet form is [x]_+, and f_apn is 2x.
+        """The term x = (1 + t) d_ap − 2t (d_an + d_pn), t = tan²α; the triplet form is its positive part, f_apn is 2x.
 
         ‖n − (a + p)/2‖² = ½ d_an + ½ d_pn − ¼ d_ap in squared distances; in the batch form d is minus an inner product.
+
+        Parameters
+        ----------
+        d_ap : Tensor
+            Distances of anchors to positives.
+        d_an : Tensor
+            Distances of anchors to negatives.
+        d_pn : Tensor or None, default=None
+            Distances of positives to negatives.
         """
         t = math.tan(math.radians(self.alpha)) ** 2
         x = (1 + t) * d_ap - 2 * t * (d_an + d_pn)

@@ -29,26 +29,49 @@ class ArcFace(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    margin : float
-        m, in radians.
-    scale : float or "auto"
-        s; ``"auto"`` grows with the number of classes, as √2 log(C − 1), and is at least 8.
-    multiplier, cosine_margin : float
-        k ≥ 1 and d.
-    gradient : {"true", "straight"}
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : float, default=0.5
+        The margin m, in radians.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    multiplier : float, default=1.0
+        The factor k ≥ 1 of the own angle.
+    cosine_margin : float, default=0.0
+        What is subtracted from the own cosine, d.
+    gradient : {"true", "straight"}, default="true"
         The derivative of t in cos θ, or 1 in its place: the authors' PyTorch code works t out without a graph.
-    label_smoothing : float
+    label_smoothing : float, default=0.0
         Share of the target spread over all classes, or over those of the same category.
-    class_weight : Tensor, optional
-        Weights of the classes (C,).
-    categories : sequence of int, optional
-        The category of each class (C,).
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+    categories : sequence of int or None, default=None
+        The category of each class (C,): ``label_smoothing`` is then spread over the other classes of the same one;
+        None: over all.
+
+    Notes
+    -----
+    For identification with many classes, such as faces; the embedding serves for classes that were not seen. With few
+    classes take ``scale="auto"``. Noisy labels: ``SubCenterArcFace``; classes of unequal size: ``DynamicArcFace``; very
+    many: ``SampledSoftmax``. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
-    J. Deng, J. Guo, N. Xue, S. Zafeiriou, "ArcFace: additive angular margin loss for deep face recognition", CVPR 2019.
+    | J. Deng, J. Guo, N. Xue, S. Zafeiriou, "ArcFace: additive angular margin loss for deep face recognition", CVPR
+      2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ArcFace
+    >>> loss = ArcFace(num_classes=3, embedding_size=4, scale="auto")
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     def __init__(
@@ -75,7 +98,13 @@ class ArcFace(MarginSoftmax):
         return t if self.gradient == "true" else cos + (t - cos).detach()
 
     def multiplied(self, cos: Tensor) -> Tensor:
-        """cos(k θ + m), and cos θ less a constant where the angle exceeds π."""
+        """The cosine of k θ + m, and cos θ less a constant where that angle exceeds π.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines (B, C).
+        """
         k, m = self.multiplier, self.margin
         angle = k * inside(cos).acos() + m
         drop = max(m * math.sin(m), 1 + math.cos((math.pi - m) / k))
@@ -89,21 +118,41 @@ class SubCenterArcFace(ArcFace):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    sub_centers : int
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    sub_centers : int, default=3
         Directions of each class.
-    margin : float
-        m, in radians.
-    scale : float or "auto"
-        s.
-    label_smoothing, class_weight
-        See ``ArcFace``.
+    margin : float, default=0.5
+        The margin m, in radians.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    label_smoothing : float, default=0.0
+        Share of the target spread evenly over all classes.
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+
+    Notes
+    -----
+    For noisy labels and for classes that fall into several groups; ``outliers`` names the samples that lie apart. With
+    clean, compact classes the further centres are idle. Costs O(B C K p) for K directions a class.
 
     References
     ----------
-    J. Deng, J. Guo, T. Liu, M. Gong, S. Zafeiriou, "Sub-center ArcFace: boosting face recognition by large-scale noisy
-    web faces", ECCV 2020.
+    | J. Deng, J. Guo, T. Liu, M. Gong, S. Zafeiriou, "Sub-center ArcFace: boosting face recognition by large-scale
+      noisy web faces", ECCV 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SubCenterArcFace
+    >>> loss = SubCenterArcFace(num_classes=3, embedding_size=4, sub_centers=2)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     def __init__(
@@ -122,12 +171,35 @@ class SubCenterArcFace(ArcFace):
         self.proxies = random_proxies(num_classes, checked("sub_centers", sub_centers, Count), embedding_size)
 
     def nearest(self, z: Tensor, directions: Tensor) -> Tensor:
-        """Of K directions of each class, (C, K, p), the nearest."""
+        """Of K directions of each class, (C, K, p), the nearest.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings of unit length (B, p).
+        directions : Tensor
+            Directions (C, K, p).
+        """
         return (z @ directions.flatten(0, 1).T).unflatten(1, directions.shape[:2]).max(2).values
 
     @torch.no_grad()
     def outliers(self, z: Tensor, y: Tensor, degrees: float = 75.0) -> Tensor:
-        """Rows that are farther than this angle from the sub-centre that most of their class are nearest to."""
+        """Rows that are farther than this angle from the sub-centre that most of their class are nearest to.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (n, p).
+        y : Tensor
+            Labels (n,).
+        degrees : float, default=75.0
+            The angle, in degrees.
+
+        Returns
+        -------
+        Tensor
+            Numbers of the rows.
+        """
         z = as_embeddings(z, "z", squared=True)
         self.check(z, y)
         cos = torch.einsum("bp,bkp->bk", unit(z), unit(self.proxies.to(z.dtype))[y])  # (B, K)
@@ -144,24 +216,46 @@ class DynamicArcFace(SubCenterArcFace):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
     class_counts : sequence of int
         Samples of each class in the training set (C,).
-    margin_bounds : tuple of float
+    margin_bounds : tuple of float, default=(0.05, 0.5)
         Smallest and largest margin, in radians; classes of equal size all have the largest.
-    power : float
-        λ.
-    scale : float or "auto"
-        s.
-    sub_centers : int
+    power : float, default=0.25
+        The exponent λ: how fast the margin falls with the size of a class.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    sub_centers : int, default=1
         Directions of each class; the published solution has 3.
-    label_smoothing, class_weight
-        See ``ArcFace``.
+    label_smoothing : float, default=0.0
+        Share of the target spread evenly over all classes.
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+
+    Notes
+    -----
+    For classes of very unequal size, of which the rare ones need the larger margin. With classes of equal size it is
+    ``SubCenterArcFace``. Costs O(B C K p) for K directions a class.
 
     References
     ----------
-    Q. Ha, B. Liu, F. Liu, P. Liao, "Google Landmark Recognition 2020 competition third place solution", arXiv 2020.
+    | Q. Ha, B. Liu, F. Liu, P. Liao, "Google Landmark Recognition 2020 competition third place solution", arXiv 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import DynamicArcFace
+    >>> loss = DynamicArcFace(num_classes=3, embedding_size=4, class_counts=[100, 10, 1])
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
+    >>> bool(loss.margins[2] > loss.margins[0])  # the rarest class
+    True
     """
 
     margins: Tensor

@@ -29,17 +29,34 @@ class BlackboxAP(Draws, Loss):
 
     Parameters
     ----------
-    lam, margin : float
-        λ, m.
-    noise : bool
-        Draw a factor |N(0, 1)| of m for each pair, as the authors' code does.
-    random_state : int, optional
+    lam : float, default=4.0
+        How far scores are moved for the second ranking, λ.
+    margin : float, default=0.02
+        The margin m of the scores.
+    noise : bool, default=False
+        Draw a factor of m for each pair, the absolute value of a normal number, as the authors' code does.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    random_state : int or None, default=None
         Seed of the noise.
+
+    Notes
+    -----
+    Ranks are exact and the gradient is not: in small batches few ranks change and most gradients are zero. ``SmoothAP``
+    has a gradient everywhere. Costs O(B² log B).
 
     References
     ----------
-    M. Rolínek, V. Musil, A. Paulus, M. Vlastelica, C. Michaelis, G. Martius, "Optimizing rank-based metrics with
-    blackbox differentiation", CVPR 2020.
+    | M. Rolínek, V. Musil, A. Paulus, M. Vlastelica, C. Michaelis, G. Martius, "Optimizing rank-based metrics with
+      blackbox differentiation", CVPR 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BlackboxAP
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> BlackboxAP()(z, torch.tensor([0, 0, 1, 1])).item()  # every positive comes first
+    0.0
     """
 
     def __init__(

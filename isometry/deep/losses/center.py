@@ -21,16 +21,31 @@ class CenterLoss(LabelLoss):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of centres and dimension of the embeddings.
-    alpha : float
-        α, in (0, 1].
-    update : {"rule", "gradient"}
+    num_classes : int
+        Number of classes C, and of centres.
+    embedding_size : int
+        Dimension p of the embeddings.
+    alpha : float, default=0.5
+        How far the centres move with a batch, α, in (0, 1].
+    update : {"rule", "gradient"}, default="rule"
         Centres follow the rule above, once for each batch in training; or are parameters, trained with the network.
+
+    Notes
+    -----
+    Beside a classifier that keeps the classes apart; it makes them compact, for verification. Costs O(B p).
 
     References
     ----------
-    Y. Wen, K. Zhang, Z. Li, Y. Qiao, "A discriminative feature learning approach for deep face recognition", ECCV 2016.
+    | Y. Wen, K. Zhang, Z. Li, Y. Qiao, "A discriminative feature learning approach for deep face recognition", ECCV
+      2016.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CenterLoss, CrossEntropy, WeightedSum
+    >>> loss = WeightedSum(CrossEntropy(3, 4), CenterLoss(3, 4), weights=(1, 0.003))
+    >>> loss(torch.eye(4), torch.tensor([0, 0, 1, 2])).item() > 0
+    True
     """
 
     squared = True
@@ -56,7 +71,15 @@ class CenterLoss(LabelLoss):
 
     @torch.no_grad()
     def move(self, z: Tensor, y: Tensor) -> None:
-        """Take a batch into the centres of its classes."""
+        """Take a batch into the centres of its classes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         classes, members = class_indicator(y, z.dtype)
         n, c = members.sum(1, keepdim=True), self.centers[classes].to(z.dtype)  # (C_b, 1), (C_b, p)
         self.centers[classes] = (c - self.alpha * (n * c - members @ z) / (1 + n)).to(self.centers.dtype)
@@ -71,13 +94,30 @@ class P2SGrad(ClassCosines):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of classes and dimension of the embeddings.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+
+    Notes
+    -----
+    Neither scale nor margin has to be chosen, and the gradient never vanishes before the angles are right. Cosines to
+    all other classes shall be 0, so the dimension should not be far below the number of classes. Costs O(B C p).
 
     References
     ----------
-    X. Zhang, R. Zhao, J. Yan, M. Gao, Y. Qiao, X. Wang, H. Li, "P2SGrad: refined gradients for optimizing deep face
-    models", CVPR 2019.
+    | X. Zhang, R. Zhao, J. Yan, M. Gao, Y. Qiao, X. Wang, H. Li, "P2SGrad: refined gradients for optimizing deep face
+      models", CVPR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import P2SGrad
+    >>> loss = P2SGrad(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     def compute(self, z: Tensor, y: Tensor) -> Tensor:

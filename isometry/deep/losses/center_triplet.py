@@ -19,18 +19,38 @@ class CenterTriplet(Loss):
 
     Parameters
     ----------
-    margin : float
-        m.
-    negatives : {"samples", "centers"}
+    margin : float, default=0.3
+        The margin m.
+    negatives : {"samples", "centers"}, default="samples"
         Nearest sample, or nearest centre, of another class.
-    detach_centers : bool
+    detach_centers : bool, default=False
         Hold the centres constant in the gradient.
-    min_count : int
+    min_count : int, default=1
         Classes with fewer samples in the batch are no anchors; a single sample is its own centre.
+    distance : str or callable, default="euclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For batches of ``PKBatchSampler``: a class is judged by its worst member, and one mislabelled sample is that member.
+    Costs O(C B p) for C classes of a batch, less than all pairs.
 
     References
     ----------
-    X. Lv, C. Zhao, W. Chen, "A novel hard mining center-triplet loss for person re-identification", PRCV 2019.
+    | X. Lv, C. Zhao, W. Chen, "A novel hard mining center-triplet loss for person re-identification", PRCV 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CenterTriplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = CenterTriplet()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(
@@ -48,7 +68,21 @@ class CenterTriplet(Loss):
         self.margin, self.detach_centers, self.min_count = margin, detach_centers, min_count
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
-        """Class centres of the batch are the anchors: distances (C_b, R) to the references, or to the other centres."""
+        """Class centres of the batch are the anchors: distances (C_b, R) to the references, or to the other centres.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        refs : Tensor
+            References (R, p).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        """
         if y.ndim != 1 or ref_y is None:
             raise ValueError("CenterTriplet needs class labels (B,); a similarity matrix has no centres")
         classes, members = class_indicator(y, z.dtype)  # (C_b,), (C_b, B)

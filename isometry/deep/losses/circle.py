@@ -24,15 +24,32 @@ class Circle(Loss):
 
     Parameters
     ----------
-    margin : float
-        m in (0, 1): 0.4 for retrieval, 0.25 for faces and people.
-    gamma : float
-        γ: 80 for retrieval, 256 for faces, 128 for people.
+    margin : float, default=0.4
+        The margin m, in (0, 1): 0.4 for retrieval, 0.25 for faces and people.
+    gamma : float, default=80.0
+        The factor γ of the similarities: 80 for retrieval, 256 for faces, 128 for people.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    Pairs far from their optimum are moved most. γ and m are tied: with a small γ all pairs weigh alike, with a large
+    one the hardest decide. Costs O(B² p).
 
     References
     ----------
-    Y. Sun, C. Cheng, Y. Zhang, C. Zhang, L. Zheng, Z. Wang, Y. Wei, "Circle loss: a unified perspective of pair
-    similarity optimization", CVPR 2020.
+    | Y. Sun, C. Cheng, Y. Zhang, C. Zhang, L. Zheng, Z. Wang, Y. Wei, "Circle loss: a unified perspective of pair
+      similarity optimization", CVPR 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Circle
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = Circle()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     accelerated = True
@@ -42,7 +59,13 @@ class Circle(Loss):
         self.margin, self.gamma = checked("margin", margin, InsideOne), checked("gamma", gamma, Positive)
 
     def rates(self, D: Tensor) -> tuple[Tensor, Tensor]:
-        """γ a_p and γ a_n of all pairs; D is −s."""
+        """γ a_p and γ a_n of all pairs; D is −s.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the cosines (B, R).
+        """
         s = -D.detach()
         return self.gamma * (1 + self.margin - s).relu(), self.gamma * (s + self.margin).relu()
 

@@ -29,24 +29,40 @@ class Ranking(PairForm):
 
     Parameters
     ----------
-    temperature : float
-        T; 0.05 is a scale of 20.
-    directions : tuple of str
-        Of those above.
-    partition : {"joint", "each"}
+    temperature : float, default=0.05
+        The temperature T: the smaller, the more the closest pairs count; 0.05 is a scale of 20.
+    directions : tuple of str, default=("query_to_doc",)
+        Which of those above, query_to_doc among them.
+    partition : {"joint", "each"}, default="joint"
         One softmax over all directions, or the mean of one for each: of query_to_doc and doc_to_query the latter is the
         symmetric loss.
-    hardness : float
-        h: adds h s, held constant, to the logit of a negative, which gives hard ones more weight.
-    hardness_on : {"all", "in_batch", "hard"}
+    hardness : float, default=0.0
+        What a negative's similarity, held constant, is multiplied by and added to its logit, h: hard ones get more
+        weight.
+    hardness_on : {"all", "in_batch", "hard"}, default="all"
         Which negatives: all, those of other rows, or those of the columns of hard negatives.
+
+    Notes
+    -----
+    For pairs of query and document, or question and answer, where no other labels exist. It wants many rows in a batch
+    (``GradientCache``) and no two that mean the same (``NoDuplicates``, ``GuidedRanking``). Costs O(n² p) for each
+    direction.
 
     References
     ----------
-    M. Henderson, R. Al-Rfou, B. Strope, Y.-H. Sung, L. Lukács, R. Guo, S. Kumar, B. Miklos, R. Kurzweil, "Efficient
-    natural language response suggestion for smart reply", arXiv 2017.
-    Z. Li, X. Zhang, Y. Zhang, D. Long, P. Xie, M. Zhang, "Towards general text embeddings with multi-stage contrastive
-    learning", arXiv 2023.
+    | M. Henderson, R. Al-Rfou, B. Strope, Y.-H. Sung, L. Lukács, R. Guo, S. Kumar, B. Miklos, R. Kurzweil, "Efficient
+      natural language response suggestion for smart reply", arXiv 2017.
+    | Z. Li, X. Zhang, Y. Zhang, D. Long, P. Xie, M. Zhang, "Towards general text embeddings with multi-stage
+      contrastive learning", arXiv 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Ranking
+    >>> queries = torch.tensor([[1.0, 0.1], [0.1, 1.0]])
+    >>> loss = Ranking()
+    >>> bool(loss(queries, queries) < loss(queries, queries.flip(0)))
+    True
     """
 
     normalize = True
@@ -85,7 +101,15 @@ class Ranking(PairForm):
         return (each - positive).mean()
 
     def negatives(self, name: str, s: Tensor) -> Tensor:
-        """Which candidates get more weight for being hard."""
+        """Which candidates get more weight for being hard.
+
+        Parameters
+        ----------
+        name : str
+            The direction.
+        s : Tensor
+            Similarities of the candidates, of which the shape is taken.
+        """
         n = len(s)
         hard = (torch.arange(s.shape[1], device=s.device) >= n).expand_as(s)  # columns after the first are negatives
         others = ~torch.eye(n, dtype=torch.bool, device=s.device).repeat(1, s.shape[1] // n) | hard
@@ -93,7 +117,15 @@ class Ranking(PairForm):
 
     @torch.no_grad()
     def candidates(self, *columns: Tensor, **given: Any) -> dict[str, Tensor]:
-        """Which entries of each direction stand in the softmax."""
+        """Which entries of each direction stand in the softmax.
+
+        Parameters
+        ----------
+        *columns : Tensor (n, p)
+            The columns of embeddings.
+        **given : dict
+            What else the loss was given.
+        """
         n, h = len(columns[0]), len(columns) - 1
         own = torch.eye(n, dtype=torch.bool, device=columns[0].device)
         query, docs = codes(columns[0]), codes(torch.cat(columns[1:]))
@@ -142,17 +174,32 @@ class GuidedRanking(Ranking):
 
     Parameters
     ----------
-    temperature : float
-        T.
-    margin : float
-        m: by how much a negative must be less similar than the positive.
-    relative : bool
-        m |g_ii| in place of m.
+    temperature : float, default=0.01
+        The temperature T: the smaller, the more the closest pairs count.
+    margin : float, default=0.0
+        The margin m: by how much a negative must be less similar than the positive.
+    relative : bool, default=False
+        Take m times the absolute value of g_ii in place of m.
+    directions : sequence of str, default=("query_to_doc", "query_to_query", "doc_to_doc")
+        Which sums stand in the softmax, see `Ranking`.
+
+    Notes
+    -----
+    When rows of a batch may mean the same, as in logs of questions, and a trained encoder can tell. A weak guide
+    removes the hard negatives that are worth most. Costs O(n² (p + q)) for each direction.
 
     References
     ----------
-    A. V. Solatorio, "GISTEmbed: guided in-sample selection of training negatives for text embedding fine-tuning", arXiv
-    2024.
+    | A. V. Solatorio, "GISTEmbed: guided in-sample selection of training negatives for text embedding fine-tuning",
+      arXiv 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import GuidedRanking
+    >>> z = torch.eye(3)
+    >>> GuidedRanking()(z, z, guide=[z, z]).item() >= 0
+    True
     """
 
     needs_guide = True
@@ -193,13 +240,27 @@ class MegaBatchMargin(PairForm):
 
     Parameters
     ----------
-    pos_margin, neg_margin : float
-        m⁺, m⁻.
+    pos_margin : float, default=0.8
+        The similarity m⁺ that a pair should reach.
+    neg_margin : float, default=0.3
+        The similarity m⁻ that the hardest negative should stay below.
+
+    Notes
+    -----
+    Only the hardest negative of a row counts, so that batches should hold hundreds of rows; one false negative among
+    them is that hardest. Costs O(n² p).
 
     References
     ----------
-    J. Wieting, K. Gimpel, "ParaNMT-50M: pushing the limits of paraphrastic sentence embeddings with millions of machine
-    translations", ACL 2018.
+    | J. Wieting, K. Gimpel, "ParaNMT-50M: pushing the limits of paraphrastic sentence embeddings with millions of
+      machine translations", ACL 2018.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MegaBatchMargin
+    >>> MegaBatchMargin()(torch.eye(3), torch.eye(3)).item()
+    0.0
     """
 
     normalize = True

@@ -55,17 +55,42 @@ class InfoNCE(Loss):
 
     Parameters
     ----------
-    temperature : float
-        T; SimCLR has 0.5 for views.
-    reduction : {"pairs", "anchors"}
+    temperature : float, default=0.07
+        The temperature T: the smaller, the more the closest pairs count; SimCLR has 0.5 for views.
+    reduction : {"pairs", "anchors"}, default="pairs"
         One mean over all positive pairs, or over those of each anchor first, which is SINCERE.
+    distance : str or callable, default="inner"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For two views or for pairs of matching samples, the other rows of the batch being negatives; it wants many of them:
+    large batches, ``GradientCache``, ``CrossBatchMemory``. With classes of many samples ``SupCon`` uses all positives
+    at once. Costs O(B² p); slopes are worked out in blocks of anchors.
 
     References
     ----------
-    A. van den Oord, Y. Li, O. Vinyals, "Representation learning with contrastive predictive coding", arXiv 2018.
-    T. Chen, S. Kornblith, M. Norouzi, G. Hinton, "A simple framework for contrastive learning of visual
-    representations", ICML 2020.
-    P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+    | A. van den Oord, Y. Li, O. Vinyals, "Representation learning with contrastive predictive coding", arXiv 2018.
+    | T. Chen, S. Kornblith, M. Norouzi, G. Hinton, "A simple framework for contrastive learning of visual
+      representations", ICML 2020.
+    | P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import InfoNCE
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = InfoNCE(temperature=0.1)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
+    >>> loss.views(z[:2], z[2:]).item() > 0
+    True
     """
 
     accelerated = True
@@ -88,7 +113,19 @@ class InfoNCE(Loss):
         return (used if self.reduction == "pairs" else any_of_row(used)).count_nonzero().clamp_min(1)
 
     def weights(self, pos: Tensor, neg: Tensor, totals: Any, dtype: torch.dtype) -> Tensor:
-        """What each positive pair counts, (B, R); nothing, if its anchor has no negative."""
+        """What each positive pair counts, (B, R); nothing, if its anchor has no negative.
+
+        Parameters
+        ----------
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        totals : Tensor
+            What ``totals`` gave.
+        dtype : torch.dtype
+            Type of the embeddings.
+        """
         return share_of_pairs(pos & any_of_row(neg)[:, None], dtype, self.reduction).div_(totals)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
@@ -110,22 +147,48 @@ class SupCon(Loss):
 
     Parameters
     ----------
-    temperature : float
-        T.
-    form : {"out", "in", "apart"}
+    temperature : float, default=0.1
+        The temperature T: the smaller, the more the closest pairs count.
+    form : {"out", "in", "apart"}, default="out"
         The mean over positives outside the logarithm, as above, or inside it; ``"apart"``: each positive against the
         negatives only (SINCERE). The last two count positives alike, whatever w.
-    labels : {"classes", "sets"}
+    labels : {"classes", "sets"}, default="classes"
         ``"sets"``: y is a boolean matrix (B, c), which of c labels each sample has; w is the Jaccard similarity of two
         sets, 1 for two empty ones.
-    threshold : float
+    threshold : float, default=0.5
         From which similarity on two samples are positives.
+    distance : str or callable, default="inner"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For labelled batches with several samples a class, for similarities in [0, 1] and for sets of labels. Its value does
+    not reach 0, since positives compete in one softmax: compare runs by their retrieval, not by the loss. Costs
+    O(B² p); slopes are worked out in blocks of anchors.
 
     References
     ----------
-    P. Khosla, P. Teterwak, C. Wang, A. Sarna, Y. Tian, P. Isola, A. Maschinot, C. Liu, D. Krishnan, "Supervised
-    contrastive learning", NeurIPS 2020.
-    P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+    | P. Khosla, P. Teterwak, C. Wang, A. Sarna, Y. Tian, P. Isola, A. Maschinot, C. Liu, D. Krishnan, "Supervised
+      contrastive learning", NeurIPS 2020.
+    | P. Feeney, M. C. Hughes, "SINCERE: supervised information noise-contrastive estimation revisited", arXiv 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SupCon
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = SupCon()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
+    >>> sets = torch.tensor([[True, False], [True, True], [False, True], [False, True]])
+    >>> SupCon(labels="sets")(z, sets).item() > 0
+    True
     """
 
     accelerated = True
@@ -153,7 +216,19 @@ class SupCon(Loss):
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Weights of the positives, a matrix of booleans if all are 1, and which references are negative."""
+        """Weights of the positives, a matrix of booleans if all are 1, and which references are negative.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        dtype : torch.dtype
+            Type of the embeddings.
+        """
         if y.ndim == 1 or not y.is_floating_point():
             return super().masks(y, ref_y, self_index, dtype)
         weight = torch.where(clear_self(y >= self.threshold, self_index), y, 0).to(dtype)
@@ -219,16 +294,38 @@ class DecoupledContrastive(Loss):
 
     Parameters
     ----------
-    temperature : float
-        T.
-    weighted : bool
+    temperature : float, default=0.1
+        The temperature T: the smaller, the more the closest pairs count.
+    weighted : bool, default=False
         Take the second w, larger for pairs that are far apart (DCLW).
-    sigma : float
-        σ.
+    sigma : float, default=0.5
+        The width σ of the weights.
+    distance : str or callable, default="inner"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For small batches, where the positive in the denominator of ``InfoNCE`` takes a large share. The value has no lower
+    bound at 0. Costs O(B² p).
 
     References
     ----------
-    C.-H. Yeh, C.-Y. Hong, Y.-C. Hsu, T.-L. Liu, Y. Chen, Y. LeCun, "Decoupled contrastive learning", ECCV 2022.
+    | C.-H. Yeh, C.-Y. Hong, Y.-C. Hsu, T.-L. Liu, Y. Chen, Y. LeCun, "Decoupled contrastive learning", ECCV 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import DecoupledContrastive
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = DecoupledContrastive()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     accelerated = True
@@ -251,7 +348,19 @@ class DecoupledContrastive(Loss):
         return None if self.weighted else (pos & any_of_row(neg)[:, None]).count_nonzero().clamp_min(1)
 
     def pairs(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        """Share of each positive pair in the mean, and the same times w, (B, R) each."""
+        """Share of each positive pair in the mean, and the same times w, (B, R) each.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        totals : Tensor
+            What ``totals`` gave.
+        """
         used = pos & any_of_row(neg)[:, None]
         share = as_weights(used, D.dtype).div_(used.count_nonzero().clamp_min(1) if totals is None else totals)
         if not self.weighted:
@@ -280,16 +389,37 @@ class SigLIP(Loss):
 
     Parameters
     ----------
-    scale, bias : float
-        t and b at the start: a pair of cosine −b/t is as likely a match as not. Published is b = −10, for batches of
-        tens of thousands of images and texts, in which a match is rare. In batches of 32 classes × 4 (sentences of
-        clinc150, a linear map, unseen classes, two halves of them) that start pulls the matches together and leaves
-        the others alone: MAP@R .583 and .622, below the .596 and .632 of the embeddings as they are; −5 gives .632 and
-        .678, −8 with t = 16 .627 and .673.
+    scale : float, default=10.0
+        The factor t at the start.
+    bias : float, default=-5.0
+        The offset b at the start: a pair of cosine −b/t is as likely a match as not.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    No softmax over the batch: a batch may be of any size, and several positives of an anchor do no harm.
+
+    Published is b = −10, for batches of tens of thousands of images and texts, in which a match is rare. In batches of
+    32 classes × 4 (sentences of clinc150, a linear map, unseen classes, two halves of them) that start pulls the
+    matches together and leaves the others alone: MAP@R .583 and .622, below the .596 and .632 of the embeddings as they
+    are; −5 gives .632 and .678, −8 with t = 16 .627 and .673.
+
+    Costs O(B² p).
 
     References
     ----------
-    X. Zhai, B. Mustafa, A. Kolesnikov, L. Beyer, "Sigmoid loss for language image pre-training", ICCV 2023.
+    | X. Zhai, B. Mustafa, A. Kolesnikov, L. Beyer, "Sigmoid loss for language image pre-training", ICCV 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SigLIP
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = SigLIP()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     of_pairs = True

@@ -53,25 +53,49 @@ class Contrastive(Draws, PairHinges):
 
     Parameters
     ----------
-    margin : float
-        m, beyond which a dissimilar pair costs nothing.
-    pos_margin : float
-        Within which a similar pair costs nothing.
-    squared_hinge : bool
+    margin : float, default=1.0
+        The margin m, beyond which a dissimilar pair costs nothing.
+    pos_margin : float, default=0.0
+        The distance within which a similar pair costs nothing.
+    squared_hinge : bool, default=True
         False: the linear form d and [m − d]_+, to be used with ``distance="sqeuclidean"`` or ``"euclidean"``.
-    balanced : bool
+    balanced : bool, default=False
         Mean over similar pairs plus mean over dissimilar pairs, in place of one mean over all.
-    jitter : float
+    jitter : float, default=0.0
         Size of normal noise added to the embeddings in training. Dissimilar points that coincide have no direction in
         which to part, and stay together without it.
-    random_state : int, optional
+    distance : str or callable, default="euclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+    random_state : int or None, default=None
         Seed of the noise.
+
+    Notes
+    -----
+    For pairs that are known to be similar or dissimilar and nothing more, and for verification by a threshold:
+    distances mean the same for every anchor. The margin sets the scale and must fit it, hence ``normalize=True`` with a
+    margin below 2, or a network that is free to scale. For a ranking of neighbours a triplet or softmax loss asks for
+    less. Costs O(B² p) time; the slopes are worked out in blocks of anchors, beside masks of O(B²) memory.
 
     References
     ----------
-    R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
-    T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
-    learning", CVPR 2019 (snr).
+    | R. Hadsell, S. Chopra, Y. LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
+    | T. Yuan, W. Deng, J. Tang, Y. Tang, B. Chen, "Signal-to-noise ratio: a robust distance metric for deep metric
+      learning", CVPR 2019 (snr).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Contrastive
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = Contrastive(margin=1.0, normalize=True)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(
@@ -113,13 +137,37 @@ class GeneralizedContrastive(PairHinges):
 
     Parameters
     ----------
-    margin : float
-        m, beyond which a dissimilar pair costs nothing.
+    margin : float, default=0.5
+        The margin m, beyond which a dissimilar pair costs nothing.
+    distance : str or callable, default="euclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For graded similarities, such as overlap of views or cosines of other descriptors; with 0 and 1 it is
+    ``Contrastive``. A similarity of ½ pulls and pushes at once, so that such pairs settle between 0 and the margin.
+    Costs O(B² p).
 
     References
     ----------
-    M. Leyva-Vallina, N. Strisciuglio, N. Petkov, "Generalized contrastive optimization of Siamese networks for place
-    recognition", arXiv 2021.
+    | M. Leyva-Vallina, N. Strisciuglio, N. Petkov, "Generalized contrastive optimization of Siamese networks for place
+      recognition", arXiv 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import GeneralizedContrastive
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = GeneralizedContrastive(normalize=True)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
+    >>> S = torch.tensor([[1.0, 0.9, 0.1, 0.2]] * 4)  # similarities in place of labels
+    >>> loss(z, S, refs=z).item() > 0
+    True
     """
 
     def __init__(self, margin: float = 0.5, *, distance: Distance = "euclidean", normalize: bool = False):
@@ -144,14 +192,31 @@ class ThresholdContrastive(Loss):
 
     Parameters
     ----------
-    threshold : float
-        λ.
-    hinge : bool
+    threshold : float, default=0.5
+        The cosine λ above which a dissimilar pair counts.
+    hinge : bool, default=False
         Count a dissimilar pair by its excess s − λ, which makes the loss continuous.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    The default loss of ``CrossBatchMemory``. It sums over references where others average: give memories and large
+    batches a lower learning rate, or let ``CrossBatchMemory`` weigh them. Costs O(B R p).
 
     References
     ----------
-    X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
+    | X. Wang, H. Zhang, W. Huang, M. R. Scott, "Cross-batch memory for embedding learning", CVPR 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ThresholdContrastive
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = ThresholdContrastive(threshold=0.5)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     of_pairs = True

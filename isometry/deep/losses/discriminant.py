@@ -40,16 +40,29 @@ class ProbabilisticDA(LabelLoss):
 
     Parameters
     ----------
-    form : {"ratio", "log_ratio", "logdet"}
+    form : {"ratio", "log_ratio", "logdet"}, default="ratio"
         Which of these, or the logarithm of the first.
-    eps : float
-        Added to the variance between, in units of the embedding.
-    ridge : float
-        ε.
+    eps : float, default=1e-6
+        What is added to the variance between, in units of the embedding.
+    ridge : float, default=1e-2
+        The constant ε, in units of the mean variance.
+
+    Notes
+    -----
+    Beside a ``CrossEntropy``, for compact classes; "logdet" can stand alone and needs batches larger than the
+    dimension. Costs O(B p), and O(B p² + p³) for "logdet".
 
     References
     ----------
-    L. Li, M. Doroslovački, M. H. Loew, "Discriminant analysis deep neural networks", CISS 2019.
+    | L. Li, M. Doroslovački, M. H. Loew, "Discriminant analysis deep neural networks", CISS 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ProbabilisticDA
+    >>> z, y = torch.tensor([[0.0], [1.0], [4.0], [5.0]]), torch.tensor([0, 0, 1, 1])
+    >>> bool(ProbabilisticDA()(z, y) < ProbabilisticDA()(z, y[[0, 2, 1, 3]]))
+    True
     """
 
     def __init__(self, form: str = "ratio", eps: float = 1e-6, ridge: float = 1e-2):
@@ -74,6 +87,20 @@ class ProbabilisticDA(LabelLoss):
         return ratio if self.form == "ratio" else torch.log(ratio + self.eps)
 
     def wilks(self, S_W: Tensor, S_B: Tensor) -> Tensor:
+        """The form "logdet" of scatters within and between the classes.
+
+        Parameters
+        ----------
+        S_W : Tensor
+            Scatter within the classes (p, p).
+        S_B : Tensor
+            Scatter between the classes (p, p).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         p = len(S_W)
         S_T = S_W + S_B
         I = torch.eye(p, dtype=S_W.dtype, device=S_W.device) * self.ridge * S_T.detach().trace() / p
@@ -92,19 +119,39 @@ class VirtualSampleDA(LabelLoss):
 
     Parameters
     ----------
-    embedding_size, output_size : int
-        Rows and columns of U.
-    epsilon, margin, kappa, ridge : float
-        ε, m, κ, ρ.
-    normalize : bool
+    embedding_size : int
+        Dimension p of the embeddings, the rows of U.
+    output_size : int, default=32
+        The columns of U.
+    epsilon : float, default=1e-4
+        The size ε of the perturbation.
+    margin : float, default=0.1
+        The margin m.
+    kappa : float, default=1e-5
+        The weight κ of the ratio.
+    ridge : float, default=1e-3
+        What is added to the diagonal of S_W, ρ.
+    normalize : bool, default=True
         Put embeddings on the unit sphere first.
-    random_state : int
+    random_state : int, default=0
         Seed of u and of the matching.
+
+    Notes
+    -----
+    After a description without its constants: for comparison rather than for use. Costs O(B p² + p³).
 
     References
     ----------
-    D. H. Kim, B. C. Song, "Virtual sample-based deep metric learning using discriminant analysis", Pattern
-    Recognition 2021.
+    | D. H. Kim, B. C. Song, "Virtual sample-based deep metric learning using discriminant analysis", Pattern
+      Recognition 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import VirtualSampleDA
+    >>> loss = VirtualSampleDA(embedding_size=4, output_size=2)
+    >>> bool(loss(torch.eye(4), torch.tensor([0, 0, 1, 1])).isfinite())
+    True
     """
 
     step: Tensor
@@ -137,6 +184,26 @@ class VirtualSampleDA(LabelLoss):
         return self.hinge(z, y, within.detach(), between.detach(), draw) - self.kappa * self.fisher(within, between)
 
     def hinge(self, z: Tensor, y: Tensor, within: Tensor, between: Tensor, draw: torch.Generator) -> Tensor:
+        """The hinge of matched similar and dissimilar pairs.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        within : Tensor
+            Scatter within the classes (p, p).
+        between : Tensor
+            Scatter between the classes (p, p).
+        draw : torch.Generator
+            Source of random numbers.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         i, j = torch.triu_indices(len(z), len(z), 1, device=z.device)
         g, same = torch.exp(-(z @ z.T)[i, j]), y[i] == y[j]
         q = int(min(same.sum(), (~same).sum()))
@@ -149,13 +216,29 @@ class VirtualSampleDA(LabelLoss):
         return ((g_pos - g_neg) * r.abs().mean() + self.margin).relu().mean()
 
     def mean_eigenvalue(self, within: Tensor, between: Tensor) -> Tensor:
-        """λ̄, the mean eigenvalue of (S_W + ρI)⁻¹ S_B, as a trace."""
+        """The mean eigenvalue λ̄ of (S_W + ρI)⁻¹ S_B, as a trace.
+
+        Parameters
+        ----------
+        within : Tensor
+            Scatter within the classes (p, p).
+        between : Tensor
+            Scatter between the classes (p, p).
+        """
         d = within.shape[1]
         S_W = within.T @ within + self.ridge * torch.eye(d, dtype=within.dtype, device=within.device)
         return torch.linalg.solve(S_W, between.T @ between).trace() / d
 
     def fisher(self, within: Tensor, between: Tensor) -> Tensor:
-        """tr(UᵀS_B U) / tr(UᵀS_W U); zero if nothing varies within the classes, beyond round-off."""
+        """The ratio tr(UᵀS_B U) / tr(UᵀS_W U); zero if nothing varies within the classes, beyond round-off.
+
+        Parameters
+        ----------
+        within : Tensor
+            Scatter within the classes (p, p).
+        between : Tensor
+            Scatter between the classes (p, p).
+        """
         U = self.projection.weight.to(within.dtype).T  # (d, p)
         within, between = within @ U, between @ U
         scale = largest(within, between).clamp_min(torch.finfo(U.dtype).tiny)  # the ratio does not depend on it
@@ -173,16 +256,30 @@ class DeepFisherDA(LabelLoss):
 
     Parameters
     ----------
-    class_counts : sequence of int, optional
-        n_l of the training set.
-    target_scale : {"sqrt_n", None}
+    class_counts : sequence of int or None, default=None
+        Samples n_l of each class in the training set; None: they are not needed, with ``per_batch``.
+    target_scale : {"sqrt_n"} or None, default="sqrt_n"
         Multiply the targets by √n, which makes them of order one and only rescales the solution.
-    per_batch : bool
+    per_batch : bool, default=False
         Use the counts of each batch instead, as the survey prints it; the targets then change from batch to batch.
+
+    Notes
+    -----
+    When a linear discriminant analysis of a network's output is wanted; it is a least-squares problem, so any batch
+    will do. The output has one dimension for each class. Costs O(B c).
 
     References
     ----------
-    D. Díaz-Vico, A. Omari, A. Torres-Barrán, J. R. Dorronsoro, "Deep Fisher discriminant analysis", IWANN 2017.
+    | D. Díaz-Vico, A. Omari, A. Torres-Barrán, J. R. Dorronsoro, "Deep Fisher discriminant analysis", IWANN 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import DeepFisherDA
+    >>> loss = DeepFisherDA(class_counts=[2, 2])
+    >>> y = torch.tensor([0, 0, 1, 1])
+    >>> loss(loss.table[y], y).item()
+    0.0
     """
 
     table: Tensor | None
@@ -203,7 +300,18 @@ class DeepFisherDA(LabelLoss):
         self.register_buffer("table", table if table is None else table.float())
 
     def targets(self, counts: Tensor) -> Tensor:
-        """The table Y (c, c): a row for each class. Columns of absent classes are zero."""
+        """The table Y (c, c): a row for each class. Columns of absent classes are zero.
+
+        Parameters
+        ----------
+        counts : Tensor
+            Samples of each class (c,).
+
+        Returns
+        -------
+        Tensor
+            The table (c, c).
+        """
         n, root = counts.sum(), counts.sqrt()
         present = counts > 0
         Y = torch.diag(torch.where(present, 1 / torch.where(present, root, 1), 0)) - root / n

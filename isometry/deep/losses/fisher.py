@@ -24,19 +24,42 @@ class FisherTriplet(TripletForm):
 
     Parameters
     ----------
-    lam, margin : float
-        λ, m.
-    layer : nn.Linear, optional
+    lam : float, default=0.9
+        The weight λ of the scatter between, near 1.
+    margin : float, default=1.5
+        The margin m.
+    layer : nn.Linear or None, default=None
         The last layer U, for the ridge terms ((2 − λ) μ_W − λ μ_B) ‖U‖²; it stays part of the network, not of the loss.
-    mu_w, mu_b : float
-        μ_W, μ_B.
-    reduction : {"mean", "sum"}
+    mu_w : float, default=1e-4
+        The multiple μ_W of the identity that is added to S_W.
+    mu_b : float, default=1e-4
+        The multiple μ_B of the identity that is added to S_B.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+    reduction : {"mean", "sum"}, default="mean"
         Scatters as means, or as sums over triplets as in the authors' code.
+
+    Notes
+    -----
+    For a handful of classes, beside a ``CrossEntropy``. For many classes, or where classes are ranked rather than told
+    apart, take ``Triplet``. Costs O(B² p).
 
     References
     ----------
-    B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
-    contrastive losses for training Siamese networks", IJCNN 2020.
+    | B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
+      contrastive losses for training Siamese networks", IJCNN 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import FisherTriplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = FisherTriplet()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(
@@ -64,6 +87,22 @@ class FisherTriplet(TripletForm):
         return self.hinge(d_ap.sum(), d_an.sum(), d_ap.new_tensor(len(d_ap)))
 
     def hinge(self, within: Tensor, between: Tensor, n_triplets: Tensor) -> Tensor:
+        """The loss of the sums of squared distances of positives and of negatives.
+
+        Parameters
+        ----------
+        within : Tensor
+            Sum over the positives.
+        between : Tensor
+            Sum over the negatives.
+        n_triplets : Tensor
+            How many triplets the sums are of.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         value = (2 - self.lam) * within - self.lam * between
         if self.reduction == "mean":
             value = value / n_triplets.clamp_min(1)
@@ -79,17 +118,39 @@ class FisherContrastive(Loss):
 
     Parameters
     ----------
-    lam, margin : float
-        λ, m.
-    layer : nn.Linear, optional
+    lam : float, default=0.9
+        The weight λ of the scatter between, near 1.
+    margin : float, default=0.25
+        The margin m of the scatter between.
+    layer : nn.Linear or None, default=None
         U, the last layer of the network; without it nothing is added to the scatters.
-    mu_w, mu_b : float
-        Multiples of the identity added to S_W and S_B.
+    mu_w : float, default=1e-4
+        The multiple of the identity that is added to S_W.
+    mu_b : float, default=1e-4
+        The multiple of the identity that is added to S_B.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For a handful of classes. Costs O(B² p).
 
     References
     ----------
-    B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
-    contrastive losses for training Siamese networks", IJCNN 2020.
+    | B. Ghojogh, M. Sikaroudi, S. Shafiei, H. Tizhoosh, F. Karray, M. Crowley, "Fisher discriminant triplet and
+      contrastive losses for training Siamese networks", IJCNN 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import FisherContrastive
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = FisherContrastive()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     of_pairs = True

@@ -23,12 +23,35 @@ class HardNegativeContrastive(Loss):
 
     Parameters
     ----------
-    temperature, tau_plus, beta : float
-        t, τ⁺, β.
+    temperature : float, default=0.5
+        The temperature t: the smaller, the more the closest pairs count.
+    tau_plus : float, default=0.1
+        The share τ⁺ of the anchor's own class among unlabelled samples.
+    beta : float, default=1.0
+        How much more hard negatives count, β; 0: all alike.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    For unlabelled views with few classes behind them, where many "negatives" are of the anchor's class. With labels τ⁺
+    is 0 and only the weights of hard negatives remain. Costs O(B² p).
 
     References
     ----------
-    J. Robinson, C.-Y. Chuang, S. Sra, S. Jegelka, "Contrastive learning with hard negative samples", ICLR 2021.
+    | J. Robinson, C.-Y. Chuang, S. Sra, S. Jegelka, "Contrastive learning with hard negative samples", ICLR 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import HardNegativeContrastive
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = HardNegativeContrastive()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
+    >>> loss.views(z[:2], z[2:]).item() > 0
+    True
     """
 
     def __init__(
@@ -40,7 +63,18 @@ class HardNegativeContrastive(Loss):
         self.temperature, self.tau_plus, self.beta = temperature, tau_plus, beta
 
     def views(self, *zs: Tensor) -> Tensor:
-        """The debiased loss of two or more views (m, p) of the same unlabelled samples."""
+        """The debiased loss of two or more views (m, p) of the same unlabelled samples.
+
+        Parameters
+        ----------
+        *zs : Tensor (m, p)
+            Embeddings of one view each; row i is the same sample in all of them.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         z, y = as_instances(*zs)
         z = as_embeddings(z, "z")
         with torch.autocast(z.device.type, enabled=False):
@@ -60,7 +94,19 @@ class HardNegativeContrastive(Loss):
         return masked_mean(softplus(excess), pos & anchors[:, None])
 
     def debiased(self, excess: Tensor, s: Tensor, N: Tensor, tau_plus: float) -> Tensor:
-        """log(N_g / e^{s⁺}): the expected share of positives taken out of R, bounded below by what cosines allow."""
+        """The logarithm of N_g / e^{s⁺}: the expected share of positives taken out of R, bounded by what cosines allow.
+
+        Parameters
+        ----------
+        excess : Tensor
+            The logarithm of R / e^{s⁺}, of each positive pair.
+        s : Tensor
+            Similarities s⁺ of the positive pairs.
+        N : Tensor
+            Number of negatives.
+        tau_plus : float
+            The share τ⁺.
+        """
         false = tau_plus * N * torch.exp(-excess)  # share of R
         left = excess + torch.log1p(-false.clamp_max(1 - 1e-6)) - math.log(1 - tau_plus)
         floor = N.log() - 1 / self.temperature - s

@@ -26,19 +26,37 @@ class OrthoHash(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C, and b, the number of bits.
-    margin : float
-        m, a difference of cosines.
-    scale : float or "auto"
-        s; ``"auto"`` is √2 log(C − 1), at least 8.
-    random_state : int
+    num_classes : int
+        Number of classes C.
+    embedding_size : int, default=64
+        Dimension of the embeddings, b, the number of bits.
+    margin : float, default=0.2
+        The margin m, a difference of cosines.
+    scale : float or "auto", default=8.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    random_state : int, default=0
         Seed of the codes, where they are drawn: they are rows of a Hadamard matrix if b is a power of two and C ≤ b.
+
+    Notes
+    -----
+    When embeddings will be stored as bits and searched by Hamming distance. Known classes only: a code for each is
+    fixed beforehand, whether classes are alike or not. Costs O(B C b).
 
     References
     ----------
-    J. T. Hoe, K. W. Ng, T. Zhang, C. S. Chan, Y.-Z. Song, T. Xiang, "One loss for all: deep hashing with a single
-    cosine similarity based learning objective", NeurIPS 2021.
+    | J. T. Hoe, K. W. Ng, T. Zhang, C. S. Chan, Y.-Z. Song, T. Xiang, "One loss for all: deep hashing with a single
+      cosine similarity based learning objective", NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import OrthoHash
+    >>> loss = OrthoHash(num_classes=3, embedding_size=8)
+    >>> z = torch.eye(8)[:4]
+    >>> loss(z, torch.tensor([0, 0, 1, 2])).item() > 0
+    True
+    >>> loss.codes(z).packed.shape  # eight bits in a byte
+    torch.Size([4, 1])
     """
 
     def __init__(
@@ -59,7 +77,13 @@ class OrthoHash(MarginSoftmax):
 
     @staticmethod
     def codes(z: Tensor) -> BinaryCodes:
-        """The signs of embeddings (n, b) as codes."""
+        """The signs of embeddings (n, b) as codes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (n, b).
+        """
         return BinaryCodes.of(z)
 
 
@@ -94,6 +118,17 @@ def _drawn(count: int, bits: int, generator: torch.Generator) -> Tensor:
 class BinaryCodes:
     """Codes of bits, eight in a byte.
 
+    Attributes
+    ----------
+    packed : Tensor
+        The bytes (n, ⌈b/8⌉), the first bit of each the highest.
+    bits : int
+        The number of bits b.
+
+    Notes
+    -----
+    Codes take a 32nd of the memory of float32 embeddings. Distances of all pairs cost O(n m b) as one product of signs.
+
     Examples
     --------
     >>> import torch
@@ -110,7 +145,18 @@ class BinaryCodes:
 
     @classmethod
     def of(cls, z: Tensor) -> BinaryCodes:
-        """The signs of z (n, b), 0 as positive; zeros fill the last byte, with a warning, if 8 does not divide b."""
+        """The signs of z (n, b), 0 as positive; zeros fill the last byte, with a warning, if 8 does not divide b.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (n, b).
+
+        Returns
+        -------
+        BinaryCodes
+            The codes.
+        """
         z = as_embeddings(z.detach(), "z")
         n, bits = z.shape
         if bits % 8:
@@ -120,13 +166,30 @@ class BinaryCodes:
         return cls((set_bits * place).sum(2).to(torch.uint8), bits)
 
     def signs(self) -> Tensor:
-        """−1 and 1, (n, b)."""
+        """−1 and 1, (n, b).
+
+        Returns
+        -------
+        Tensor
+            −1 and 1, (n, b).
+        """
         place = torch.arange(7, -1, -1, device=self.packed.device)
         set_bits = (self.packed[:, :, None].long() >> place) & 1
         return set_bits.flatten(1)[:, : self.bits] * 2.0 - 1
 
     def hamming(self, other: BinaryCodes) -> Tensor:
-        """How many bits differ, (n, m): (b − cᵀc') / 2."""
+        """How many bits differ, (n, m): (b − cᵀc') / 2.
+
+        Parameters
+        ----------
+        other : BinaryCodes
+            Codes of as many bits, m of them.
+
+        Returns
+        -------
+        Tensor
+            Distances (n, m), whole numbers.
+        """
         if self.bits != other.bits:
             raise ValueError(f"codes of {self.bits} and of {other.bits} bits cannot be compared")
         return ((self.bits - self.signs() @ other.signs().T) / 2).long()
@@ -142,15 +205,30 @@ class QuantizationAware(LossAround):
 
     Parameters
     ----------
-    loss : LossModule, optional
-        L; by default ``SupCon()``.
-    kind : {"int8", "binary"}
+    loss : LossModule or None, default=None
+        The loss L of embeddings and labels; None: ``SupCon()``.
+    kind : {"int8", "binary"}, default="int8"
         A byte for each coordinate, its largest absolute value in the batch being 127; or its sign.
+
+    Notes
+    -----
+    When embeddings will be stored as bytes or bits, so that the network allows for the rounding. Bytes lose little
+    without it; bits more. Costs what L costs, and O(B p) for the rounding.
 
     References
     ----------
-    Y. Bengio, N. Léonard, A. Courville, "Estimating or propagating gradients through stochastic neurons for
-    conditional computation", arXiv 2013.
+    | Y. Bengio, N. Léonard, A. Courville, "Estimating or propagating gradients through stochastic neurons for
+      conditional computation", arXiv 2013.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import QuantizationAware, Triplet
+    >>> loss = QuantizationAware(Triplet(), kind="binary")
+    >>> z = torch.eye(4, requires_grad=True)
+    >>> loss(z, torch.tensor([0, 0, 1, 1])).backward()  # rounding lets the gradient through
+    >>> z.grad.shape
+    torch.Size([4, 4])
     """
 
     def __init__(self, loss: LossModule | None = None, kind: str = "int8"):
@@ -158,7 +236,20 @@ class QuantizationAware(LossAround):
         self.kind = one_of("kind", kind, ("int8", "binary"))
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The loss of embeddings (B, p) with labels."""
+        """The loss of embeddings (B, p) with labels.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         z = as_embeddings(z, "z", squared=True)
         return self.loss(straight_through(z, self.kind) if len(z) else z, y)
 

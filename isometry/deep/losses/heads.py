@@ -21,13 +21,28 @@ class Head(LabelLoss):
 
     Parameters
     ----------
-    num_classes, embedding_size : int, optional
-        Outputs and inputs of the layer. Left out, there is none and the loss takes the network's own outputs.
+    num_classes : int or None, default=None
+        Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
+    embedding_size : int or None, default=None
+        Inputs of the layer, p; None: there is no layer.
+
+    Notes
+    -----
+    Base class of the losses that classify. They need no pairs and take any batch; what they learn is known classes, and
+    unseen ones only as far as these share features. Costs O(B C p).
 
     References
     ----------
-    M. Sikaroudi, A. Safarpoor, B. Ghojogh, S. Shafiei, M. Crowley, H. Tizhoosh, "Supervision and source domain impact
-    on representation learning: a histopathology case study", EMBC 2020.
+    | M. Sikaroudi, A. Safarpoor, B. Ghojogh, S. Shafiei, M. Crowley, H. Tizhoosh, "Supervision and source domain impact
+      on representation learning: a histopathology case study", EMBC 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CrossEntropy, Head
+    >>> loss = CrossEntropy(num_classes=3, embedding_size=4)
+    >>> isinstance(loss, Head), loss.outputs(torch.eye(4)).shape
+    (True, torch.Size([4, 3]))
     """
 
     def __init__(self, num_classes: int | None = None, embedding_size: int | None = None):
@@ -40,12 +55,36 @@ class Head(LabelLoss):
         return self.loss(self.outputs(z), y)
 
     def outputs(self, z: Tensor) -> Tensor:
-        """What the head says, (B, c)."""
+        """What the head says, (B, c).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+
+        Returns
+        -------
+        Tensor
+            Outputs (B, c).
+        """
         return z if self.layer is None else F.linear(z, self.layer.weight.to(z), self.layer.bias.to(z))
 
     @abstractmethod
     def loss(self, f: Tensor, y: Tensor) -> Tensor:
-        """Outputs (B, c) and labels or targets to a scalar."""
+        """Outputs (B, c) and labels or targets to a scalar.
+
+        Parameters
+        ----------
+        f : Tensor
+            Outputs (B, c).
+        y : Tensor
+            Labels (B,), or targets (B, c).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
 
 
 def targets(f: Tensor, y: Tensor) -> Tensor:
@@ -64,9 +103,33 @@ class MSE(Head):
 
         mean_i ‖f_i − t_i‖²
 
+    Parameters
+    ----------
+    num_classes : int or None, default=None
+        Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
+    embedding_size : int or None, default=None
+        Inputs of the layer, p; None: there is no layer.
+
+    Notes
+    -----
+    For continuous targets (B, c). For labels ``CrossEntropy`` is the usual choice. Costs O(B c p).
+
     References
     ----------
-    C. F. Gauss, "Theoria motus corporum coelestium", 1809.
+    | C. F. Gauss, "Theoria motus corporum coelestium", 1809.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MSE
+    >>> loss = MSE(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.outputs(z).shape
+    torch.Size([4, 3])
+    >>> MSE()(torch.zeros(2, 3), torch.ones(2, 3)).item()  # targets in place of labels, no layer
+    3.0
     """
 
     def loss(self, f: Tensor, y: Tensor) -> Tensor:
@@ -78,9 +141,34 @@ class MAE(Head):
 
         mean_i ‖f_i − t_i‖₁
 
+    Parameters
+    ----------
+    num_classes : int or None, default=None
+        Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
+    embedding_size : int or None, default=None
+        Inputs of the layer, p; None: there is no layer.
+
+    Notes
+    -----
+    For continuous targets (B, c) with outliers; its gradient does not shrink near the optimum, where ``Huber`` is
+    smoother. Costs O(B c p).
+
     References
     ----------
-    P.-S. Laplace, "Mémoire sur la probabilité des causes par les évènements", 1774.
+    | P.-S. Laplace, "Mémoire sur la probabilité des causes par les évènements", 1774.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MAE
+    >>> loss = MAE(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.outputs(z).shape
+    torch.Size([4, 3])
+    >>> MAE()(torch.zeros(2, 3), torch.ones(2, 3)).item()
+    3.0
     """
 
     def loss(self, f: Tensor, y: Tensor) -> Tensor:
@@ -94,12 +182,31 @@ class Huber(Head):
 
     Parameters
     ----------
-    delta : float
-        δ, where squares end.
+    num_classes : int or None, default=None
+        Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
+    embedding_size : int or None, default=None
+        Inputs of the layer, p; None: there is no layer.
+    delta : float, default=1.0
+        The residual δ up to which it is a square.
+
+    Notes
+    -----
+    For continuous targets (B, c) with some outliers: between ``MSE`` and ``MAE``. Costs O(B c p).
 
     References
     ----------
-    P. J. Huber, "Robust estimation of a location parameter", Ann. Math. Statist. 1964.
+    | P. J. Huber, "Robust estimation of a location parameter", Ann. Math. Statist. 1964.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Huber
+    >>> loss = Huber(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.outputs(z).shape
+    torch.Size([4, 3])
     """
 
     def __init__(self, num_classes: int | None = None, embedding_size: int | None = None, delta: float = 1.0):
@@ -117,16 +224,39 @@ class KL(Head):
 
     Parameters
     ----------
-    reverse : bool
+    num_classes : int or None, default=None
+        Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
+    embedding_size : int or None, default=None
+        Inputs of the layer, p; None: there is no layer.
+    reverse : bool, default=False
         KL(softmax ‖ t) instead; t must then be positive, so smoothing of at least 1e-3 is needed.
-    label_smoothing : float
+    label_smoothing : float, default=0.0
         Share of t spread evenly over the classes.
-    temperature : float
-        T.
+    temperature : float, default=1.0
+        The temperature T of the softmax.
+
+    Notes
+    -----
+    For targets that are distributions: several annotators, or a teacher. For labels it is ``CrossEntropy``. Costs
+    O(B c p).
 
     References
     ----------
-    S. Kullback, R. A. Leibler, "On information and sufficiency", Ann. Math. Statist. 1951.
+    | S. Kullback, R. A. Leibler, "On information and sufficiency", Ann. Math. Statist. 1951.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import KL
+    >>> loss = KL(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.outputs(z).shape
+    torch.Size([4, 3])
+    >>> teacher = torch.tensor([[0.7, 0.2, 0.1]]).expand(4, 3)
+    >>> loss(z, teacher).item() >= 0
+    True
     """
 
     def __init__(
@@ -159,16 +289,34 @@ class Hinge(Head):
 
     Parameters
     ----------
-    margin : float
-        m.
-    squared : bool
+    num_classes : int or None, default=None
+        Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
+    embedding_size : int or None, default=None
+        Inputs of the layer, p; None: there is no layer.
+    margin : float, default=1.0
+        The margin m.
+    squared : bool, default=False
         Square each hinge.
-    multiclass : {"one_vs_rest", "crammer_singer"}
+    multiclass : {"one_vs_rest", "crammer_singer"}, default="one_vs_rest"
         Form for more than one output.
+
+    Notes
+    -----
+    The loss of support vector machines: samples beyond the margin have no gradient. It gives no probabilities. Costs
+    O(B c p).
 
     References
     ----------
-    K. Crammer, Y. Singer, "On the algorithmic implementation of multiclass kernel-based vector machines", JMLR 2001.
+    | K. Crammer, Y. Singer, "On the algorithmic implementation of multiclass kernel-based vector machines", JMLR 2001.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Hinge
+    >>> Hinge(multiclass="crammer_singer")(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0])).item()
+    0.0
+    >>> Hinge(num_classes=3, embedding_size=4)(torch.eye(4), torch.tensor([0, 0, 1, 2])).shape
+    torch.Size([])
     """
 
     def __init__(
@@ -188,7 +336,15 @@ class Hinge(Head):
         return (terms.square() if self.squared else terms).sum(1).mean()
 
     def advantage(self, f: Tensor, y: Tensor) -> Tensor:
-        """By how much the right answer wins, (B, 1) or (B, c)."""
+        """By how much the right answer wins, (B, 1) or (B, c).
+
+        Parameters
+        ----------
+        f : Tensor
+            Outputs (B, c).
+        y : Tensor
+            Labels (B,).
+        """
         if f.shape[1] == 1:
             if not ((y == 1) | (y == -1)).all():
                 raise ValueError("one output needs labels −1 and +1; give num_classes outputs for labels 0 … c − 1")
@@ -207,21 +363,42 @@ class CrossEntropy(Head):
 
     Parameters
     ----------
-    label_smoothing : float
+    num_classes : int or None, default=None
+        Outputs of the layer; None: there is no layer, and the loss takes the network's own outputs.
+    embedding_size : int or None, default=None
+        Inputs of the layer, p; None: there is no layer.
+    label_smoothing : float, default=0.0
         Share of the target spread evenly over the classes.
-    class_weight : Tensor, optional
-        Weights of the classes (c,).
-    multilabel : bool
+    class_weight : Tensor or None, default=None
+        Weights of the classes (c,); None: all count alike.
+    multilabel : bool, default=False
         Sigmoid outputs: binary cross-entropy of each class, the terms (1 − y) log(1 − σ) included; y is (B, c).
-    regularizer : Loss, optional
-        L, such as ``Triplet()``.
-    weight : float
-        λ.
+    regularizer : Loss or None, default=None
+        The loss L, such as ``Triplet()``; None: there is none.
+    weight : float, default=1.0
+        The weight λ of the regulariser.
+
+    Notes
+    -----
+    The baseline for labelled classes with many samples, and the partner of losses that cannot stand alone. For
+    retrieval by cosine ``NormalizedSoftmax`` or ``CosFace`` train what will be compared. Costs O(B c p), and what the
+    regulariser costs.
 
     References
     ----------
-    M. Boudiaf et al., "A unifying mutual information view of metric learning: cross-entropy vs. pairwise losses",
-    ECCV 2020.
+    | M. Boudiaf et al., "A unifying mutual information view of metric learning: cross-entropy vs. pairwise losses",
+      ECCV 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CrossEntropy
+    >>> loss = CrossEntropy(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.outputs(z).shape
+    torch.Size([4, 3])
     """
 
     class_weight: Tensor | None

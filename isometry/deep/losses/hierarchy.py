@@ -22,15 +22,29 @@ class HierarchicalContrast(Loss):
 
     Parameters
     ----------
-    temperature : float
-        T.
-    constraint : {"pairs", "level", "none"}
+    temperature : float, default=0.1
+        The temperature T: the smaller, the more the closest pairs count.
+    constraint : {"pairs", "level", "none"}, default="pairs"
         ``"level"``: a level costs at least as much as the finer ones, as in the authors' code; ``"none"``: m = −∞.
+
+    Notes
+    -----
+    For labels with a tree above them: product, brand, department. With one level it is ``SupCon``. Codes of a level
+    must be within their parent: the same code under two parents means two classes. Costs O(L B² p) for L levels.
 
     References
     ----------
-    S. Zhang, R. Xu, C. Xiong, C. Ramaiah, "Use all the labels: a hierarchical multi-label contrastive learning
-    framework", CVPR 2022.
+    | S. Zhang, R. Xu, C. Xiong, C. Ramaiah, "Use all the labels: a hierarchical multi-label contrastive learning
+      framework", CVPR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import HierarchicalContrast
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> y = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 0]])  # department, product
+    >>> HierarchicalContrast()(z, y).item() > 0
+    True
     """
 
     levels = 1  # of the labels at hand
@@ -52,7 +66,19 @@ class HierarchicalContrast(Loss):
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """How many of the finest levels two samples do not share, and which pairs are known."""
+        """How many of the finest levels two samples do not share, and which pairs are known.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        dtype : torch.dtype
+            Type of the embeddings.
+        """
         if y.ndim == 2 and not y.is_floating_point() and y.dtype != torch.bool:
             return y, clear_self(torch.ones_like(y, dtype=torch.bool), self_index)
         pos, neg = super().masks(y, ref_y, self_index, dtype)

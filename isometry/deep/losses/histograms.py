@@ -33,12 +33,29 @@ class FastAP(Loss):
 
     Parameters
     ----------
-    bins : int
+    bins : int, default=10
         Number of bins.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    Average precision of a large batch with few samples a class; bins of width 4/bins blur what is nearer than that, so
+    that fine rankings late in training are not seen. Costs O(B² bins) time and memory.
 
     References
     ----------
-    F. Cakir, K. He, X. Xia, B. Kulis, S. Sclaroff, "Deep metric learning to rank", CVPR 2019.
+    | F. Cakir, K. He, X. Xia, B. Kulis, S. Sclaroff, "Deep metric learning to rank", CVPR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import FastAP
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = FastAP()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(self, bins: int = 10, *, miner: Miner | None = None):
@@ -62,12 +79,29 @@ class HistogramLoss(Loss):
 
     Parameters
     ----------
-    bins : int
+    bins : int, default=100
         Number of bins.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    No margin and no other constant to choose; it looks at all pairs of the batch together, not at anchors. Small
+    batches have poor histograms. Costs O(B²) time, and O(bins) beside the distances.
 
     References
     ----------
-    E. Ustinova, V. Lempitsky, "Learning deep embeddings with histogram loss", NIPS 2016.
+    | E. Ustinova, V. Lempitsky, "Learning deep embeddings with histogram loss", NIPS 2016.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import HistogramLoss
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = HistogramLoss()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(self, bins: int = 100, *, miner: Miner | None = None):

@@ -25,18 +25,38 @@ class HIST(LabelLoss):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    tau, alpha : float
-        τ and α.
-    weight : float
-        λ.
-    hidden : int
-        Outputs of Θ₁.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    tau : float, default=32.0
+        The factor τ of the distances in the softmax.
+    alpha : float, default=0.9
+        How fast membership falls with the distance, α.
+    weight : float, default=1.0
+        The weight λ of the graph network.
+    hidden : int, default=512
+        Outputs of the first layer of the graph network.
+
+    Notes
+    -----
+    For batches of several samples of each class, ``PKBatchSampler``: the graph is that of the batch. Costs
+    O(B C p + B p hidden).
 
     References
     ----------
-    J. Lim, S. Yun, S. Park, J. Y. Choi, "Hypergraph-induced semantic tuplet loss for deep metric learning", CVPR 2022.
+    | J. Lim, S. Yun, S. Park, J. Y. Choi, "Hypergraph-induced semantic tuplet loss for deep metric learning", CVPR
+      2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import HIST
+    >>> loss = HIST(num_classes=3, embedding_size=4, hidden=8)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     normalize = True
@@ -74,13 +94,27 @@ class HIST(LabelLoss):
         return value + self.weight * F.cross_entropy(self.graph_net(x, H), y)
 
     def mahalanobis(self, x: Tensor) -> Tensor:
-        """M (B, C) by products; log-variances are kept in [0, 6]."""
+        """M (B, C) by products; log-variances are kept in [0, 6].
+
+        Parameters
+        ----------
+        x : Tensor
+            Embeddings (B, p).
+        """
         precision, mu = (-F.relu6(self.log_vars.to(x.dtype))).exp(), unit(self.means.to(x.dtype))
         M = x.square() @ precision.T - 2 * x @ (mu * precision).T + (mu.square() * precision).sum(1)
         return M.clamp_min(0)
 
     def graph_net(self, x: Tensor, H: Tensor) -> Tensor:
-        """Two layers, each followed by G; (B, p) to (B, C). Lengths are √p, as after a layer normalisation."""
+        """Two layers, each followed by G; (B, p) to (B, C). Lengths are √p, as after a layer normalisation.
+
+        Parameters
+        ----------
+        x : Tensor
+            Embeddings (B, p).
+        H : Tensor
+            Memberships (B, classes of the batch).
+        """
         x, H = (t.to(self.first.weight.dtype) for t in (x, H))
         hidden = F.leaky_relu(self.norm(spread(H, self.first(math.sqrt(x.shape[1]) * x))), 0.1)
         return spread(H, self.last(hidden))

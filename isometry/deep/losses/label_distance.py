@@ -15,12 +15,17 @@ from isometry.parameters import Positive, checked, one_of
 class LabelDistanceLoss(Loss):
     """Abstract: in place of masks, the distances g (B, R) between labels and which pairs are known.
 
-    ``y`` (B,) holds numbers, and g = |y_i − y_j|; or it is the matrix g (B, R) itself, NaN where unknown.
+    ``y`` (B,) holds numbers, and g is the absolute value of their difference; or it is the matrix g (B, R) itself, NaN
+    where unknown.
 
     Parameters
     ----------
-    labels : {"numbers", "vectors"}
-        ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+    distance : str or callable
+        How embeddings are compared.
+    labels : {"numbers", "vectors"}, default="numbers"
+        ``"numbers"``: y is (B,); ``"vectors"``: y is (B, q), and g is the sum of the absolute differences.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
     """
 
     def __init__(self, distance: str, labels: str = "numbers", normalize: bool = False):
@@ -61,15 +66,29 @@ class RankNContrast(LabelDistanceLoss):
 
     Parameters
     ----------
-    temperature : float
-        T.
-    labels : {"numbers", "vectors"}
-        ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+    temperature : float, default=2.0
+        The temperature T: the smaller, the more the closest pairs count.
+    labels : {"numbers", "vectors"}, default="numbers"
+        ``"numbers"``: y is (B,); ``"vectors"``: y is (B, q), and g is the sum of the absolute differences.
+
+    Notes
+    -----
+    For continuous targets such as ages or poses: the order of label distances becomes the order of distances. It says
+    nothing of their size; where ratios of label distances mean something, take ``LogRatio``. Costs O(B² log B).
 
     References
     ----------
-    K. Zha, P. Cao, J. Son, Y. Yang, D. Katabi, "Rank-N-Contrast: learning continuous representations for regression",
-    NeurIPS 2023.
+    | K. Zha, P. Cao, J. Son, Y. Yang, D. Katabi, "Rank-N-Contrast: learning continuous representations for regression",
+      NeurIPS 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import RankNContrast
+    >>> age = torch.tensor([20.0, 30.0, 50.0, 80.0])
+    >>> loss = RankNContrast()
+    >>> bool(loss(age[:, None] / 10, age) < loss(age[[2, 0, 3, 1], None] / 10, age))
+    True
     """
 
     accelerated = True
@@ -82,7 +101,17 @@ class RankNContrast(LabelDistanceLoss):
         return neg.count_nonzero().clamp_min(1)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """One log-sum-exp for each reference of an anchor, which is what ``slopes`` gets by sorting."""
+        """One log-sum-exp for each reference of an anchor, which is what ``slopes`` gets by sorting.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Distances between labels (B, R).
+        neg : Tensor
+            Which pairs are known, a boolean matrix (B, R).
+        """
         s, g, known = D / -self.temperature, pos, neg
         lse = [masked_logsumexp(s, known & (g >= g[:, [j]])) for j in range(s.shape[1])]
         return masked_mean(torch.stack(lse, 1).masked_fill(~known, 0) - s, known)
@@ -111,18 +140,33 @@ class LogRatio(LabelDistanceLoss):
 
     Parameters
     ----------
-    squared : bool
+    squared : bool, default=True
         False: d is the distance itself, as in the authors' code.
-    ties : {"skip", "eps"}
+    ties : {"skip", "eps"}, default="skip"
         Pairs of equal label, g = 0: left out, or with ε added to every g as in the code.
-    eps : float
-        ε, added to d.
-    labels : {"numbers", "vectors"}
-        ``"vectors"``: y is (B, q), and g = Σ_k |y_ik − y_jk|.
+    eps : float, default=1e-6
+        The constant ε, added to d.
+    labels : {"numbers", "vectors"}, default="numbers"
+        ``"numbers"``: y is (B,); ``"vectors"``: y is (B, q), and g is the sum of the absolute differences.
+
+    Notes
+    -----
+    For labels whose distances are proportions, such as poses or graded relevance. Embeddings are not normalised: a
+    sphere cannot hold all ratios. For class labels all distances g are 0 or 1 and a pair loss serves better. Costs
+    O(B² p).
 
     References
     ----------
-    S. Kim, M. Seo, I. Laptev, M. Cho, S. Kwak, "Deep metric learning beyond binary supervision", CVPR 2019.
+    | S. Kim, M. Seo, I. Laptev, M. Cho, S. Kwak, "Deep metric learning beyond binary supervision", CVPR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import LogRatio
+    >>> y = torch.tensor([0.0, 1.0, 2.0, 4.0])
+    >>> loss = LogRatio(squared=False)
+    >>> bool(loss(y[:, None], y) < loss(y[[1, 0, 3, 2], None], y))  # distances in proportion to those of labels
+    True
     """
 
     def __init__(self, squared: bool = True, ties: str = "skip", eps: float = 1e-6, labels: str = "numbers"):

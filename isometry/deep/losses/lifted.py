@@ -22,19 +22,42 @@ class Lifted(Loss):
 
     Parameters
     ----------
-    margin : float
-        m.
-    form : {"logsumexp", "max", "generalized"}
+    margin : float, default=1.0
+        The margin m.
+    form : {"logsumexp", "max", "generalized"}, default="logsumexp"
         ``"max"``: the hardest negative of the two ends in place of the log-sum-exp. ``"generalized"``: one term an
         anchor, [log Σ_pos e^{d_ij} + log Σ_neg e^{m − d_ik}]_+.
-    l2_reg : float
+    l2_reg : float, default=0.0
         Weight of the mean squared norm of the embeddings.
+    distance : str or callable, default="euclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    Every negative of a batch takes part in every positive pair, so that few positives suffice. The authors' form is
+    sensitive to the scale of unnormalised embeddings, hence ``l2_reg``; with ``normalize=True`` take a margin below 2.
+    Costs O(B² p) time and O(B²) memory.
 
     References
     ----------
-    H. Oh Song, Y. Xiang, S. Jegelka, S. Savarese, "Deep metric learning via lifted structured feature embedding", CVPR
-    2016.
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+    | H. Oh Song, Y. Xiang, S. Jegelka, S. Savarese, "Deep metric learning via lifted structured feature embedding",
+      CVPR 2016.
+    | A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Lifted
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = Lifted(margin=1.0)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(

@@ -21,18 +21,44 @@ class MarginLoss(Loss):
 
     Parameters
     ----------
-    margin, beta, nu : float
-        α, initial β, ν.
-    learn_beta : bool
-        Train β.
-    num_classes : int, optional
+    margin : float, default=0.2
+        The half width α of the boundary.
+    beta : float, default=1.2
+        The boundary β at the start.
+    nu : float, default=0.0
+        The weight ν of β itself: above 0 it draws the boundary inwards.
+    learn_beta : bool, default=True
+        Learn β with the network; False keeps it as given.
+    num_classes : int or None, default=None
         One β for each class of anchors instead of one for all.
-    beta_lr : float
+    beta_lr : float, default=5e-4
         Learning rate of β in ``param_groups``.
+    distance : str or callable, default="euclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For batches with very unequal distances: the boundary moves to where the data are. Meant to stand with
+    ``DistanceWeighted(p)``, which draws negatives of all distances. Costs O(B² p) with all pairs.
 
     References
     ----------
-    C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
+    | C.-Y. Wu, R. Manmatha, A. J. Smola, P. Krähenbühl, "Sampling matters in deep embedding learning", ICCV 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MarginLoss
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = MarginLoss(margin=0.2)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     of_pairs = True
@@ -67,7 +93,15 @@ class MarginLoss(Loss):
         return value + self.nu * self.beta.to(z.dtype).mean()
 
     def boundary(self, y: Tensor, n: int) -> Tensor:
-        """β of each anchor (B,)."""
+        """The boundary β of each anchor (B,).
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        n : int
+            Number of anchors.
+        """
         if self.num_classes is None:
             return self.beta.expand(n)
         if y.ndim != 1:
@@ -76,12 +110,28 @@ class MarginLoss(Loss):
         return self.beta[y]
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """Here D is d − β."""
+        """The formula, where D is d − β.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances less the boundary (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         sign = as_weights(pos, D.dtype) - as_weights(neg, D.dtype)  # t, 0 for a pair that takes no part
         return self.average(torch.addcmul(self.margin * sign.abs(), sign, D))
 
     def average(self, terms: Tensor) -> Tensor:
-        """[·]_+ of the terms over the number of those above zero."""
+        """The positive parts of the terms over the number of those above zero.
+
+        Parameters
+        ----------
+        terms : Tensor
+            One term a pair.
+        """
         return terms.relu().sum() / (terms > 0).sum().clamp_min(1)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:

@@ -30,21 +30,56 @@ class ClassCosines(LabelLoss):
         self.proxies = random_proxies(num_classes, embedding_size)
 
     def cosines(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
-        """Cosines (B, C) to the directions of all classes, or of some."""
+        """Cosines (B, C) to the directions of all classes, or of some.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        classes : Tensor or None, default=None
+            Which classes, (c,); None: all.
+
+        Returns
+        -------
+        Tensor
+            Cosines (B, C), or (B, c).
+        """
         return self.nearest(unit(z), unit(self.directions(classes).to(z.dtype)))
 
     def nearest(self, z: Tensor, directions: Tensor) -> Tensor:
-        """Cosines (B, C) of unit vectors to the directions of classes."""
+        """Cosines (B, C) of unit vectors to the directions of classes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings of unit length (B, p).
+        directions : Tensor
+            Directions of the classes (C, p).
+        """
         return z @ directions.T
 
     def directions(self, classes: Tensor | None = None) -> Tensor:
-        """The directions of all classes, or of some."""
+        """The directions of all classes, or of some.
+
+        Parameters
+        ----------
+        classes : Tensor or None, default=None
+            Which classes, (c,); None: all.
+        """
         if classes is None:
             return self.proxies
         return F.embedding(classes, self.proxies, sparse=True) if self.sparse else self.proxies[classes]
 
     def check(self, z: Tensor, y: Tensor) -> Tensor:
-        """Labels (B,), or similarities (B, C) to the classes in the precision of z; an error for anything else."""
+        """Labels (B,), or similarities (B, C) to the classes in the precision of z; an error for anything else.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         shape = self.num_classes, self.proxies.shape[-1]
         check_batch(z, y, z.new_empty(()).expand(shape), y.new_empty(()).expand(shape[:1]))
         if y.ndim == 1:
@@ -65,15 +100,17 @@ class MarginSoftmax(ClassCosines):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    scale : float or "auto"
-        s. ``"auto"``: √2 log(C − 1), at least 8, after AdaCos; few classes want less than many.
-    label_smoothing : float
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, optional
-        Weights of the classes (C,).
-    categories : sequence of int, optional
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+    categories : sequence of int or None, default=None
         The category of each class (C,): ``label_smoothing`` is then spread over the other classes of the same one.
     """
 
@@ -103,21 +140,61 @@ class MarginSoftmax(ClassCosines):
 
         Either (B, 1), one for each row of z, with ``classes`` (B, 1); or (B, C) for all classes (C,), of which those
         that are similar will be used.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines to the own class (B, 1), or to all classes (B, C).
+        z : Tensor
+            Embeddings (B, p).
+        classes : Tensor
+            Which classes, (c,).
         """
 
     def with_margin(self, cos: Tensor, z: Tensor, y: Tensor, classes: Tensor) -> Tensor:
-        """The cosines (B, C) to these classes, the own ones replaced by ``target``; y counts in ``classes``."""
+        """The cosines (B, C) to these classes, the own ones replaced by ``target``; y counts in ``classes``.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines (B, C).
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        classes : Tensor
+            Which classes, (c,).
+        """
         if y.ndim == 2:
             return torch.where(y > 0.5, self.target(cos, z, classes), cos)
         own = y[:, None]
         return cos.scatter(1, own, self.target(cos.gather(1, own), z, classes[own]))
 
     def size(self, z: Tensor, classes: Tensor | None = None) -> Tensor | float:
-        """What cosines are multiplied by: a number, or (B, 1), or (B, C)."""
+        """What cosines are multiplied by: a number, or (B, 1), or (B, C).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        classes : Tensor or None, default=None
+            Which classes, (c,); None: all.
+        """
         return self.scale
 
     def logits(self, z: Tensor) -> Tensor:
-        """Scores (B, C) of the classes, without a margin."""
+        """Scores (B, C) of the classes, without a margin.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+
+        Returns
+        -------
+        Tensor
+            Logits (B, C): the largest is the class that is told.
+        """
         return self.size(z) * self.cosines(z)
 
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
@@ -125,12 +202,34 @@ class MarginSoftmax(ClassCosines):
         return self.among(None, self.cosines(z), z, y)
 
     def among(self, classes: Tensor | None, cos: Tensor, z: Tensor, y: Tensor) -> Tensor:
-        """The loss of cosines (B, C) to some classes, or to all; y counts in ``classes``."""
+        """The loss of cosines (B, C) to some classes, or to all; y counts in ``classes``.
+
+        Parameters
+        ----------
+        classes : Tensor or None
+            Which classes, (c,); None: all.
+        cos : Tensor
+            Cosines (B, C).
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         ids = own_index(self.num_classes, z.device) if classes is None else classes
         return self.cross_entropy(self.size(z, classes) * self.with_margin(cos, z, y, ids), y, ids)
 
     def cross_entropy(self, logits: Tensor, y: Tensor, classes: Tensor) -> Tensor:
-        """The mean over the batch, with the weights of the classes and smoothed labels."""
+        """The mean over the batch, with the weights of the classes and smoothed labels.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Scores of the classes (B, C).
+        y : Tensor
+            Labels (B,).
+        classes : Tensor
+            Which classes, (c,).
+        """
         weight = None if self.class_weight is None else self.class_weight[classes].to(logits.dtype)
         if self.categories is None:
             return F.cross_entropy(logits, y, weight, label_smoothing=self.label_smoothing)
@@ -159,20 +258,38 @@ class NormalizedSoftmax(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    temperature : float
-        T.
-    label_smoothing : float
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    temperature : float, default=0.05
+        The temperature T: the smaller, the more the nearest class counts.
+    label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, optional
-        Weights of the classes (C,).
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+
+    Notes
+    -----
+    A plain baseline for closed sets of classes with many samples each: no pairs to mine, any batch will do. For very
+    many classes see ``SampledSoftmax``. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
-    A. Zhai, H.-Y. Wu, "Classification is a strong baseline for deep metric learning", BMVC 2019.
-    F. Wang, X. Xiang, J. Cheng, A. L. Yuille, "NormFace: L2 hypersphere embedding for face verification", ACM
-    Multimedia 2017.
+    | A. Zhai, H.-Y. Wu, "Classification is a strong baseline for deep metric learning", BMVC 2019.
+    | F. Wang, X. Xiang, J. Cheng, A. L. Yuille, "NormFace: L2 hypersphere embedding for face verification", ACM
+      Multimedia 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import NormalizedSoftmax
+    >>> loss = NormalizedSoftmax(3, 4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     def __init__(
@@ -200,23 +317,41 @@ class CosFace(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    margin : float
-        m, a difference of cosines.
-    scale : float or "auto"
-        s; ``"auto"`` grows with the number of classes, as √2 log(C − 1), and is at least 8.
-    label_smoothing : float
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : float, default=0.35
+        The margin m, a difference of cosines.
+    scale : float or "auto", default=64.0
+        The factor s of the cosines; ``"auto"``: √2 log(C − 1), at least 8, since few classes want less than many.
+    label_smoothing : float, default=0.0
         Share of the target spread evenly over all classes.
-    class_weight : Tensor, optional
-        Weights of the classes (C,).
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+
+    Notes
+    -----
+    For identification with many classes, such as faces. With few classes, or many that are hard, take a smaller
+    ``scale`` ("auto") and margin: at scale 64 the softmax is all but a maximum. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
-    H. Wang, Y. Wang, Z. Zhou, X. Ji, D. Gong, J. Zhou, Z. Li, W. Liu, "CosFace: large margin cosine loss for deep face
-    recognition", CVPR 2018.
-    X. Zhang, R. Zhao, Y. Qiao, X. Wang, H. Li, "AdaCos: adaptively scaling cosine logits for effectively learning deep
-    face representations", CVPR 2019 (scale).
+    | H. Wang, Y. Wang, Z. Zhou, X. Ji, D. Gong, J. Zhou, Z. Li, W. Liu, "CosFace: large margin cosine loss for deep
+      face recognition", CVPR 2018.
+    | X. Zhang, R. Zhao, Y. Qiao, X. Wang, H. Li, "AdaCos: adaptively scaling cosine logits for effectively learning
+      deep face representations", CVPR 2019 (scale).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CosFace
+    >>> loss = CosFace(num_classes=3, embedding_size=4, scale="auto")
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     def __init__(

@@ -30,23 +30,38 @@ class Matryoshka(Draws, LossModule):
 
     Parameters
     ----------
-    loss : Loss, LabelLoss or PairForm, optional
-        L, of embeddings and labels or of columns (then inside ``Columns``); by default ``SupCon()``.
-    sizes : sequence of int, optional
-        m, among them the full width; by default the full width and its half, quarter and eighth.
-    weights : sequence of float, optional
-        c, by default 1.
-    reduction : {"mean", "sum"}
+    loss : Loss, LabelLoss, PairForm or None, default=None
+        The loss L, of embeddings and labels or of columns (then inside ``Columns``); None: ``SupCon()``.
+    sizes : sequence of int or None, default=None
+        The widths m, among them the full width; None: the full width and its half, quarter and eighth.
+    weights : sequence of float or None, default=None
+        The weights c of the widths; None: 1 each.
+    reduction : {"mean", "sum"}, default="mean"
         Whether to divide by the number of widths.
-    sizes_per_step : int, optional
-        Draw so many widths at each step in training, in place of all.
-    random_state : int, optional
-        Seed of the draws.
+    sizes_per_step : int or None, default=None
+        How many widths are drawn at each step in training; None: all take part.
+    random_state : int or None, default=None
+        Seed of the draws; None: torch's global generator.
+
+    Notes
+    -----
+    When embeddings will be cut to save memory or time in a search. Costs that of L once for each width, O(B² Σ m) for a
+    loss of pairs; ``sizes_per_step`` bounds it.
 
     References
     ----------
-    A. Kusupati, G. Bhatt, A. Rege, M. Wallingford, A. Sinha, V. Ramanujan, W. Howard-Snyder, K. Chen, S. Kakade,
-    P. Jain, A. Farhadi, "Matryoshka representation learning", NeurIPS 2022.
+    | A. Kusupati, G. Bhatt, A. Rege, M. Wallingford, A. Sinha, V. Ramanujan, W. Howard-Snyder, K. Chen, S. Kakade, P.
+    | Jain, A. Farhadi, "Matryoshka representation learning", NeurIPS 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Matryoshka, SupCon
+    >>> loss = Matryoshka(SupCon(), sizes=(4, 2))
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    >>> mean = (SupCon()(z, y) + SupCon()(z[:, :2], y)) / 2
+    >>> bool(torch.isclose(loss(z, y), mean))
+    True
     """
 
     warned = False  # that the full width is missing
@@ -75,7 +90,20 @@ class Matryoshka(Draws, LossModule):
         self.sizes_per_step, self.random_state = sizes_per_step, random_state
 
     def forward(self, *arguments: Any, **given: Any) -> Tensor:
-        """The loss of embeddings (B, p) with labels, and references if it takes any; or of columns (n, p)."""
+        """The loss of embeddings (B, p) with labels, and references if it takes any; or of columns (n, p).
+
+        Parameters
+        ----------
+        *arguments : Tensor
+            Embeddings (B, p) and labels (B,), with references if the loss takes any; or columns (n, p).
+        **given : dict
+            What else the loss takes, such as ``target``.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         z = as_embeddings(arguments[0], "z")
         p = z.shape[1]
         sizes = tuple(max(p >> k, 1) for k in range(4)) if self.sizes is None else self.sizes
@@ -97,7 +125,13 @@ class Matryoshka(Draws, LossModule):
         return total / len(values) if self.reduction == "mean" else total
 
     def chosen(self, device: torch.device) -> list[int]:
-        """Which of the widths take part."""
+        """Which of the widths take part.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where random numbers are drawn.
+        """
         if self.sizes_per_step is None or not self.training:
             return list(range(len(self.weights)))
         order = torch.randperm(len(self.weights), generator=self.generator(device), device=device)

@@ -27,14 +27,29 @@ class EmbeddingExpansion(LossAround):
 
     Parameters
     ----------
-    loss : Loss, optional
-        L, any loss that takes references; by default ``Triplet`` of hardest positives and negatives, as published.
-    n : int
+    loss : Loss or None, default=None
+        The loss L, any that takes references; None: ``Triplet`` of hardest positives and negatives, as published.
+    n : int, default=2
         Points between two positives; 0 leaves L as it is.
+
+    Notes
+    -----
+    More negatives at no cost for the network, for small batches. Points between two members of a class must belong to
+    it, which bent classes break. Costs that of L with about n B / 2 further references, O(n B² p) for a loss of pairs.
 
     References
     ----------
-    B. Ko, G. Gu, "Embedding expansion: augmentation in embedding space for deep metric learning", CVPR 2020.
+    | B. Ko, G. Gu, "Embedding expansion: augmentation in embedding space for deep metric learning", CVPR 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import EmbeddingExpansion
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = EmbeddingExpansion(n=2)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(self, loss: Loss | None = None, n: int = 2):
@@ -44,7 +59,20 @@ class EmbeddingExpansion(LossAround):
         self.n = checked("n", n, Iterations)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The loss of embeddings (B, p) with labels (B,)."""
+        """The loss of embeddings (B, p) with labels (B,).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         z, y = as_embeddings(z, "z", squared=True), as_labels(y, z.device)
         if not self.n or y.shape != (len(z),):
             return self.loss(z, y)
@@ -74,19 +102,36 @@ class MixedPairs(Draws, LossAround):
 
     Parameters
     ----------
-    loss : Loss, optional
-        L, a loss that takes similarities in [0, 1] for labels: ``SupCon()`` by default, or ``GeneralizedContrastive``.
-    weight : float
-        w.
-    alpha : int
-        α.
-    random_state : int, optional
-        Seed of the draws.
+    loss : Loss or None, default=None
+        The loss L, which takes similarities in [0, 1] for labels, such as ``GeneralizedContrastive()``; None:
+        ``SupCon()``.
+    weight : float, default=0.4
+        The weight w of the mixed points.
+    alpha : int, default=2
+        The parameter α of the Beta distribution: large ones mix evenly.
+    random_state : int or None, default=None
+        Seed of the draws; None: torch's global generator.
+
+    Notes
+    -----
+    A regulariser for small sets and long runs, which keeps embeddings from jumping between classes. Costs about twice
+    that of L, O(B² p) for a loss of pairs.
 
     References
     ----------
-    S. Venkataramanan, B. Psomas, E. Kijak, L. Amsaleg, K. Karantzalos, Y. Avrithis, "It takes two to tango: mixup for
-    deep metric learning", ICLR 2022.
+    | S. Venkataramanan, B. Psomas, E. Kijak, L. Amsaleg, K. Karantzalos, Y. Avrithis, "It takes two to tango: mixup for
+      deep metric learning", ICLR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MixedPairs
+    >>> loss = MixedPairs(random_state=0)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    >>> loss(z, y).item() > 0
+    True
+    >>> bool(loss.eval()(z, y) == loss.loss(z, y))  # no mixing in eval mode
+    True
     """
 
     def __init__(self, loss: Loss | None = None, weight: float = 0.4, alpha: int = 2, random_state: int | None = None):
@@ -100,7 +145,20 @@ class MixedPairs(Draws, LossAround):
         self.random_state = random_state
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The loss of embeddings (B, p) with labels (B,)."""
+        """The loss of embeddings (B, p) with labels (B,).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         z, y = as_embeddings(z, "z", squared=True), as_labels(y, z.device)
         value = self.loss(z, y)
         if not self.training or not self.weight or y.shape != (len(z),) or not len(z):
@@ -113,7 +171,13 @@ class MixedPairs(Draws, LossAround):
         return value + self.weight * self.loss(z, S, v)
 
     def partners(self, same: Tensor) -> tuple[Tensor, Tensor]:
-        """x and x' of each anchor: rows of the batch, drawn from the matrix (B, B) of which are of one class."""
+        """The points x and x' of each anchor: rows of the batch.
+
+        Parameters
+        ----------
+        same : Tensor
+            Which samples are of one class, a boolean matrix (B, B).
+        """
         n = len(same)
         luck = torch.rand(2, n, n, generator=self.generator(same.device), device=same.device)
         itself = torch.eye(n, dtype=torch.bool, device=same.device)

@@ -22,21 +22,38 @@ class MultiSimilarity(Loss):
 
     Parameters
     ----------
-    alpha, beta : float
-        α and β, how sharply hard positives and hard negatives stand out.
-    base : float
-        λ, a similarity.
-    eps : float, optional
+    alpha : float, default=2.0
+        How sharply hard positives stand out, α.
+    beta : float, default=50.0
+        How sharply hard negatives stand out, β.
+    base : float, default=0.5
+        The similarity λ that positives should exceed and negatives stay below.
+    eps : float or None, default=0.1
         Pairs are chosen by ``MultiSimilarityMiner(eps)``; None: all take part. Without the miner the result is worse:
         MAP@R on unseen classes 0.607 in place of 0.614 (sentences of clinc150, a linear map) and 0.257 in place of
         0.360 (digits, a small network).
-    miner : Miner, optional
-        In place of that miner.
+    miner : Miner, str or None, default=None
+        What chooses pairs in place of ``MultiSimilarityMiner(eps)``, a miner or its name.
+
+    Notes
+    -----
+    For retrieval with batches of several samples a class. The miner drops easy pairs, so that late in training many
+    anchors add nothing. Costs O(B² p); slopes are worked out in blocks of anchors.
 
     References
     ----------
-    X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep metric
-    learning", CVPR 2019.
+    | X. Wang, X. Han, W. Huang, D. Dong, M. R. Scott, "Multi-similarity loss with general pair weighting for deep
+      metric learning", CVPR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MultiSimilarity
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = MultiSimilarity()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     accelerated = True

@@ -52,17 +52,40 @@ class NCALoss(Loss):
 
     Parameters
     ----------
-    temperature : float
-        τ.
-    form : {"log", "exp"}
+    temperature : float, default=1.0
+        The temperature τ: the smaller, the more the closest pairs count.
+    form : {"log", "exp"}, default="log"
         Mean of −log p_i, or one minus the expected accuracy.
-    denominator : {"all", "negatives"}
+    denominator : {"all", "negatives"}, default="all"
         ``"negatives"``: the ratio d_ap + log Σ_neg e^{−d_an} averaged over positive pairs; not a probability, and
         unbounded below.
+    distance : str or callable, default="sqeuclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    Optimises what k-nearest-neighbour classification needs: an anchor is content when any positive is near, so that
+    classes may fall into several clusters. Unnormalised distances set the scale; if they are large, the gradient of far
+    anchors vanishes: raise the temperature or normalise. Costs O(B² p).
 
     References
     ----------
-    J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
+    | J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import NCALoss
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = NCALoss()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     accelerated = True
@@ -123,17 +146,32 @@ class EasyPositiveNCA(Loss):
 
     Parameters
     ----------
-    temperature : float
-        σ.
-    negatives : {"semihard", "hard", "all"}
+    temperature : float, default=0.1
+        The temperature σ: the smaller, the more the closest pairs count.
+    negatives : {"semihard", "hard", "all"}, default="semihard"
         ``"semihard"``: the most similar negative that is less similar than s⁺; an anchor without one is dropped.
-    drop_nonpositive : bool
-        Drop the anchors for which s⁺ or the largest similarity of a negative is not above zero, as some versions of
-        the authors' code do.
+    drop_nonpositive : bool, default=False
+        Drop the anchors for which s⁺ or the largest similarity of a negative is not above zero, as some versions of the
+        authors' code do.
+
+    Notes
+    -----
+    For classes that vary widely inside, such as one object from all sides: only the nearest positive is pulled, and the
+    class keeps its spread. Not for classes of two samples, where it is the only positive anyway. Costs O(B² p).
 
     References
     ----------
-    H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
+    | H. Xuan, A. Stylianou, R. Pless, "Improved embeddings with easy positive triplet mining", WACV 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import EasyPositiveNCA
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = EasyPositiveNCA(negatives="all")
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(self, temperature: float = 0.1, negatives: str = "semihard", drop_nonpositive: bool = False):

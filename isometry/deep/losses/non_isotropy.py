@@ -100,20 +100,45 @@ class NonIsotropy(LabelLoss):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of proxies C, and dimension of the embeddings, which must be even.
-    weight, proxy_weight : float
-        w, and ω, the weight of ``ProxyAnchor``.
-    exponential : bool
+    num_classes : int
+        Number of classes C, and of proxies.
+    embedding_size : int
+        Dimension p of the embeddings, which must be even.
+    weight : float, default=1.0
+        The weight w of the likelihood.
+    proxy_weight : float, default=0.01
+        The weight ω of ``ProxyAnchor``.
+    exponential : bool, default=False
         The mean of the exponentials of the terms, cut at e⁵⁰, as the authors' code has.
-    blocks, width, depth : int
-        Couplings of the flow; width and number of the linear layers of their perceptrons.
-    margin, alpha : float
-        Of ``ProxyAnchor``.
+    blocks : int, default=5
+        Couplings of the flow.
+    width : int, default=128
+        Width of the perceptrons in a coupling.
+    depth : int, default=8
+        Linear layers of the perceptrons in a coupling.
+    margin : float, default=0.1
+        The margin of ``ProxyAnchor``.
+    alpha : float, default=32.0
+        How sharply hard samples stand out in ``ProxyAnchor``.
+
+    Notes
+    -----
+    Costs O(B C p) for the proxies, and blocks × depth × width² multiplications a sample for the flow, often more than a
+    small network.
 
     References
     ----------
-    K. Roth, O. Vinyals, Z. Akata, "Non-isotropy regularization for proxy-based deep metric learning", CVPR 2022.
+    | K. Roth, O. Vinyals, Z. Akata, "Non-isotropy regularization for proxy-based deep metric learning", CVPR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import NonIsotropy
+    >>> loss = NonIsotropy(num_classes=3, embedding_size=4, width=8, depth=2)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     normalize = True
@@ -150,6 +175,12 @@ class NonIsotropy(LabelLoss):
         return self.weight * spread + self.proxy_weight * self.loss(z, y)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """The flow learns 50 times, the proxies 4000 times as fast as the backbone, at most at 0.01."""
+        """The flow learns 50 times, the proxies 4000 times as fast as the backbone, at most at 0.01.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         rates = (self.flow, 50), (self.loss, 4000)
         return [group for part, times in rates for group in own_parameters(part, min(lr * times, 1e-2))]

@@ -28,22 +28,45 @@ class NPair(Loss):
 
     Parameters
     ----------
-    pairs : {"halves", "one", "all"}
+    pairs : {"halves", "one", "all"}, default="halves"
         Anchor-positive pairs of a batch: each class cut in order into disjoint pairs; one pair a class, as published;
         or every ordered positive pair against the negatives of its anchor (the (N+1)-tuplet loss). With the first two
         an anchor's negatives are the positives of other classes. Given references or a matrix ``y`` always mean "all".
-    variant : {"mc", "ovo"}
+    variant : {"mc", "ovo"}, default="mc"
         One log-sum-exp over the negatives, or a sum of one-versus-one terms.
-    scale : float
+    scale : float, default=1.0
         Factor of the inner products; with ``normalize=True`` the inverse temperature of in-batch softmax training.
-    symmetric : bool
+    symmetric : bool, default=False
         With disjoint pairs: average with the loss of positives as anchors.
-    l2_reg : float
-        λ, keeps the norms of unnormalised embeddings in check.
+    l2_reg : float, default=0.002
+        The weight λ of the squared norms, which keeps those of unnormalised embeddings in check.
+    distance : str or callable, default="inner"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    For batches of pairs, one from each of many classes; embeddings are not normalised, and inner products grow unless
+    ``l2_reg`` holds them. With ``normalize=True`` and a ``scale`` it is the in-batch softmax that ``InfoNCE`` has too.
+    Costs O(B² p).
 
     References
     ----------
-    K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+    | K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import NPair
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = NPair(pairs="all")
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(

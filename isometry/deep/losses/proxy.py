@@ -59,7 +59,26 @@ class ProxyForm(Loss):
         ref_y: Tensor | None = None,
         self_index: Tensor | None = None,
     ) -> Tensor:
-        """The loss of embeddings (B, p) with labels 0 … C − 1, or with similarities (B, C) to the classes."""
+        """The loss of embeddings (B, p) with labels 0 … C − 1, or with similarities (B, C) to the classes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,), or similarities (B, C).
+        refs : Tensor or None, default=None
+            Refused: the proxies are the references.
+        ref_y : Tensor or None, default=None
+            Refused, as ``refs``.
+        self_index : Tensor or None, default=None
+            Refused, as ``refs``.
+
+        Returns
+        -------
+        Tensor
+            A scalar: zero, but part of the graph, for an empty batch.
+        """
         if refs is not None:
             raise ValueError(f"{type(self).__name__} compares with its own proxies and takes no refs")
         z = as_embeddings(z, "z", squared=True)
@@ -88,23 +107,42 @@ class ProxyNCA(ProxyForm):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of proxies and dimension of the embeddings; k-means centroids may be more or fewer than the classes.
-    proxies : {"learned", "class_mean", "kmeans"}
+    num_classes : int
+        Number of classes C, and of proxies; k-means centroids may be more or fewer than the classes.
+    embedding_size : int
+        Dimension p of the embeddings.
+    proxies : {"learned", "class_mean", "kmeans"}, default="learned"
         Parameters trained with the network; running class means (after each training step, see ``momentum``); or
         centroids, set by ``fit_proxies``.
-    assignment : {"class", "nearest"}
+    assignment : {"class", "nearest"}, default="class"
         π_i is the proxy of the anchor's class, or the one nearest to a positive of the anchor (one term for each
         positive), for proxies that belong to no class. ``"kmeans"`` needs ``"nearest"``.
-    scale : float
-        Squared length to which both vectors are stretched.
-    momentum : float, optional
+    scale : float, default=1.0
+        The squared length to which both vectors are stretched.
+    momentum : float or None, default=None
         Class means forget: new = momentum · old + (1 − momentum) · batch. By default the mean of all seen.
+
+    Notes
+    -----
+    Compares samples with one point a class, so that any batch will do, without sampler or miner. Similarities among
+    samples are not seen; where they matter, ``ProxyAnchor`` or pair losses see them. Costs O(B C p).
 
     References
     ----------
-    Y. Movshovitz-Attias, A. Toshev, T. Leung, S. Ioffe, S. Singh, "No fuss distance metric learning using proxies",
-    ICCV 2017.
+    | Y. Movshovitz-Attias, A. Toshev, T. Leung, S. Ioffe, S. Singh, "No fuss distance metric learning using proxies",
+      ICCV 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ProxyNCA
+    >>> loss = ProxyNCA(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
+    >>> loss.proxies.shape
+    torch.Size([3, 4])
     """
 
     proxies: Tensor
@@ -152,7 +190,17 @@ class ProxyNCA(ProxyForm):
         return masked_mean(D + masked_logsumexp(-D, neg)[:, None], pos & neg.any(1, keepdim=True))
 
     def nearest(self, D: Tensor, y: Tensor, known: Tensor) -> Tensor:
-        """One term for each positive pair (i, j): the proxy nearest to j is positive for i, all others negative."""
+        """One term for each positive pair (i, j): the proxy nearest to j is positive for i, all others negative.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances to the proxies (B, C).
+        y : Tensor
+            Labels (B,).
+        known : Tensor
+            Which samples take part (B,).
+        """
         if y.ndim != 1:
             raise ValueError("assignment='nearest' needs labels (B,), which say what is a positive of what")
         if known.sum() < 2:
@@ -165,7 +213,15 @@ class ProxyNCA(ProxyForm):
 
     @torch.no_grad()
     def update(self, z: Tensor, y: Tensor) -> None:
-        """Take a batch into the class means."""
+        """Take a batch into the class means.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         classes, members = class_indicator(y, z.dtype)
         n, total = members.sum(1), members @ z  # (C_b,), (C_b, p)
         old, old_n = self.proxies[classes].to(z.dtype), self.count[classes].to(z.dtype)
@@ -179,7 +235,15 @@ class ProxyNCA(ProxyForm):
 
     @torch.no_grad()
     def fit_proxies(self, z: Tensor, random_state: int = 0) -> None:
-        """Set the proxies to the k-means centroids of unit-length embeddings; call it anew as the network learns."""
+        """Set the proxies to the k-means centroids of unit-length embeddings; call it anew as the network learns.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (n, p).
+        random_state : int, default=0
+            Seed of the k-means.
+        """
         from sklearn.cluster import KMeans
 
         clusters = KMeans(self.num_classes, n_init=1, random_state=random_state).fit(unit(z.float()).cpu().numpy())
@@ -208,17 +272,34 @@ class ProxyNCAPlusPlus(ProxyForm):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of proxies and dimension of the embeddings.
-    temperature : float
-        T.
-    label_smoothing : float
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    temperature : float, default=0.1111111111111111
+        The temperature T: the smaller, the more the nearest proxies count.
+    label_smoothing : float, default=0.0
         Share of the target spread evenly over all proxies.
+
+    Notes
+    -----
+    As ``ProxyNCA``, as a true softmax. The proxies want a larger learning rate than the network, which ``param_groups``
+    gives. Costs O(B C p).
 
     References
     ----------
-    E. W. Teh, T. DeVries, G. W. Taylor, "ProxyNCA++: revisiting and revitalizing proxy neighborhood component
-    analysis", ECCV 2020.
+    | E. W. Teh, T. DeVries, G. W. Taylor, "ProxyNCA++: revisiting and revitalizing proxy neighborhood component
+      analysis", ECCV 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ProxyNCAPlusPlus
+    >>> loss = ProxyNCAPlusPlus(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     def __init__(self, num_classes: int, embedding_size: int, temperature: float = 1 / 9, label_smoothing: float = 0.0):

@@ -21,16 +21,33 @@ class ProxyAnchor(ProxyForm):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        Number of proxies C and dimension of the embeddings.
-    margin : float
-        δ.
-    alpha : float
-        α.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : float, default=0.1
+        The margin δ.
+    alpha : float, default=32.0
+        How sharply hard samples stand out, α.
+
+    Notes
+    -----
+    Proxies look at all samples of the batch, so that relations between samples count and hard ones lead; any batch will
+    do. Costs O(B C p), less than all pairs if C is below B.
 
     References
     ----------
-    S. Kim, D. Kim, M. Cho, S. Kwak, "Proxy anchor loss for deep metric learning", CVPR 2020.
+    | S. Kim, D. Kim, M. Cho, S. Kwak, "Proxy anchor loss for deep metric learning", CVPR 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ProxyAnchor
+    >>> loss = ProxyAnchor(num_classes=3, embedding_size=4)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     def __init__(self, num_classes: int, embedding_size: int, margin: float = 0.1, alpha: float = 32.0):
@@ -45,7 +62,17 @@ class ProxyAnchor(ProxyForm):
         return self.proxies
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """Here D is −s (B, C)."""
+        """The formula, where D is −s (B, C).
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the cosines to the proxies (B, C).
+        pos : Tensor
+            Which proxies are of the sample's class, a boolean matrix (B, C).
+        neg : Tensor
+            Which proxies are not, a boolean matrix (B, C).
+        """
         pull = softplus(masked_logsumexp(self.alpha * (D + self.margin), pos, dim=0))  # (C,), 0 for an absent class
         push = softplus(masked_logsumexp(-self.alpha * (D - self.margin), neg, dim=0))
         return pull.sum() / pos.any(0).count_nonzero().clamp_min(1) + push.mean()

@@ -24,18 +24,36 @@ class ProxyGML(ProxyForm):
 
     Parameters
     ----------
-    num_classes, embedding_size, centers_per_class : int
-        C, dimension of the embeddings, and proxies of each class N.
-    share : float, optional
-        Of all C N proxies, how many are kept. By default 0.05, and for fewer than 100 classes as many as five of them
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    centers_per_class : int, default=10
+        Proxies of each class, N.
+    share : float or None, default=None
+        The share of all C N proxies that are kept; None: 0.05, and for fewer than 100 classes as many as five of them
         have.
-    weight : float
-        λ.
+    weight : float, default=0.3
+        The weight λ of the proxies' own cross-entropy.
+
+    Notes
+    -----
+    For classes that fall into several groups. Costs O(B C N p) time and O(B C N) memory.
 
     References
     ----------
-    Y. Zhu, M. Yang, C. Deng, W. Liu, "Fewer is more: a deep graph metric learning perspective using fewer proxies",
-    NeurIPS 2020.
+    | Y. Zhu, M. Yang, C. Deng, W. Liu, "Fewer is more: a deep graph metric learning perspective using fewer proxies",
+      NeurIPS 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ProxyGML
+    >>> loss = ProxyGML(num_classes=3, embedding_size=4, centers_per_class=2)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     def __init__(
@@ -78,6 +96,16 @@ class ProxyGML(ProxyForm):
         return value + self.weight * F.cross_entropy(among, classes)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """Here D is −S."""
+        """The formula, where D is −S.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the sums of similarities (B, C).
+        pos : Tensor
+            Which classes are the sample's, a boolean matrix (B, C).
+        neg : Tensor
+            Which classes are not, a boolean matrix (B, C).
+        """
         log_p = log_probability(-D, pos, neg)
         return mean_of_anchors(-log_p, log_p)

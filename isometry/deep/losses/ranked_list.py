@@ -22,21 +22,40 @@ class RankedList(Loss):
 
     Parameters
     ----------
-    margin : float
-        m, between the two balls.
-    alpha : float
-        α, radius of the larger, in (m, 2].
-    neg_temperature, pos_temperature : float
-        T of the negatives and of the positives; 0: all violators weigh alike.
-    balance : float
-        λ.
-    detach_weights : bool
+    margin : float, default=0.4
+        The margin m between the two balls.
+    alpha : float, default=1.2
+        The radius α of the larger ball, in (m, 2].
+    neg_temperature : float, default=10.0
+        The temperature T of the negatives; 0: all violators weigh alike.
+    pos_temperature : float, default=0.0
+        The temperature T of the positives; 0: all violators weigh alike.
+    balance : float, default=0.5
+        The weight λ of the negatives, 1 − λ that of the positives.
+    detach_weights : bool, default=True
         Weights are constants in the gradient: they say how much each violator moves.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    Keeps positives within a ball of radius α − m rather than drawing them to a point, which leaves classes their inner
+    structure. Costs O(B² p).
 
     References
     ----------
-    X. Wang, Y. Hua, E. Kodirov, G. Hu, R. Garnier, N. M. Robertson, "Ranked list loss for deep metric learning", CVPR
-    2019.
+    | X. Wang, Y. Hua, E. Kodirov, G. Hu, R. Garnier, N. M. Robertson, "Ranked list loss for deep metric learning", CVPR
+      2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import RankedList
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = RankedList()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     accelerated = True
@@ -61,7 +80,17 @@ class RankedList(Loss):
         self.pos_temperature = checked("pos_temperature", pos_temperature, NotNegative)
 
     def sides(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[tuple[float, float, Tensor, Tensor], ...]:
-        """Share, temperature, excess x (B, R) and violators of the positives and of the negatives."""
+        """Share, temperature, excess x (B, R) and violators of the positives and of the negatives.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         x, v = D - (self.alpha - self.margin), self.alpha - D
         return (
             (1 - self.balance, self.pos_temperature, x, pos & (x > 0)),

@@ -52,6 +52,15 @@ class RankLoss(Loss):
         """How many positives, itself included, and negatives each positive has before it, and where there is one.
 
         (b, K) each, for b anchors with up to K positives.
+
+        Parameters
+        ----------
+        s : Tensor
+            Cosines of b anchors to the references (b, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (b, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (b, R).
         """
         columns, filled = packed(pos)
         s = s / self.temperature
@@ -61,7 +70,17 @@ class RankLoss(Loss):
 
     @abstractmethod
     def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
-        """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1)."""
+        """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1).
+
+        Parameters
+        ----------
+        P : Tensor
+            How many positives come before each positive, itself included (b, K).
+        N : Tensor
+            How many negatives come before each positive (b, K).
+        n_pos : Tensor
+            Positives of each anchor (b, 1).
+        """
 
 
 class SmoothAP(RankLoss):
@@ -71,15 +90,32 @@ class SmoothAP(RankLoss):
 
     Parameters
     ----------
-    temperature : float
-        τ; towards 0 the loss is 1 − AP itself, and its gradient vanishes.
-    count_self : bool
+    temperature : float, default=0.01
+        The temperature τ of the soft steps; towards 0 the loss is 1 − AP itself, and its gradient vanishes.
+    count_self : bool, default=False
         Count the query as its own first positive, as the authors' code does.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    When average precision is what will be reported, as a fine-tuning of a network that ranks well already. Wants large
+    batches with several positives an anchor. Costs O(B² K) time for K positives an anchor, in blocks of anchors.
 
     References
     ----------
-    A. Brown, W. Xie, V. Kalogeiton, A. Zisserman, "Smooth-AP: smoothing the path towards large-scale image retrieval",
-    ECCV 2020.
+    | A. Brown, W. Xie, V. Kalogeiton, A. Zisserman, "Smooth-AP: smoothing the path towards large-scale image
+      retrieval", ECCV 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SmoothAP
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = SmoothAP()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(self, temperature: float = 0.01, count_self: bool = False, *, miner: Miner | None = None):
@@ -96,17 +132,38 @@ class PNP(RankLoss):
 
     Parameters
     ----------
-    variant : {"Dq", "Ds", "Iu", "Ib", "O"}
-        f(N): 1 − (1+N)^{−α};  log(1+N);  (1+N) log(1+N);  (bN − log(1+bN))/b²;  N.
-    alpha, b, temperature : float
-        α, b, τ.
-    count_self : bool
+    variant : {"Dq", "Ds", "Iu", "Ib", "O"}, default="Dq"
+        f(N): 1 − (1+N)^{−α}; log(1+N); (1+N) log(1+N); (bN − log(1+bN))/b²; N.
+    alpha : float, default=4.0
+        The exponent α of variant "Dq".
+    b : float, default=2.0
+        The constant b of variant "Ib".
+    temperature : float, default=0.01
+        The temperature τ of the soft steps: the smaller, the nearer to exact counts.
+    count_self : bool, default=False
         Count the query as a positive of its own, as the authors' code does.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    Only negatives before a positive cost anything; the order among positives is free. "Dq" cares most for positives
+    that are nearly first, "Iu" and "Ib" most for those far behind. Costs O(B² K) time for K positives an anchor.
 
     References
     ----------
-    Z. Li, W. Min, J. Song, Y. Zhu, L. Kang, X. Wei, X. Wei, S. Jiang, "Rethinking the optimization of average
-    precision: only penalizing negative instances before positive ones is enough", AAAI 2022.
+    | Z. Li, W. Min, J. Song, Y. Zhu, L. Kang, X. Wei, X. Wei, S. Jiang, "Rethinking the optimization of average
+      precision: only penalizing negative instances before positive ones is enough", AAAI 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import PNP
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = PNP()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(
@@ -144,13 +201,34 @@ class SupAP(RankLoss):
 
     Parameters
     ----------
-    temperature, rho, delta : float
-        τ, ρ, δ.
+    temperature : float, default=0.01
+        The temperature τ of the soft steps: the smaller, the nearer to exact ranks.
+    rho : float, default=100.0
+        The slope ρ that a negative far above a positive keeps.
+    delta : float, default=0.05
+        Where the linear part begins, δ.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    An upper bound of 1 − AP, so that its minimisation cannot deceive. Usually as the first part of ``ROADMAP``. Costs
+    O(B² K) time for K positives an anchor.
 
     References
     ----------
-    E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
-    retrieval", NeurIPS 2021.
+    | E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
+      retrieval", NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SupAP
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = SupAP()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(
@@ -177,15 +255,40 @@ class ROADMAP(SupAP):
 
     Parameters
     ----------
-    weight : float
-        λ.
-    pos_margin, neg_margin : float
-        m⁺, m⁻.
+    weight : float, default=0.5
+        The weight λ of the second term.
+    pos_margin : float, default=0.9
+        The similarity m⁺ below which a positive costs.
+    neg_margin : float, default=0.6
+        The similarity m⁻ above which a negative costs.
+    temperature : float, default=0.01
+        The temperature τ of the soft steps, see `SupAP`.
+    rho : float, default=100.0
+        The slope ρ that a negative far above a positive keeps, see `SupAP`.
+    delta : float, default=0.05
+        Where the linear part begins, δ, see `SupAP`.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    Average precision of a batch is not that of the whole set; the second term makes similarities comparable between
+    batches. Costs O(B² K) time for K positives an anchor.
 
     References
     ----------
-    E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
-    retrieval", NeurIPS 2021.
+    | E. Ramzi, N. Thome, C. Rambour, N. Audebert, X. Bitot, "Robust and decomposable average precision for image
+      retrieval", NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ROADMAP
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = ROADMAP()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(
@@ -219,18 +322,38 @@ class RecallAtK(RankLoss):
 
     Parameters
     ----------
-    k : sequence of int
-        Those not below the number of references are left out, with a warning.
-    rank_temperature, temperature : float
-        τ₁, τ₂.
-    normalizer : {"min", "positives"}
-        min(k, |pos|) as in the authors' code, or |pos| as in the paper.
-    count_self : bool
+    k : sequence of int, default=(1, 2, 4, 8, 16)
+        The numbers k; those not below the number of references are left out, with a warning.
+    rank_temperature : float, default=1.0
+        The temperature τ₁ of the soft step at k.
+    temperature : float, default=0.01
+        The temperature τ₂ of the soft steps in the ranks: the smaller, the nearer to exact ranks.
+    normalizer : {"min", "positives"}, default="min"
+        Divide by the smaller of k and the number of positives, as in the authors' code, or by the number of positives,
+        as in the paper.
+    count_self : bool, default=False
         Let the query take rank 1, as the authors' code does.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    When recall at k will be reported and classes have few samples; batches should hold thousands. Costs O(B² K) time
+    for K positives an anchor.
 
     References
     ----------
-    Y. Patel, G. Tolias, J. Matas, "Recall@k surrogate loss with large batches and similarity mixup", CVPR 2022.
+    | Y. Patel, G. Tolias, J. Matas, "Recall@k surrogate loss with large batches and similarity mixup", CVPR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import RecallAtK
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = RecallAtK(k=(1, 2))
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(
@@ -270,12 +393,28 @@ class RecallAtK(RankLoss):
         return 1 / n_pos - torch.stack(recall).mean(0) if recall else 0 * N
 
     def within_k(self, k: int, rank: Tensor, n_pos: Tensor) -> Tensor:
-        """The share of each positive in the recall at k."""
+        """The share of each positive in the recall at k.
+
+        Parameters
+        ----------
+        k : int
+            The number k.
+        rank : int
+            Ranks of the positives (b, K).
+        n_pos : Tensor
+            Positives of each anchor (b, 1).
+        """
         return ((k - rank) / self.rank_temperature).sigmoid() / (
             n_pos.clamp_max(k) if self.normalizer == "min" else n_pos
         )
 
     def floor(self, n_pos: int) -> float:
-        """The loss of an anchor whose ``n_pos`` positives come first."""
+        """The loss of an anchor whose ``n_pos`` positives come first.
+
+        Parameters
+        ----------
+        n_pos : int
+            Positives of the anchor.
+        """
         rank, n = torch.arange(1, n_pos + 1) + float(self.count_self), torch.tensor([float(n_pos)])
         return float(1 - torch.stack([self.within_k(k, rank, n).sum() for k in self.k]).mean())

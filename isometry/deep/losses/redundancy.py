@@ -20,15 +20,32 @@ class VICReg(PairForm):
 
     Parameters
     ----------
-    invariance, variance, covariance : float
-        λ, μ, ν.
-    eps : float
-        ε.
+    invariance : float, default=25.0
+        The weight λ of the agreement of the views.
+    variance : float, default=25.0
+        The weight μ of the variance.
+    covariance : float, default=1.0
+        The weight ν of the covariances.
+    eps : float, default=1e-4
+        The constant ε under the root.
+
+    Notes
+    -----
+    For views without labels, in batches that are too small for negatives; it wants a wide embedding, from a projection
+    that is dropped afterwards. Costs O(n p²) time and O(p²) memory.
 
     References
     ----------
-    A. Bardes, J. Ponce, Y. LeCun, "VICReg: variance-invariance-covariance regularization for self-supervised learning",
-    ICLR 2022.
+    | A. Bardes, J. Ponce, Y. LeCun, "VICReg: variance-invariance-covariance regularization for self-supervised
+      learning", ICLR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import VICReg
+    >>> a = torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]])
+    >>> bool(VICReg()(a, a) < VICReg()(a, a.flip(0)))
+    True
     """
 
     most_columns = 2
@@ -60,13 +77,25 @@ class BarlowTwins(PairForm):
 
     Parameters
     ----------
-    weight : float
-        λ.
+    weight : float, default=0.005
+        The weight λ of the correlations between different coordinates.
+
+    Notes
+    -----
+    As ``VICReg``, by correlations: the scale of a coordinate does not count. Costs O(n p²) time and O(p²) memory.
 
     References
     ----------
-    J. Zbontar, L. Jing, I. Misra, Y. LeCun, S. Deny, "Barlow twins: self-supervised learning via redundancy reduction",
-    ICML 2021.
+    | J. Zbontar, L. Jing, I. Misra, Y. LeCun, S. Deny, "Barlow twins: self-supervised learning via redundancy
+      reduction", ICML 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BarlowTwins
+    >>> a = torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]])
+    >>> bool(BarlowTwins()(a, a) < BarlowTwins()(a, a.flip(0)))
+    True
     """
 
     most_columns = 2

@@ -32,28 +32,45 @@ class SampledSoftmax(Draws, LabelLoss):
 
     Parameters
     ----------
-    loss : MarginSoftmax, optional
-        L; by default ``ArcFace(num_classes, embedding_size)``.
-    sample_rate : float
-        r, in (0, 1].
-    filter : float, optional
+    loss : MarginSoftmax or None, default=None
+        The loss L, a margin softmax such as ``CosFace``; None: ``ArcFace(num_classes, embedding_size)``.
+    sample_rate : float, default=0.1
+        The share r of the classes that take part, in (0, 1].
+    filter : float or None, default=None
         Cosines to other classes above this are set to 0: classes that are one in truth do not push each other.
-    sparse : bool
+    sparse : bool, default=False
         Give the class directions a sparse gradient.
-    shard : bool
+    shard : bool, default=False
         Under several processes each works out the cosines to a part of the drawn classes only: the matrix (B, r C) is
         divided among them, at the cost of two sums over processes of (B,) numbers and two of gradients. The batch must
         be gathered, as a `Trainer` and ``Gathered`` do. All processes keep all directions, so that values, gradients
         and files are those of one process.
-    num_classes, embedding_size : int, optional
-        Of the default loss.
-    random_state : int, optional
+    num_classes : int or None, default=None
+        Number of classes C, for the default loss.
+    embedding_size : int or None, default=None
+        Dimension p of the embeddings, for the default loss.
+    random_state : int or None, default=None
         Seed of the draws; under several processes it must be given.
+
+    Notes
+    -----
+    For 10⁵ classes and more, where the matrix (B, C) fills the memory; below that the loss by itself is exact and
+    simpler. Costs O(B r C p) time and O(B r C) memory.
 
     References
     ----------
-    X. An, J. Deng, J. Guo, Z. Feng, X. Zhu, J. Yang, T. Liu, "Killing two birds with one stone: efficient and robust
-    training of face recognition CNNs by partial FC", CVPR 2022.
+    | X. An, J. Deng, J. Guo, Z. Feng, X. Zhu, J. Yang, T. Liu, "Killing two birds with one stone: efficient and robust
+      training of face recognition CNNs by partial FC", CVPR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SampledSoftmax
+    >>> loss = SampledSoftmax(sample_rate=0.1, num_classes=100, embedding_size=4, random_state=0)
+    >>> loss.draw(torch.tensor([3, 70])).shape  # the classes of the batch are among them
+    torch.Size([10])
+    >>> loss(torch.eye(4), torch.tensor([0, 1, 2, 99])).item() > 0
+    True
     """
 
     normalize = True
@@ -104,7 +121,17 @@ class SampledSoftmax(Draws, LabelLoss):
         return self.loss.among(classes, cos, z, own)
 
     def divided(self, z: Tensor, y: Tensor, classes: Tensor) -> Tensor:
-        """The same loss, of which this process works out the columns of its share of the classes."""
+        """The same loss, of which this process works out the columns of its share of the classes.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        classes : Tensor
+            Which classes, (c,).
+        """
         mine, loss = share_of_classes(len(classes)), self.loss
         z = SummedGradient.apply(z)
         held = classes[mine]
@@ -122,7 +149,13 @@ class SampledSoftmax(Draws, LabelLoss):
         return ShardedCrossEntropy.apply(loss.size(z, held) * cos, own[:, 0].masked_fill(~here, -1))
 
     def draw(self, y: Tensor) -> Tensor:
-        """The classes of a batch and some others, in order."""
+        """The classes of a batch and some others, in order.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels (B,).
+        """
         present = y.unique()
         count = round(self.sample_rate * self.loss.num_classes)
         if count < len(present) and not self.warned:

@@ -38,13 +38,27 @@ class CoSENT(ScoredPairs):
 
     Parameters
     ----------
-    scale : float
-        λ.
+    scale : float, default=20.0
+        The factor λ of the cosines.
+
+    Notes
+    -----
+    For pairs with graded scores, such as those of semantic textual similarity: scores of different annotators need
+    agree in their order only. For scores that are to be met, ``CosineRegression``. Costs O(n log n + n p).
 
     References
     ----------
-    X. Huang, H. Peng, D. Zou, Z. Liu, J. Li, K. Liu, J. Wu, J. Su, P. S. Yu, "CoSENT: consistent sentence embedding via
-    similarity ranking", IEEE/ACM TASLP 2024.
+    | X. Huang, H. Peng, D. Zou, Z. Liu, J. Li, K. Liu, J. Wu, J. Su, P. S. Yu, "CoSENT: consistent sentence embedding
+      via similarity ranking", IEEE/ACM TASLP 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CoSENT
+    >>> a, b = torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])  # cosines 1 and 0
+    >>> loss = CoSENT()
+    >>> bool(loss(a, b, target=torch.tensor([5.0, 1.0])) < loss(a, b, target=torch.tensor([1.0, 5.0])))
+    True
     """
 
     def __init__(self, scale: float = 20.0):
@@ -52,7 +66,20 @@ class CoSENT(ScoredPairs):
         self.scale = checked("scale", scale, Positive)
 
     def similarity(self, a: Tensor, b: Tensor) -> Tensor:
-        """s (n,) of each row."""
+        """s (n,) of each row.
+
+        Parameters
+        ----------
+        a : Tensor
+            Embeddings (n, p).
+        b : Tensor
+            Their partners (n, p).
+
+        Returns
+        -------
+        Tensor
+            Similarities (n,).
+        """
         return (unit(a) * unit(b)).sum(1)
 
     def compute(self, *columns: Tensor, **given: Any) -> Tensor:
@@ -84,9 +111,25 @@ class AnglE(CoSENT):
     J turns the halves (u, v) of a vector into (−v, u). s is 1 for y = x and for y = −x, and largest at a turn of 45°:
     ``CoSENT`` has no such choices.
 
+    Parameters
+    ----------
+    scale : float, default=20.0
+        The factor λ of the similarities.
+
+    Notes
+    -----
+    For comparison with published results; the dimension must be even. Costs O(n log n + n p).
+
     References
     ----------
-    X. Li, J. Li, "AoE: angle-optimized embeddings for semantic textual similarity", ACL 2024.
+    | X. Li, J. Li, "AoE: angle-optimized embeddings for semantic textual similarity", ACL 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import AnglE
+    >>> AnglE()(torch.eye(2), torch.eye(2), target=torch.tensor([5.0, 1.0])).item() > 0
+    True
     """
 
     def similarity(self, a: Tensor, b: Tensor) -> Tensor:
@@ -102,12 +145,24 @@ class CosineRegression(ScoredPairs):
 
     Parameters
     ----------
-    score_range : tuple (low, high)
+    score_range : tuple (low, high), default=(0.0, 1.0)
         Scores are mapped from here to [0, 1]: (0, 5) for scores up to five.
+
+    Notes
+    -----
+    For scores on a known scale that cosines are to meet, so that thresholds keep their meaning. Costs O(n p).
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CosineRegression
+    >>> a, b = torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])  # cosines 1 and 0
+    >>> CosineRegression(score_range=(0, 5))(a, b, target=torch.tensor([5.0, 0.0])).item()
+    0.0
     """
 
     def __init__(self, score_range: tuple[float, float] = (0.0, 1.0)):

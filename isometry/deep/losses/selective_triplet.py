@@ -18,19 +18,35 @@ class SelectiveTriplet(TripletForm):
 
     Parameters
     ----------
-    weight : float
-        λ.
-    temperature : float
-        σ.
-    hard_above : float, optional
+    weight : float, default=1.0
+        The weight λ of hard negatives.
+    temperature : float, default=0.1
+        The temperature σ of the easy triplets.
+    hard_above : float or None, default=None
         Also a triplet with s⁻ above this is hard; the authors' code has 0.8.
-    min_distance : float, optional
+    min_distance : float or None, default=None
         Positives with 1 − cos at most this large count as copies of the anchor and are passed over; the authors' code
         has 1e-4.
 
+    Notes
+    -----
+    For mining the hardest negatives from the start of training, which makes ``Triplet`` collapse: a hard negative is
+    pushed away and nothing is pulled. It learns from one positive and one negative an anchor, so batches should be
+    large. Costs O(B² p).
+
     References
     ----------
-    H. Xuan, A. Stylianou, X. Liu, R. Pless, "Hard negative examples are hard, but useful", ECCV 2020.
+    | H. Xuan, A. Stylianou, X. Liu, R. Pless, "Hard negative examples are hard, but useful", ECCV 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SelectiveTriplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = SelectiveTriplet()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(

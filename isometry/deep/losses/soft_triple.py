@@ -24,15 +24,40 @@ class SoftTriple(ProxyForm):
 
     Parameters
     ----------
-    num_classes, embedding_size, centers_per_class : int
-        C, dimension of the embeddings, K.
-    la, gamma, tau, margin : float
-        λ, γ, τ, δ.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    centers_per_class : int, default=10
+        Centres of each class, K.
+    la : float, default=20.0
+        The factor λ of the similarities.
+    gamma : float, default=0.1
+        The temperature γ of the soft choice among the centres of a class.
+    tau : float, default=0.2
+        The weight τ of the term that merges centres.
+    margin : float, default=0.01
+        The margin δ, a difference of similarities.
+
+    Notes
+    -----
+    For classes that fall into several groups, of unknown number: τ merges what is not needed. Any batch will do. Costs
+    O(B C K p) time and O(B C K) memory.
 
     References
     ----------
-    Q. Qian, L. Shang, B. Sun, J. Hu, H. Li, R. Jin, "SoftTriple loss: deep metric learning without triplet sampling",
-    ICCV 2019.
+    | Q. Qian, L. Shang, B. Sun, J. Hu, H. Li, R. Jin, "SoftTriple loss: deep metric learning without triplet sampling",
+      ICCV 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SoftTriple
+    >>> loss = SoftTriple(num_classes=3, embedding_size=4, centers_per_class=2)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> value = loss(z, y)
+    >>> value.shape, bool(value.isfinite())
+    (torch.Size([]), True)
     """
 
     accelerated = True
@@ -64,12 +89,32 @@ class SoftTriple(ProxyForm):
         return _SoftTriple.apply(unit(z), refs, self.gamma, self.tau, f)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """Here D is −S."""
+        """The formula, where D is −S.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the similarities to the classes (B, C).
+        pos : Tensor
+            Which classes are the sample's, a boolean matrix (B, C).
+        neg : Tensor
+            Which classes are not, a boolean matrix (B, C).
+        """
         log_p = log_probability(-self.la * (D + self.margin * pos.to(D.dtype)), pos, neg)
         return mean_of_anchors(-log_p, log_p)
 
     def cross_entropy(self, D: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """The part of some anchors, of n, in ``loss``, and its slopes in D (B, C); each has one class, y."""
+        """The part of some anchors, of n, in ``loss``, and its slopes in D (B, C); each has one class, y.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the similarities to the classes (B, C).
+        y : Tensor
+            Labels (B,).
+        n : int
+            Anchors of the whole batch.
+        """
         own = y[:, None]
         s = D.mul(-self.la).scatter_add_(1, own, D.new_full(own.shape, -self.la * self.margin))
         log_p = s.log_softmax(1)

@@ -19,22 +19,42 @@ class SoftmaxTriplet(Loss):
 
     Parameters
     ----------
-    temperature : float
-        τ.
-    multi_positive : {"sum_log", "log_sum"}
+    temperature : float, default=0.1
+        The temperature τ: the smaller, the more the closest pairs count.
+    multi_positive : {"sum_log", "log_sum"}, default="sum_log"
         With several positives they compete in one softmax. ``"sum_log"`` is the equation above; its floor is n log n
         for n positives. ``"log_sum"`` has log Σ_j p_ij for the first term and tends to 0. Equal for one positive.
-    neg_weight : float
+    neg_weight : float, default=1.0
         Weight of the second sum; 0 leaves InfoNCE.
-    detach_reference : bool
+    detach_reference : bool, default=False
         Let gradient reach the anchors only, as in the authors' code.
-    distance : {"inner", "sqeuclidean"} or any other
-        ``"sqeuclidean"`` gives the distance form, with logits −‖z_i − z_j‖²/τ.
+    distance : str or callable, default="inner"
+        How embeddings are compared, smaller for closer pairs; ``"sqeuclidean"`` gives the distance form, with logits
+        −‖z_i − z_j‖²/τ.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    Published for unlabelled data, where the only positive is an augmented view: ``loss.views(z1, z2)``. With labels and
+    several positives prefer ``multi_positive="log_sum"``, or ``SupCon``. Costs O(B² p).
 
     References
     ----------
-    M. Ye, X. Zhang, P. C. Yuen, S.-F. Chang, "Unsupervised embedding learning via invariant and spreading instance
-    feature", CVPR 2019.
+    | M. Ye, X. Zhang, P. C. Yuen, S.-F. Chang, "Unsupervised embedding learning via invariant and spreading instance
+      feature", CVPR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SoftmaxTriplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = SoftmaxTriplet()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(

@@ -22,22 +22,42 @@ class SphereFace(MarginSoftmax):
 
     Parameters
     ----------
-    num_classes, embedding_size : int
-        C and the dimension of the embeddings.
-    margin : int
-        m, 1 to 8.
-    scale : float
-        By which all logits are multiplied.
-    anneal : tuple (start, end, rate), optional
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : int, default=4
+        The factor m of the own angle, 1 to 8.
+    scale : float, default=1.0
+        The factor of all logits.
+    anneal : tuple (start, end, rate) or None, default=None
         The target is (λ cos θ + ψ)/(1 + λ) with λ = max(end, start / (1 + rate · step)), by steps of training. The
         papers have (1000, 5, 0.12); by default the target is ψ from the start.
-    label_smoothing, class_weight
-        See ``ArcFace``.
+    label_smoothing : float, default=0.0
+        Share of the target spread evenly over all classes.
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+
+    Notes
+    -----
+    The first of the angular margins; ``ArcFace`` and ``CosFace`` are easier to train. From a random start give
+    ``anneal``: with m = 4 at once the loss may not begin to fall. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
-    W. Liu, Y. Wen, Z. Yu, M. Li, B. Raj, L. Song, "SphereFace: deep hypersphere embedding for face recognition", CVPR
-    2017.
+    | W. Liu, Y. Wen, Z. Yu, M. Li, B. Raj, L. Song, "SphereFace: deep hypersphere embedding for face recognition", CVPR
+      2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SphereFace
+    >>> loss = SphereFace(num_classes=3, embedding_size=4, margin=2)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     steps: Tensor
@@ -73,7 +93,13 @@ class SphereFace(MarginSoftmax):
         return (la * cos + psi) / (1 + la)
 
     def psi(self, cos: Tensor) -> Tensor:
-        """ψ of the angle with this cosine; cos(mθ) is the Chebyshev polynomial T_m of it."""
+        """The function ψ of the angle with this cosine; cos(mθ) is the Chebyshev polynomial T_m of it.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines (B, C).
+        """
         before, T = torch.ones_like(cos), cos
         for _ in range(self.margin - 1):
             before, T = T, 2 * cos * T - before
@@ -88,12 +114,41 @@ class LargeMarginSoftmax(SphereFace):
 
     Parameters
     ----------
-    num_classes, embedding_size, margin, scale, anneal, label_smoothing, class_weight
-        See ``SphereFace``.
+    num_classes : int
+        Number of classes C.
+    embedding_size : int
+        Dimension p of the embeddings.
+    margin : int, default=4
+        The factor m of the own angle, 1 to 8.
+    scale : float, default=1.0
+        The factor of all logits.
+    anneal : tuple (start, end, rate) or None, default=None
+        The target is (λ cos θ + ψ)/(1 + λ) with λ = max(end, start / (1 + rate · step)), by steps of training; None:
+        the target is ψ from the start.
+    label_smoothing : float, default=0.0
+        Share of the target spread evenly over all classes.
+    class_weight : Tensor or None, default=None
+        Weights of the classes (C,); None: all count alike.
+
+    Notes
+    -----
+    As ``SphereFace`` where lengths carry information, such as how frequent a class is. Classes of long weights win
+    ties: for retrieval by angle take ``SphereFace`` or later losses. Costs O(B C p) time and O(B C) memory.
 
     References
     ----------
-    W. Liu, Y. Wen, Z. Yu, M. Yang, "Large-margin softmax loss for convolutional neural networks", ICML 2016.
+    | W. Liu, Y. Wen, Z. Yu, M. Yang, "Large-margin softmax loss for convolutional neural networks", ICML 2016.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import LargeMarginSoftmax
+    >>> loss = LargeMarginSoftmax(num_classes=3, embedding_size=4, margin=2)
+    >>> z, y = torch.eye(4), torch.tensor([0, 0, 1, 2])
+    >>> loss(z, y).item() > 0
+    True
+    >>> loss.logits(z).shape
+    torch.Size([4, 3])
     """
 
     def size(self, z: Tensor, classes: Tensor | None = None) -> Tensor:

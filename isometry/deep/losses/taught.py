@@ -25,7 +25,13 @@ class TaughtRanking(PairForm):
         self.normalize = similarity == "cosine"
 
     def scores(self, columns: Sequence[Tensor]) -> Tensor:
-        """s (n, k + 1) of each query with its positive and negatives."""
+        """Scores s (n, k + 1) of each query with its positive and negatives.
+
+        Parameters
+        ----------
+        columns : sequence of Tensor
+            Queries, positives and k columns of negatives, (n, p) each.
+        """
         query, *docs = (unit(z) for z in columns) if self.similarity == "cosine" else columns
         return torch.stack([-paired("inner", query, d) for d in docs], 1)
 
@@ -39,13 +45,26 @@ class MarginMSE(TaughtRanking):
 
     Parameters
     ----------
-    similarity : {"inner", "cosine"}
-        s.
+    similarity : {"inner", "cosine"}, default="inner"
+        How the student's embeddings are compared, s.
+
+    Notes
+    -----
+    For a small encoder taught by a cross-encoder that scores queries and documents: only differences of scores count,
+    so that the two may have scales of their own. Costs O(n k p) for k negatives.
 
     References
     ----------
-    S. Hofstätter, S. Althammer, M. Schröder, M. Sertkan, A. Hanbury, "Improving efficient neural ranking models with
-    cross-architecture knowledge distillation", arXiv 2020.
+    | S. Hofstätter, S. Althammer, M. Schröder, M. Sertkan, A. Hanbury, "Improving efficient neural ranking models with
+      cross-architecture knowledge distillation", arXiv 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MarginMSE
+    >>> q, d, n = torch.eye(2), torch.eye(2), torch.eye(2).flip(0)  # scores 1 and 0
+    >>> MarginMSE()(q, d, n, target=torch.tensor([[3.0, 2.0], [9.0, 8.0]])).item()
+    0.0
     """
 
     def __init__(self, similarity: str = "inner"):
@@ -69,15 +88,30 @@ class ScoreKL(TaughtRanking):
 
     Parameters
     ----------
-    temperature, teacher_temperature : float
-        T, T_t.
-    similarity : {"inner", "cosine"}
-        s.
+    temperature : float, default=1.0
+        The temperature T of the student's softmax.
+    teacher_temperature : float, default=1.0
+        The temperature T_t of the teacher's softmax.
+    similarity : {"inner", "cosine"}, default="inner"
+        How the student's embeddings are compared, s.
+
+    Notes
+    -----
+    As ``MarginMSE``, when the order of several candidates matters more than the size of the differences. Costs O(n k p)
+    for k negatives.
 
     References
     ----------
-    J. Chen, S. Xiao, P. Zhang, K. Luo, D. Lian, Z. Liu, "M3-Embedding: multi-linguality, multi-functionality,
-    multi-granularity text embeddings through self-knowledge distillation", ACL Findings 2024.
+    | J. Chen, S. Xiao, P. Zhang, K. Luo, D. Lian, Z. Liu, "M3-Embedding: multi-linguality, multi-functionality,
+      multi-granularity text embeddings through self-knowledge distillation", ACL Findings 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ScoreKL
+    >>> q, d, n = torch.eye(2), torch.eye(2), torch.eye(2).flip(0)  # scores 1 and 0
+    >>> ScoreKL()(q, d, n, target=torch.tensor([[1.0, 0.0], [8.0, 7.0]])).item() < 1e-6
+    True
     """
 
     def __init__(self, temperature: float = 1.0, teacher_temperature: float = 1.0, similarity: str = "inner"):
@@ -103,14 +137,29 @@ class EmbeddingDistillation(PairForm):
 
     Parameters
     ----------
-    loss : {"cosine", "mse"}
-    projection : tuple (p, q), optional
-        Learn P (q, p), from dimension p of the student to q of the teacher.
+    loss : {"cosine", "mse"}, default="cosine"
+        One minus the cosine, or squared differences.
+    projection : tuple (p, q) or None, default=None
+        The dimensions p of the student and q of the teacher, between which P (q, p) is learned; None: they are equal.
+
+    Notes
+    -----
+    For a small encoder in place of a large one, on texts or images without labels. It copies the teacher's space; where
+    only neighbours matter, ``ScoreKL`` asks for less. Costs O(n p q).
 
     References
     ----------
-    N. Reimers, I. Gurevych, "Making monolingual sentence embeddings multilingual using knowledge distillation", EMNLP
-    2020.
+    | N. Reimers, I. Gurevych, "Making monolingual sentence embeddings multilingual using knowledge distillation", EMNLP
+      2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import EmbeddingDistillation
+    >>> EmbeddingDistillation()(torch.eye(2), target=torch.eye(2)).item()
+    0.0
+    >>> EmbeddingDistillation(projection=(2, 3))(torch.eye(2), target=torch.ones(2, 3)).item() >= 0
+    True
     """
 
     fewest_columns = most_columns = 1

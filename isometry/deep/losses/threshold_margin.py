@@ -22,15 +22,35 @@ class ThresholdConsistentMargin(Loss):
 
     Parameters
     ----------
-    pos_margin, neg_margin : float
-        m⁺ and m⁻; pairs beyond them cost nothing.
-    pos_weight, neg_weight : float
-        λ⁺ and λ⁻.
+    pos_margin : float, default=0.9
+        The similarity m⁺ that positives are brought to; pairs beyond it cost nothing.
+    neg_margin : float, default=0.5
+        The similarity m⁻ that negatives are brought to; pairs beyond it cost nothing.
+    pos_weight : float, default=1.0
+        The weight λ⁺ of the positives.
+    neg_weight : float, default=1.0
+        The weight λ⁻ of the negatives.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    For verification with one threshold for all classes. Costs O(B² p).
 
     References
     ----------
-    Q. Zhang, L. Xu, Q. Tang, J. Fang, Y. N. Wu, J. Tighe, Y. Xing, "Threshold-consistent margin loss for open-world
-    deep metric learning", ICLR 2024.
+    | Q. Zhang, L. Xu, Q. Tang, J. Fang, Y. N. Wu, J. Tighe, Y. Xing, "Threshold-consistent margin loss for open-world
+      deep metric learning", ICLR 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ThresholdConsistentMargin
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = ThresholdConsistentMargin()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     of_pairs = True
@@ -57,7 +77,17 @@ class ThresholdConsistentMargin(Loss):
             )
 
     def hard(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        """The pairs on the wrong side of their margin; D is −s."""
+        """The pairs on the wrong side of their margin; D is −s.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the cosines (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         return pos & (-self.pos_margin <= D), neg & (-self.neg_margin >= D)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:

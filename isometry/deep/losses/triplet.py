@@ -27,7 +27,17 @@ class SumOfTriplets(TripletForm):
 
     @abstractmethod
     def term(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
-        """The term of each triplet: the formula."""
+        """The term of each triplet: the formula.
+
+        Parameters
+        ----------
+        d_ap : Tensor
+            Distances of anchors to positives.
+        d_an : Tensor
+            Distances of anchors to negatives.
+        d_pn : Tensor or None, default=None
+            Distances of positives to negatives.
+        """
 
     def triplet_loss(self, d_ap: Tensor, d_an: Tensor, d_pn: Tensor | None = None) -> Tensor:
         terms = self.term(d_ap, d_an, d_pn)
@@ -48,21 +58,48 @@ class Triplet(SumOfTriplets):
 
     Parameters
     ----------
-    margin : float or "soft"
-        m.
-    swap : bool
-        min(d_an, d_pn) in place of d_an: the negative is held away from whichever of anchor and positive is nearer.
-        All triplets then take one pass over (B, R) for each positive of an anchor.
-    reduction : {"mean_nonzero", "mean", "sum"}
+    margin : float or "soft", default=0.2
+        The margin m; ``"soft"`` for the second form, which has none.
+    swap : bool, default=False
+        Take min(d_an, d_pn) in place of d_an: the negative is held away from whichever of anchor and positive is
+        nearer. All triplets then take one pass over (B, R) for each positive of an anchor.
+    distance : str or callable, default="sqeuclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+    reduction : {"mean_nonzero", "mean", "sum"}, default="mean_nonzero"
         Mean over the triplets that violate the margin, over all triplets, or their sum.
+
+    Notes
+    -----
+    The first choice for retrieval with classes of a few samples each, in batches of ``PKBatchSampler``. With all
+    triplets most terms are zero late in training, which is what ``reduction="mean_nonzero"`` and miners are for;
+    ``BatchHard`` from the start can draw all embeddings to one point, which ``BatchSemiHard`` was made to avoid. With
+    many samples of few classes, losses with proxies or a softmax over the classes need no choice of triplets. All
+    triplets cost O(B² log B) time and O(B²) memory.
 
     References
     ----------
-    F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
-    2015.
-    A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
-    V. Balntas, E. Riba, D. Ponsa, K. Mikolajczyk, "Learning local feature descriptors with triplets and shallow
-    convolutional neural networks", BMVC 2016 (swap).
+    | F. Schroff, D. Kalenichenko, J. Philbin, "FaceNet: a unified embedding for face recognition and clustering", CVPR
+      2015.
+    | A. Hermans, L. Beyer, B. Leibe, "In defense of the triplet loss for person re-identification", arXiv 2017.
+    | V. Balntas, E. Riba, D. Ponsa, K. Mikolajczyk, "Learning local feature descriptors with triplets and shallow
+      convolutional neural networks", BMVC 2016 (swap).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Triplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = Triplet(margin=0.2)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
+    >>> Triplet("soft", miner="BatchHard")(z, torch.tensor([0, 0, 1, 1])).item() > 0
+    True
     """
 
     def __init__(
@@ -100,11 +137,43 @@ class Tuplet(Triplet):
 
     The survey prints this under the name of the multi-class N-pair paper, whose loss is another one: ``NPair``.
 
+    Parameters
+    ----------
+    margin : float, default=0.2
+        The margin m.
+    distance : str or callable, default="sqeuclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=True
+        Put embeddings and references on the unit sphere first.
+    reduction : {"mean_nonzero", "mean", "sum"}, default="mean"
+        Mean over the terms above zero, over all terms, or their sum.
+
+    Notes
+    -----
+    For data that come as one positive and a list of negatives: ``tuples`` takes them as they are. For labelled batches
+    it is ``Triplet`` with a mean over all triplets; a softmax over the negatives is ``NPair``. Costs O(B² log B) for a
+    batch, O(B k) for tuples of k negatives.
+
     References
     ----------
-    B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
-    survey", arXiv 2022.
-    K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+    | B. Ghojogh, A. Ghodsi, F. Karray, M. Crowley, "Spectral, probabilistic, and deep metric learning: tutorial and
+      survey", arXiv 2022.
+    | K. Sohn, "Improved deep metric learning with multi-class N-pair loss objective", NIPS 2016.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Tuplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = Tuplet(margin=0.2)
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
+    >>> loss.tuples(z[:2], z[:2], z[2:].expand(2, 2, 2)).item()
+    0.0
     """
 
     def __init__(
@@ -119,7 +188,24 @@ class Tuplet(Triplet):
         super().__init__(margin, distance=distance, miner=miner, normalize=normalize, reduction=reduction)
 
     def tuples(self, anchors: Tensor, positives: Tensor, negatives: Tensor, present: Tensor | None = None) -> Tensor:
-        """The loss of tuples: anchors and positives (B, p), negatives (B, k, p) of which ``present`` (B, k) count."""
+        """The loss of tuples: anchors and positives (B, p), negatives (B, k, p) of which ``present`` (B, k) count.
+
+        Parameters
+        ----------
+        anchors : Tensor (B, p)
+            Embeddings of the anchors.
+        positives : Tensor (B, p)
+            Embeddings of one positive of each anchor.
+        negatives : Tensor (B, k, p)
+            Embeddings of k negatives of each anchor.
+        present : Tensor (B, k) or None, default=None
+            Which negatives count; None: all.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         z = as_embeddings(anchors, "anchors")
         others = torch.cat([positives[:, None], negatives], 1)  # (B, 1 + k, p)
         refs = as_embeddings(others.flatten(0, 1), "positives and negatives").view_as(others).to(z.dtype)
@@ -140,9 +226,34 @@ class RatioTriplet(SumOfTriplets):
 
     Without a miner all triplets of the batch take part, in O(B²) memory.
 
+    Parameters
+    ----------
+    distance : str or callable, default="euclidean"
+        How embeddings are compared, smaller for closer pairs: "euclidean", "sqeuclidean", "cosine", "inner",
+        "manhattan", "snr", "poincare", or a callable ``(B, p), (R, p) -> (B, R)``.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+    normalize : bool, default=False
+        Put embeddings and references on the unit sphere first.
+
+    Notes
+    -----
+    Of historical interest, and bounded: a term lies in (0, 1), so that no outlier dominates. Without a margin it goes
+    on separating what is separated already; ``Triplet`` stops there. Costs O(B² K) time for K positives an anchor.
+
     References
     ----------
-    E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
+    | E. Hoffer, N. Ailon, "Deep metric learning using triplet network", SIMBAD 2015.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import RatioTriplet
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = RatioTriplet()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(self, *, distance: Distance = "euclidean", miner: Miner | str | None = None, normalize: bool = False):

@@ -28,18 +28,35 @@ class TupletMargin(Loss):
 
     Parameters
     ----------
-    margin : float
-        β, in radians: a positive pair need not come nearer than this.
-    scale : float
-        s.
-    variance_weight : float
-        v.
-    eps : float
-        ε of the intra-pair variance.
+    margin : float, default=0.1
+        The margin β, in radians: a positive pair need not come nearer than this.
+    scale : float, default=64.0
+        The factor s of the cosines.
+    variance_weight : float, default=0.5
+        The weight v of the intra-pair variance.
+    eps : float, default=0.01
+        How far a pair may be from the mean of its kind, as a share of it, ε of `IntraPairVariance`.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    A softmax over negatives as in ``NPair``, on the sphere; the slack β keeps easy positives from being pulled to one
+    point. Costs O(B² K) time for K positives an anchor.
 
     References
     ----------
-    B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
+    | B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import TupletMargin
+    >>> z = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.1, 1.0], [0.3, 1.0]])
+    >>> loss = TupletMargin()
+    >>> right, wrong = loss(z, torch.tensor([0, 0, 1, 1])), loss(z, torch.tensor([0, 1, 0, 1]))
+    >>> bool(right < wrong)
+    True
     """
 
     def __init__(
@@ -75,12 +92,26 @@ class IntraPairVariance(Loss):
 
     Parameters
     ----------
-    eps : float
-        ε, how far a pair may be from the mean, as a share of it.
+    eps : float, default=0.01
+        How far a pair may be from the mean, as a share of it, ε.
+    miner : Miner, str or None, default=None
+        What chooses among the positives and negatives, a miner or its name; None: all take part.
+
+    Notes
+    -----
+    It narrows distributions and separates nothing: ``WeightedSum(Triplet(), IntraPairVariance())``. Costs O(B² p).
 
     References
     ----------
-    B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
+    | B. Yu, D. Tao, "Deep metric learning with tuplet margin loss", ICCV 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import IntraPairVariance, Triplet, WeightedSum
+    >>> loss = WeightedSum(Triplet(), IntraPairVariance(), weights=(1.0, 0.5))
+    >>> loss(torch.eye(4), torch.tensor([0, 0, 1, 1])).item() > 0
+    True
     """
 
     of_pairs = True

@@ -18,17 +18,27 @@ LOG_VARIANCE = 15.0  # largest |log σ²| of a code
 
 
 class Autoencoder(nn.Module):
-    """z = E(x), x̂ = D(z): any two networks.
-
-        model = Autoencoder(ConvNet((1, 28, 28), 32), MLP(32, 784))
-        Trainer(model, Reconstruction()).fit(images)
+    """An autoencoder of any two networks: z = E(x), x̂ = D(z).
 
     Parameters
     ----------
     encoder : nn.Module
-        E, samples (B, …) to codes (B, p).
+        The encoder E, samples (B, …) to codes (B, p).
     decoder : nn.Module
-        D, codes to samples, or to their logits if the reconstruction is measured by cross-entropy.
+        The decoder D, codes to samples, or to their logits if the reconstruction is measured by cross-entropy.
+
+    Notes
+    -----
+    The forward pass is the encoder: the code is the embedding. `Reconstruction` trains it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, Autoencoder
+    >>> model = Autoencoder(MLP(4, 2), MLP(2, 4))
+    >>> z = model(torch.eye(4))
+    >>> z.shape, model.decode(z).shape
+    (torch.Size([4, 2]), torch.Size([4, 4]))
     """
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module):
@@ -36,16 +46,38 @@ class Autoencoder(nn.Module):
         self.encoder, self.decoder = encoder, decoder
 
     def forward(self, x: Tensor) -> Tensor:
-        """Samples (B, …) to codes (B, p)."""
+        """Samples (B, …) to codes (B, p).
+
+        Parameters
+        ----------
+        x : Tensor
+            Samples (B, …).
+
+        Returns
+        -------
+        Tensor
+            Codes (B, p).
+        """
         return self.encoder(x)
 
     def decode(self, z: Tensor) -> Tensor:
-        """Codes (B, p) to samples (B, …)."""
+        """Codes (B, p) to samples (B, …).
+
+        Parameters
+        ----------
+        z : Tensor
+            Codes (B, p).
+
+        Returns
+        -------
+        Tensor
+            Samples (B, …), or their logits.
+        """
         return self.decoder(z)
 
 
 class VariationalAutoencoder(Autoencoder):
-    """q(h | x) = N(μ(x), diag σ²(x)); the embedding is μ(x).
+    """A variational autoencoder: q(h | x) = N(μ(x), diag σ²(x)), and the embedding is μ(x).
 
     Parameters
     ----------
@@ -53,14 +85,49 @@ class VariationalAutoencoder(Autoencoder):
         Samples to (B, 2p): μ, then log σ².
     decoder : nn.Module
         Codes (B, p) to the mean of p(x | h), or to logits if that is Bernoulli.
+
+    Notes
+    -----
+    `VariationalReconstruction` trains it; ``decode(torch.randn(m, p))`` draws samples.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, VariationalAutoencoder
+    >>> model = VariationalAutoencoder(MLP(4, 2 * 3), MLP(3, 4))
+    >>> mean, logvar = model.posterior(torch.eye(4))
+    >>> mean.shape, logvar.shape, model(torch.eye(4)).shape
+    (torch.Size([4, 3]), torch.Size([4, 3]), torch.Size([4, 3]))
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Samples (B, …) to means (B, p)."""
+        """Samples (B, …) to means (B, p).
+
+        Parameters
+        ----------
+        x : Tensor
+            Samples (B, …).
+
+        Returns
+        -------
+        Tensor
+            Means (B, p).
+        """
         return self.posterior(x)[0]
 
     def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """μ and log σ², each (B, p), the latter between −15 and 15."""
+        """μ and log σ², each (B, p), the latter between −15 and 15.
+
+        Parameters
+        ----------
+        x : Tensor
+            Samples (B, …).
+
+        Returns
+        -------
+        tuple of Tensor
+            Means μ and log σ², (B, p) each.
+        """
         out = self.encoder(x)
         if out.shape[1] % 2:
             raise ValueError(
@@ -94,19 +161,35 @@ class LinearAutoencoder(Autoencoder):
 
     Parameters
     ----------
-    n_features, n_components : int
-        d and p.
-    bias : bool
+    n_features : int
+        Dimension d of the samples.
+    n_components : int
+        Dimension p of the codes.
+    bias : bool, default=True
         Learn the mean too. Without it the subspace goes through the origin: centre the samples.
-    init : {"random", "svd"}
+    init : {"random", "svd"}, default="random"
         "svd" is the optimum itself, from ``samples``.
-    samples : (n, d), optional
-        For ``init="svd"``.
+    samples : array (n, d) or None, default=None
+        Samples for ``init="svd"``; None: they are not needed.
+
+    Notes
+    -----
+    For seeing what a trained network adds to principal components; PCA itself is faster and exact. A step costs
+    O(B d p).
 
     References
     ----------
-    P. Baldi, K. Hornik, "Neural networks and principal component analysis: learning from examples without local
-    minima", Neural Networks 1989.
+    | P. Baldi, K. Hornik, "Neural networks and principal component analysis: learning from examples without local
+      minima", Neural Networks 1989.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import LinearAutoencoder
+    >>> X = torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    >>> model = LinearAutoencoder(2, 1, init="svd", samples=X)
+    >>> model(X).shape
+    torch.Size([4, 1])
     """
 
     encoder: nn.Linear
@@ -127,6 +210,16 @@ class LinearAutoencoder(Autoencoder):
 
         The subspace stays; of the invertible map that training leaves open, the one is taken for which codes of
         ``samples`` (n, d) are uncorrelated and ordered. The largest entry of each direction is positive.
+
+        Parameters
+        ----------
+        samples : array (n, d)
+            Samples whose codes shall be uncorrelated.
+
+        Returns
+        -------
+        LinearAutoencoder
+            The network itself.
         """
         X, mean = self._centred(samples)
         Q = torch.linalg.qr(self.decoder.weight.detach().to(X)).Q  # (d, p)
@@ -175,16 +268,32 @@ def mlp_autoencoder(
 
     Parameters
     ----------
-    n_features, n_components : int
-        d and p: p < d is under-complete, p > d over-complete, which needs a penalty or noise to learn anything.
-    hidden : sequence of int
+    n_features : int
+        Dimension d of the samples.
+    n_components : int
+        Dimension p of the codes: p < d is under-complete, p > d over-complete, which needs a penalty or noise to learn
+        anything.
+    hidden : sequence of int, default=(512, 256)
         Sizes of the layers between.
-    activation : {"relu", "tanh", "sigmoid", "gelu", "linear"}
-        Between layers.
-    code : same names
-        On the code: "sigmoid" for the penalty "code_kl", "relu" for codes with exact zeros.
-    tied : bool
+    activation : {"relu", "tanh", "sigmoid", "gelu", "linear"}, default="relu"
+        The nonlinearity between layers.
+    code : {"relu", "tanh", "sigmoid", "gelu", "linear"}, default="linear"
+        The nonlinearity on the code: "sigmoid" for the penalty "code_kl", "relu" for codes with exact zeros.
+    tied : bool, default=False
         The decoder's matrices are the transposes of the encoder's.
+
+    Returns
+    -------
+    Autoencoder
+        The network, at random weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import mlp_autoencoder
+    >>> model = mlp_autoencoder(4, 2, hidden=(8,), tied=True)
+    >>> model.decode(model(torch.eye(4))).shape
+    torch.Size([4, 4])
     """
     encoder = _layers([n_features, *hidden, n_components], activation)
     if one_of("code", code, tuple(ACTIVATIONS)) != "linear":
@@ -197,7 +306,31 @@ def mlp_autoencoder(
 def mlp_variational(
     n_features: int, n_components: int, hidden: Sequence[int] = (512, 256), *, activation: str = "relu"
 ) -> VariationalAutoencoder:
-    """A variational autoencoder of linear layers; parameters as those of `mlp_autoencoder`."""
+    """A variational autoencoder of linear layers.
+
+    Parameters
+    ----------
+    n_features : int
+        Dimension d of the samples.
+    n_components : int
+        Dimension p of the codes.
+    hidden : sequence of int, default=(512, 256)
+        Sizes of the layers between.
+    activation : {"relu", "tanh", "sigmoid", "gelu", "linear"}, default="relu"
+        The nonlinearity between layers.
+
+    Returns
+    -------
+    VariationalAutoencoder
+        The network, at random weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import mlp_variational
+    >>> mlp_variational(4, 2, hidden=(8,))(torch.eye(4)).shape
+    torch.Size([4, 2])
+    """
     encoder = _layers([n_features, *hidden, 2 * n_components], activation)
     return VariationalAutoencoder(encoder, _layers([n_components, *reversed(hidden), n_features], activation))
 

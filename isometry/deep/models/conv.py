@@ -15,14 +15,25 @@ class ConvNet(nn.Module):
 
     Parameters
     ----------
-    shape : (c, h, w)
-        Of the images.
+    shape : tuple (c, h, w)
+        Channels, height and width of the images.
     n_components : int
-        Dimension of the embeddings.
-    width : int
+        Dimension p of the embeddings.
+    width : int, default=32
         Channels of the first block, a multiple of 8.
-    blocks : int
-        As many as given, but no more than leave one pixel.
+    blocks : int, default=2
+        Number of blocks; no more are built than leave one pixel.
+
+    Notes
+    -----
+    For small images learned from scratch; for photographs take a trained network, `backbone`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ConvNet
+    >>> ConvNet((1, 8, 8), n_components=4, width=8)(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 4])
     """
 
     def __init__(self, shape: Sequence[int], n_components: int, width: int = 32, blocks: int = 2):
@@ -42,7 +53,18 @@ class ConvNet(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * side, n_components))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (B, c, h, w), (B, h, w) or flat (B, c·h·w) to embeddings (B, p)."""
+        """Images (B, c, h, w), (B, h, w) or flat (B, c·h·w) to embeddings (B, p).
+
+        Parameters
+        ----------
+        x : Tensor
+            Images (B, c, h, w), (B, h, w), or flat (B, c·h·w).
+
+        Returns
+        -------
+        Tensor
+            Embeddings (B, p).
+        """
         return self.layers(x.reshape(x.shape[0], *self.shape))
 
 

@@ -15,19 +15,61 @@ from isometry.parameters import Count, Positive, checked
 
 
 class Headed(nn.Module):
-    """A network of two parts, ``features(x)`` and ``head(f)``, for objectives that look at the features too."""
+    """A network of two parts, ``features(x)`` and ``head(f)``, for objectives that look at the features too.
+
+    Parameters
+    ----------
+    backbone : nn.Module
+        Samples (B, …) to features (B, d).
+    head : nn.Module
+        Features to embeddings (B, p).
+
+    Notes
+    -----
+    For ``S2SD``, and for a small head on a network that stays as it is: ``Trainer(..., freeze="backbone")``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, Headed
+    >>> model = Headed(MLP(4, 8), torch.nn.Linear(8, 2))
+    >>> model.features(torch.eye(4)).shape, model(torch.eye(4)).shape
+    (torch.Size([4, 8]), torch.Size([4, 2]))
+    """
 
     def __init__(self, backbone: nn.Module, head: nn.Module):
         super().__init__()
         self.backbone, self.head = backbone, head
 
     def features(self, x: Any) -> Tensor:
-        """Samples (B, …) to features (B, d)."""
+        """Samples (B, …) to features (B, d).
+
+        Parameters
+        ----------
+        x : Tensor or dict
+            Samples (B, …).
+
+        Returns
+        -------
+        Tensor
+            Features (B, d).
+        """
         f: Tensor = self.backbone(x)
         return f
 
     def forward(self, x: Any) -> Tensor:
-        """Samples (B, …) to embeddings (B, p)."""
+        """Samples (B, …) to embeddings (B, p).
+
+        Parameters
+        ----------
+        x : Tensor or dict
+            Samples (B, …).
+
+        Returns
+        -------
+        Tensor
+            Embeddings (B, p).
+        """
         z: Tensor = self.head(self.features(x))
         return z
 
@@ -40,16 +82,29 @@ class LowRankHead(nn.Module):
     Parameters
     ----------
     size : int
-        p.
-    rank : int
-        r.
-    alpha : float, optional
-        α; by default r.
+        Dimension p of the embeddings.
+    rank : int, default=16
+        Rank r of the update.
+    alpha : float or None, default=None
+        The factor α; None: r.
+
+    Notes
+    -----
+    For adapting embeddings of a network that is out of reach, with few labels: it begins at what is there, and has 2 r
+    p numbers to learn. Costs O(B r p).
 
     References
     ----------
-    E. J. Hu, Y. Shen, P. Wallis, Z. Allen-Zhu, Y. Li, S. Wang, L. Wang, W. Chen, "LoRA: low-rank adaptation of large
-    language models", ICLR 2022.
+    | E. J. Hu, Y. Shen, P. Wallis, Z. Allen-Zhu, Y. Li, S. Wang, L. Wang, W. Chen, "LoRA: low-rank adaptation of large
+      language models", ICLR 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import LowRankHead
+    >>> z = torch.eye(4)
+    >>> torch.equal(LowRankHead(4, rank=2)(z), z)
+    True
     """
 
     def __init__(self, size: int, rank: int = 16, alpha: float | None = None):
@@ -57,7 +112,18 @@ class LowRankHead(nn.Module):
         self.update = LowRank(size, size, rank, rank if alpha is None else alpha)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Embeddings (B, p) to embeddings (B, p)."""
+        """Embeddings (B, p) to embeddings (B, p).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+
+        Returns
+        -------
+        Tensor
+            Embeddings (B, p).
+        """
         update: Tensor = self.update(z)
         return z + update
 
@@ -85,14 +151,27 @@ class GatedHead(nn.Module):
     Parameters
     ----------
     size : int
-        Dimension of z.
-    net : nn.Module, optional
-        f; by default one linear layer.
+        Dimension p of the embeddings.
+    net : nn.Module or None, default=None
+        The network f; None: one linear layer.
+
+    Notes
+    -----
+    As ``LowRankHead``, for changes that are not linear or not of low rank; it has more to learn and needs more labels.
+    Costs O(B p²) with the default f.
 
     References
     ----------
-    T. Bachlechner, B. P. Majumder, H. H. Mao, G. W. Cottrell, J. McAuley, "ReZero is all you need: fast convergence at
-    large depth", UAI 2021.
+    | T. Bachlechner, B. P. Majumder, H. H. Mao, G. W. Cottrell, J. McAuley, "ReZero is all you need: fast convergence
+      at large depth", UAI 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import GatedHead
+    >>> z = torch.eye(4)
+    >>> torch.equal(GatedHead(4)(z), z)
+    True
     """
 
     def __init__(self, size: int, net: nn.Module | None = None):
@@ -101,7 +180,18 @@ class GatedHead(nn.Module):
         self.gate = nn.Parameter(torch.zeros(size))
 
     def forward(self, z: Tensor) -> Tensor:
-        """Embeddings (B, p) to embeddings (B, p)."""
+        """Embeddings (B, p) to embeddings (B, p).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+
+        Returns
+        -------
+        Tensor
+            Embeddings (B, p).
+        """
         return z + self.gate.tanh() * self.net(z)
 
 
@@ -112,16 +202,29 @@ class GeM(nn.Module):
 
     Parameters
     ----------
-    p : float
+    p : float, default=3.0
         The exponent at the start: 1 is the mean, ∞ the maximum.
-    eps : float
+    eps : float, default=1e-6
         Smaller entries count as this.
-    learn : bool
-        Train p.
+    learn : bool, default=True
+        Whether p is trained.
+
+    Notes
+    -----
+    For retrieval with maps of features: large activations count more than by the mean. Costs O(B c positions).
 
     References
     ----------
-    F. Radenović, G. Tolias, O. Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019.
+    | F. Radenović, G. Tolias, O. Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import GeM
+    >>> maps = torch.rand(2, 8, 5, 5)
+    >>> pooled = GeM(p=3.0)(maps)
+    >>> pooled.shape, bool((pooled <= maps.amax((2, 3))).all())
+    (torch.Size([2, 8]), True)
     """
 
     def __init__(self, p: float = 3.0, eps: float = 1e-6, learn: bool = True):
@@ -130,7 +233,18 @@ class GeM(nn.Module):
         self.eps = checked("eps", eps, Positive)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (B, c, …positions) to (B, c)."""
+        """Maps (B, c, …positions) to (B, c).
+
+        Parameters
+        ----------
+        x : Tensor
+            Maps (B, c, …positions).
+
+        Returns
+        -------
+        Tensor
+            Pooled features (B, c).
+        """
         if x.ndim < 3:
             raise ValueError(f"GeM pools over positions: (B, c, …), got shape {tuple(x.shape)}")
         with torch.autocast(x.device.type, enabled=False):
@@ -164,10 +278,22 @@ def add_lora(model: nn.Module, names: Sequence[str] = ("q", "v"), rank: int = 8,
     Parameters
     ----------
     model : nn.Module
-    names : sequence of str
+        The network, which is changed in place.
+    names : sequence of str, default=("q", "v")
         The layers: the last part of their name, such as "query", or the whole of it, such as "encoder.0.query".
-    rank, alpha : int, float
-        The update is (α/r) B A x, 0 at the start.
+    rank : int, default=8
+        Rank r of the update (α/r) B A x, which is 0 at the start.
+    alpha : float, default=16.0
+        The factor α.
+
+    Returns
+    -------
+    nn.Module
+        The network itself.
+
+    Notes
+    -----
+    Fine-tunes a large network with few numbers to learn; ``lora_state`` saves them alone, ``merge_lora`` folds them in.
 
     Examples
     --------
@@ -189,7 +315,27 @@ def add_lora(model: nn.Module, names: Sequence[str] = ("q", "v"), rank: int = 8,
 
 
 def merge_lora(model: nn.Module) -> nn.Module:
-    """Fold the updates of ``add_lora`` into the linear layers, in place: the same function, as fast as before."""
+    """Fold the updates of ``add_lora`` into the linear layers, in place: the same function, as fast as before.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network that ``add_lora`` has changed.
+
+    Returns
+    -------
+    nn.Module
+        The network itself.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, add_lora, merge_lora
+    >>> model = add_lora(MLP(4, 2), names=("0",), rank=1)
+    >>> before = model(torch.eye(4))
+    >>> torch.allclose(merge_lora(model)(torch.eye(4)), before)
+    True
+    """
     for name, module in list(model.named_modules()):
         if isinstance(module, LoRALinear):
             parent, _, own = name.rpartition(".")
@@ -198,6 +344,23 @@ def merge_lora(model: nn.Module) -> nn.Module:
 
 
 def lora_state(model: nn.Module) -> dict[str, Tensor]:
-    """The weights of the updates alone, for a small file; ``load_state_dict(state, strict=False)`` restores them."""
+    """The weights of the updates alone, for a small file; ``load_state_dict(state, strict=False)`` restores them.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network that ``add_lora`` has changed.
+
+    Returns
+    -------
+    dict of Tensor
+        The weights by name.
+
+    Examples
+    --------
+    >>> from isometry.deep import MLP, add_lora, lora_state
+    >>> list(lora_state(add_lora(MLP(4, 2), names=("0",), rank=1)))
+    ['layers.0.update.A', 'layers.0.update.B']
+    """
     updates = {name for name, m in model.named_modules() if isinstance(m, LoRALinear)}
     return {k: v for k, v in model.state_dict().items() if any(k.startswith(f"{name}.update.") for name in updates)}

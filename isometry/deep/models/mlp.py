@@ -9,7 +9,28 @@ from torch import Tensor, nn
 
 
 class LinearMap(nn.Linear):
-    """z = Lx: with it, deep training learns a Mahalanobis metric W = LᵀL."""
+    """A linear map z = Lx: with it, deep training learns a Mahalanobis metric W = LᵀL.
+
+    Parameters
+    ----------
+    n_features : int
+        Dimension d of the samples.
+    n_components : int
+        Dimension p of the embeddings.
+
+    Notes
+    -----
+    The baseline for tables and for embeddings of a frozen network: any loss of this package then learns what the
+    classical methods learn, in batches. Costs O(B d p).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import LinearMap
+    >>> model = LinearMap(n_features=4, n_components=2)
+    >>> model(torch.eye(4)).shape, model.bias is None
+    (torch.Size([4, 2]), True)
+    """
 
     def __init__(self, n_features: int, n_components: int):
         super().__init__(n_features, n_components, bias=False)
@@ -20,12 +41,26 @@ class MLP(nn.Module):
 
     Parameters
     ----------
-    n_features, n_components : int
-        Dimension of the samples and of the embeddings.
-    hidden : sequence of int
+    n_features : int
+        Dimension d of the samples.
+    n_components : int
+        Dimension p of the embeddings.
+    hidden : sequence of int, default=(128,)
         Sizes of the layers between.
-    dropout : float
+    dropout : float, default=0.0
         Share of hidden units dropped in training.
+
+    Notes
+    -----
+    For tables whose classes no linear map separates; bring the columns to one scale first. Costs O(B) times the number
+    of weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP
+    >>> MLP(4, 2, hidden=(16, 8))(torch.eye(4)).shape
+    torch.Size([4, 2])
     """
 
     def __init__(self, n_features: int, n_components: int, hidden: Sequence[int] = (128,), dropout: float = 0.0):
@@ -37,5 +72,16 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], n_components))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Samples (B, d) to embeddings (B, p)."""
+        """Samples (B, d) to embeddings (B, p).
+
+        Parameters
+        ----------
+        x : Tensor
+            Samples (B, d).
+
+        Returns
+        -------
+        Tensor
+            Embeddings (B, p).
+        """
         return self.layers(x)

@@ -21,9 +21,25 @@ class GaussianNet(nn.Module):
     Parameters
     ----------
     backbone : nn.Module
-        Samples to features (B, d).
-    n_features, n_components : int
-        d, and the dimension p of the embeddings.
+        Samples (B, …) to features (B, d).
+    n_features : int
+        Dimension d of the features.
+    n_components : int
+        Dimension p of the embeddings.
+
+    Notes
+    -----
+    For matches that are uncertain by nature, such as images and their captions. Two linear heads, O(B d p), beside the
+    backbone.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, GaussianNet
+    >>> model = GaussianNet(MLP(4, 8), n_features=8, n_components=2)
+    >>> mean, logvar = model.posterior(torch.eye(4))
+    >>> mean.shape, logvar.shape
+    (torch.Size([4, 2]), torch.Size([4, 2]))
     """
 
     def __init__(self, backbone: nn.Module, n_features: int, n_components: int):
@@ -34,11 +50,33 @@ class GaussianNet(nn.Module):
         nn.init.constant_(self.log_variance.bias, -4.0)  # variances small beside distances on the sphere
 
     def forward(self, x: Any) -> Tensor:
-        """Samples (B, …) to means (B, p)."""
+        """Samples (B, …) to means (B, p).
+
+        Parameters
+        ----------
+        x : Tensor or dict
+            Samples (B, …).
+
+        Returns
+        -------
+        Tensor
+            Means (B, p), of unit length.
+        """
         return unit(self.mean(self.backbone(x)))
 
     def posterior(self, x: Any) -> tuple[Tensor, Tensor]:
-        """μ and log σ², each (B, p)."""
+        """μ and log σ², each (B, p).
+
+        Parameters
+        ----------
+        x : Tensor or dict
+            Samples (B, …).
+
+        Returns
+        -------
+        tuple of Tensor
+            Means μ and log σ², (B, p) each.
+        """
         f = self.backbone(x)
         return unit(self.mean(f)), self.log_variance(f).clamp(-LOG_VARIANCE, LOG_VARIANCE)
 
@@ -49,6 +87,26 @@ def embed_mc(model: nn.Module, samples: Any, n: int = 16, batch_size: int = 256)
 
     Dropout is on, everything else in eval mode; modes are restored. Where the variance is large, the network is not
     sure of an embedding.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network with dropout.
+    samples : data set or array (m, …)
+        What is embedded.
+    n : int, default=16
+        How many passes.
+    batch_size : int, default=256
+        Samples that pass the network at a time.
+
+    Returns
+    -------
+    tuple of Tensor
+        Means and variances, (m, p) each.
+
+    Notes
+    -----
+    Costs n passes of the network.
 
     Examples
     --------

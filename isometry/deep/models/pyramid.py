@@ -19,19 +19,34 @@ class FeaturePyramid(nn.Module):
 
     Parameters
     ----------
-    shape : (c, h, w)
-        Of the images.
-    channels : int
-        Of each map, a multiple of 8.
-    levels : int
-        L, for the network built here: blocks of a 3 × 3 convolution that halve the image. Ignored with ``layers``.
-    backbone, layers : module and names, optional
-        Another bottom-up network, trained before, say; and which of its layers give the maps c_1 … c_L.
+    shape : tuple (c, h, w)
+        Channels, height and width of the images.
+    channels : int, default=64
+        Channels of each map, a multiple of 8.
+    levels : int, default=3
+        Number of maps L, for the network built here: blocks of a 3 × 3 convolution that halve the image. Ignored with
+        ``layers``.
+    backbone : nn.Module or None, default=None
+        Another bottom-up network, trained before, say; None: one is built.
+    layers : sequence of str or None, default=None
+        Which layers of that network give the maps c_1 … c_L.
+
+    Notes
+    -----
+    The model of ``MultiScale``. Beside the bottom-up network it costs a 1 × 1 and a 3 × 3 convolution of each map.
 
     References
     ----------
-    T.-Y. Lin, P. Dollár, R. Girshick, K. He, B. Hariharan, S. Belongie, "Feature pyramid networks for object
-    detection", CVPR 2017.
+    | T.-Y. Lin, P. Dollár, R. Girshick, K. He, B. Hariharan, S. Belongie, "Feature pyramid networks for object
+      detection", CVPR 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import FeaturePyramid
+    >>> maps = FeaturePyramid((1, 16, 16), channels=8, levels=2)(torch.zeros(3, 1, 16, 16))
+    >>> [m.shape[:2] for m in maps]
+    [torch.Size([3, 8]), torch.Size([3, 8])]
     """
 
     def __init__(
@@ -65,7 +80,18 @@ class FeaturePyramid(nn.Module):
         self.smooth = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in widths)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """Images (B, c, h, w), (B, h, w) or flat to maps (B, channels, h_l, w_l), from fine to coarse."""
+        """Images (B, c, h, w), (B, h, w) or flat to maps (B, channels, h_l, w_l), from fine to coarse.
+
+        Parameters
+        ----------
+        x : Tensor
+            Images (B, c, h, w), (B, h, w) or flat.
+
+        Returns
+        -------
+        list of Tensor
+            Maps (B, channels, h_l, w_l), from fine to coarse.
+        """
         below = self._bottom_up(x.reshape(x.shape[0], *self.shape))
         maps: list[Tensor] = []
         for c, lateral in zip(reversed(below), reversed(self.lateral)):

@@ -12,7 +12,27 @@ from isometry.deep.offline import embed
 
 
 class Rotated(nn.Module):
-    """A network followed by a rotation: f(x) Q. All distances and angles are as before."""
+    """A network followed by a rotation, f(x) Q: all distances and angles are as before.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The network f.
+    axes : Tensor (p, p)
+        The orthogonal matrix Q, an axis in each column.
+
+    Notes
+    -----
+    ``principal_axes`` finds the rotation. Costs O(B p²) beside the network.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Rotated
+    >>> model = Rotated(torch.nn.Identity(), torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    >>> model(torch.tensor([[3.0, 4.0]]))
+    tensor([[4., 3.]])
+    """
 
     axes: Tensor  # (p, p), orthogonal
 
@@ -22,7 +42,18 @@ class Rotated(nn.Module):
         self.register_buffer("axes", axes)
 
     def forward(self, x: Any) -> Tensor:
-        """Samples (B, …) to embeddings (B, p)."""
+        """Samples (B, …) to embeddings (B, p).
+
+        Parameters
+        ----------
+        x : Tensor or dict
+            Samples (B, …).
+
+        Returns
+        -------
+        Tensor
+            Embeddings (B, p).
+        """
         z: Tensor = self.model(x)
         return z @ self.axes.to(z.dtype)
 
@@ -38,10 +69,31 @@ def principal_axes(model: nn.Module, samples: Any, *, normalize: bool = False, b
     ----------
     model : nn.Module
         A trained network.
-    samples : data set
+    samples : data set or array (n, …)
         Samples to find the axes on, such as those it was trained on; of tuples the first entry is taken.
-    normalize : bool
+    normalize : bool, default=False
         Embeddings are compared by angle: axes of unit vectors, about the origin in place of their mean.
+    batch_size : int, default=256
+        Samples that pass the network at a time.
+
+    Returns
+    -------
+    Rotated
+        The network with the rotation behind it.
+
+    Notes
+    -----
+    Where embeddings will be cut, before training with ``Matryoshka`` is thought of. Costs a pass over the samples and
+    O(n p² + p³).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import principal_axes
+    >>> X = torch.tensor([[0.0, 5.0], [0.0, -5.0], [1.0, 0.0], [-1.0, 0.0]])
+    >>> turned = principal_axes(torch.nn.Identity(), X)
+    >>> turned(X).var(0)[0] > turned(X).var(0)[1]
+    tensor(True)
     """
     z = embed(model, samples, batch_size).double()
     z = unit(z) if normalize else z - z.mean(0)

@@ -16,16 +16,29 @@ Spectral = Callable[[Tensor], Tensor]  # of eigenvalues (B, m)
 
 
 class BiMap(nn.Module):
-    """X ↦ W X Wᵀ with orthonormal rows of W: smaller SPD matrices from larger ones.
+    """A layer of SPD matrices, X ↦ W X Wᵀ with orthonormal rows of W: smaller ones from larger ones.
 
     Parameters
     ----------
-    before, after : int
-        m and m' ≤ m, the orders of the matrices. ``weight`` is W (m', m).
+    before : int
+        Order m of the matrices that come in.
+    after : int
+        Order m' ≤ m of those that come out; ``weight`` is W (m', m).
+
+    Notes
+    -----
+    The linear layer of ``SPDNet``. Costs O(B m² m').
 
     References
     ----------
-    Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+    | Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import BiMap
+    >>> BiMap(4, 2)(torch.eye(4).expand(3, 4, 4)).shape
+    torch.Size([3, 2, 2])
     """
 
     def __init__(self, before: int, after: int):
@@ -38,7 +51,18 @@ class BiMap(nn.Module):
         orthogonal(self, "weight", orthogonal_map="matrix_exp", use_trivialization=False)
 
     def forward(self, X: Tensor) -> Tensor:
-        """(B, m, m) to (B, m', m'), in full precision."""
+        """(B, m, m) to (B, m', m'), in full precision.
+
+        Parameters
+        ----------
+        X : Tensor
+            SPD matrices (B, m, m).
+
+        Returns
+        -------
+        Tensor
+            SPD matrices (B, m', m'), in full precision.
+        """
         with torch.autocast(X.device.type, enabled=False):
             W = self.weight
             return W @ X.to(W.dtype) @ W.T
@@ -49,12 +73,24 @@ class ReEig(nn.Module):
 
     Parameters
     ----------
-    eps : float
-        ε > 0: the result is definite, and has a logarithm.
+    eps : float, default=1e-4
+        The smallest eigenvalue ε > 0: the result is definite, and has a logarithm.
+
+    Notes
+    -----
+    The nonlinearity of ``SPDNet``. Costs O(B m³), an eigendecomposition each.
 
     References
     ----------
-    Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+    | Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import ReEig
+    >>> X = ReEig(eps=0.5)(torch.diag(torch.tensor([2.0, 0.1]))[None])
+    >>> bool((torch.linalg.eigvalsh(X) > 0.49).all())
+    True
     """
 
     def __init__(self, eps: float = 1e-4):
@@ -64,7 +100,18 @@ class ReEig(nn.Module):
         self.eps = eps
 
     def forward(self, X: Tensor) -> Tensor:
-        """(B, m, m) to (B, m, m)."""
+        """(B, m, m) to (B, m, m).
+
+        Parameters
+        ----------
+        X : Tensor
+            Symmetric matrices (B, m, m).
+
+        Returns
+        -------
+        Tensor
+            SPD matrices (B, m, m).
+        """
         return spectral_map(X, lambda w: w.clamp_min(self.eps), self.slopes)
 
     def slopes(self, w: Tensor) -> Tensor:
@@ -78,25 +125,67 @@ class LogEig(nn.Module):
 
     Entries off the diagonal come once, times √2. The distance of two results is the log-Euclidean distance.
 
+    Notes
+    -----
+    The last layer of ``SPDNet``, and by itself a map of covariances into a space where any method works. Costs O(B m³),
+    an eigendecomposition each.
+
     References
     ----------
-    V. Arsigny, P. Fillard, X. Pennec, N. Ayache, "Log-Euclidean metrics for fast and simple calculus on diffusion
-    tensors", Magnetic Resonance in Medicine 2006.
+    | V. Arsigny, P. Fillard, X. Pennec, N. Ayache, "Log-Euclidean metrics for fast and simple calculus on diffusion
+      tensors", Magnetic Resonance in Medicine 2006.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import LogEig
+    >>> LogEig()(torch.eye(3).expand(2, 3, 3))
+    tensor([[0., 0., 0., 0., 0., 0.],
+            [0., 0., 0., 0., 0., 0.]])
     """
 
     def forward(self, X: Tensor) -> Tensor:
-        """SPD matrices (B, m, m) to vectors (B, m(m + 1)/2)."""
+        """SPD matrices (B, m, m) to vectors (B, m(m + 1)/2).
+
+        Parameters
+        ----------
+        X : Tensor
+            SPD matrices (B, m, m).
+
+        Returns
+        -------
+        Tensor
+            Vectors (B, m(m + 1)/2).
+        """
         return flatten(spectral_map(X, self.log, self.slopes))
 
     @staticmethod
     def log(w: Tensor) -> Tensor:
+        """Logarithms of eigenvalues, or an error where one is not positive.
+
+        Parameters
+        ----------
+        w : Tensor
+            Eigenvalues (B, m).
+
+        Returns
+        -------
+        Tensor
+            Logarithms (B, m).
+        """
         if w.numel() and not w.min() > 0:
             raise ValueError(f"a matrix with eigenvalue {float(w.min()):.3g} has no logarithm; put ReEig before LogEig")
         return w.log()
 
     @staticmethod
     def slopes(w: Tensor) -> Tensor:
-        """log(λ_i / λ_j) / (λ_i − λ_j) by the excess of the larger over the smaller, which loses no digits."""
+        """Divided differences log(λ_i / λ_j) / (λ_i − λ_j), in a form that loses no digits.
+
+        Parameters
+        ----------
+        w : Tensor
+            Eigenvalues (B, m).
+        """
         gap, least = differences(w).abs(), torch.minimum(w[:, :, None], w[:, None])
         return torch.where(gap == 0, 1 / least, torch.log1p(gap / least) / gap)
 
@@ -110,14 +199,27 @@ class SPDNet(nn.Module):
     ----------
     sizes : sequence of int
         Orders of the matrices, from those given down: (9, 6, 4) has two blocks.
-    n_components : int, optional
-        Dimension of the embeddings; None: the flattened logarithms themselves.
-    eps : float
-        ε of the rectification. It should lie below the eigenvalues that matter: bring the matrices to a scale near 1.
+    n_components : int or None, default=None
+        Dimension p of the embeddings; None: the flattened logarithms themselves.
+    eps : float, default=1e-4
+        The smallest eigenvalue ε of the rectification. It should lie below those that matter: bring the matrices to a
+        scale near 1.
+
+    Notes
+    -----
+    For covariances and other SPD matrices, such as those of EEG or of image regions. With few matrices ``LogEig`` and a
+    linear map may be enough. Costs O(B m³) a block.
 
     References
     ----------
-    Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+    | Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SPDNet
+    >>> SPDNet((4, 2), n_components=3)(torch.eye(4).expand(5, 4, 4)).shape
+    torch.Size([5, 3])
     """
 
     def __init__(self, sizes: Sequence[int], n_components: int | None = None, eps: float = 1e-4):
@@ -131,7 +233,18 @@ class SPDNet(nn.Module):
         self.sizes, self.layers = tuple(sizes), nn.Sequential(*layers)
 
     def forward(self, X: Tensor) -> Tensor:
-        """(B, m, m) to (B, p)."""
+        """(B, m, m) to (B, p).
+
+        Parameters
+        ----------
+        X : Tensor
+            SPD matrices (B, m, m).
+
+        Returns
+        -------
+        Tensor
+            Embeddings (B, p).
+        """
         m = self.sizes[0]
         if X.shape[1:] != (m, m):
             raise ValueError(f"samples must be matrices {m} × {m}, got shape {tuple(X.shape)}")
@@ -161,24 +274,28 @@ class _SpectralMap(torch.autograd.Function):
 
 
 def spectral_map(X: Tensor, f: Spectral, slopes: Spectral) -> Tensor:
-    """f of the eigenvalues of symmetric matrices (B, m, m).
+    """A function f of the eigenvalues of symmetric matrices (B, m, m).
 
     Parameters
     ----------
-    f : eigenvalues (B, m) to (B, m)
-    slopes : eigenvalues (B, m) to the divided differences K (B, m, m) of f
+    X : Tensor
+        Symmetric matrices (B, m, m).
+    f : callable
+        Eigenvalues (B, m) to (B, m).
+    slopes : callable
+        Eigenvalues (B, m) to the divided differences K (B, m, m) of f.
     """
     with torch.autocast(X.device.type, enabled=False):
         return _SpectralMap.apply(X.to(torch.promote_types(X.dtype, torch.float32)), f, slopes)
 
 
 def differences(w: Tensor) -> Tensor:
-    """w_i − w_j, (B, m, m)"""
+    """Differences w_i − w_j, (B, m, m)."""
     return w[:, :, None] - w[:, None]
 
 
 def symmetric(X: Tensor) -> Tensor:
-    """(X + Xᵀ) / 2"""
+    """The symmetric part (X + Xᵀ) / 2."""
     return (X + X.mT) / 2
 
 

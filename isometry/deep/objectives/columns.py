@@ -27,21 +27,33 @@ class Columns(nn.Module):
     target; a guide's embeddings, one (n, q) for each column, come after that, or under the name guide. A column is a
     tensor, or a dictionary of tensors such as a tokeniser's.
 
-        Trainer(model, Columns(Ranking())).fit(DataLoader(pairs, 64))
-        Trainer(model, GradientCache(Columns(Ranking()), chunk_size=32))
-
     Parameters
     ----------
-    loss : PairForm, Loss, or Matryoshka of one
-        A loss of embeddings and labels, such as ``InfoNCE`` or ``SigLIP``, compares the first column with the others:
-        the partner in the second is the positive, all others are negatives.
-    separate_forward : bool
+    loss : PairForm, Loss, Matryoshka or None, default=None
+        A loss of columns; None: ``Ranking()``. A loss of embeddings and labels, such as ``InfoNCE`` or ``SigLIP``,
+        compares the first column with the others: the partner in the second is the positive, all others are negatives.
+    separate_forward : bool, default=False
         Pass the columns one after another, so that batch normalisation sees each by itself. Columns of different shape
         always are.
 
+    Notes
+    -----
+    For texts, views and other rows that belong together; for classes, give a loss to the `Trainer` as it is. Costs a
+    pass of the network over all columns and what the loss costs, O(n² p) for most; ``GradientCache(Columns(...), 32)``
+    bounds the memory.
+
     References
     ----------
-    N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+    | N. Reimers, I. Gurevych, "Sentence-BERT: sentence embeddings using Siamese BERT-networks", EMNLP 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, Columns, Ranking, Trainer
+    >>> rows = torch.utils.data.TensorDataset(torch.eye(8), torch.eye(8))  # queries and their documents
+    >>> trainer = Trainer(MLP(8, 4), Columns(Ranking()), max_epochs=1)
+    >>> trainer.fit(torch.utils.data.DataLoader(rows, 4)).embed(torch.eye(8)).shape
+    torch.Size([8, 4])
     """
 
     def __init__(self, loss: nn.Module | None = None, *, separate_forward: bool = False):
@@ -55,6 +67,20 @@ class Columns(nn.Module):
         self.active: Tensor | None = None  # share of the samples that the loss still moves, known after backward
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        """The loss of a batch of columns.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Samples to embeddings (B, p).
+        batch : tuple or dict
+            The columns, with target and guide if the loss has them.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         columns, target, guide = self.parts(batch)
         z = encode(model, columns, self.separate_forward)
         watch(self, z)
@@ -69,7 +95,13 @@ class Columns(nn.Module):
         return self.loss(*zs, **given)
 
     def parts(self, batch: Any) -> tuple[list[Any], Tensor | None, Sequence[Tensor] | None]:
-        """The columns of samples, the target, and the guide's embeddings, as far as the loss has them."""
+        """The columns of samples, the target, and the guide's embeddings, as far as the loss has them.
+
+        Parameters
+        ----------
+        batch : tuple or dict
+            The columns, with target and guide if the loss has them.
+        """
         has_target = getattr(self.inner, "target", None) is not None
         has_guide = getattr(self.inner, "needs_guide", False)
         if isinstance(batch, Mapping):
@@ -85,7 +117,13 @@ class Columns(nn.Module):
         return columns, columns.pop() if has_target else None, guide
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for the parameters of the loss."""
+        """Optimiser groups for the parameters of the loss.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return parameter_groups(self.loss, lr)
 
 

@@ -28,18 +28,36 @@ class MultiScale(nn.Module):
 
     Parameters
     ----------
-    channels : int
-        Of each map of the model, a multiple of 8.
-    depths : sequence of int
+    channels : int, default=64
+        Channels of each map of the model, a multiple of 8.
+    depths : sequence of int, default=(1, 2, 3)
         Layers of the network of each scale, from fine to coarse.
-    margin, lam : float
-        m, λ.
-    queries_at_once : int
+    margin : float, default=0.5
+        The margin m.
+    lam : float, default=1.0
+        The weight λ of the hinges.
+    queries_at_once : int, default=128
         Queries whose maps are combined with those of all classes at a time; bounds the memory without a gradient.
+
+    Notes
+    -----
+    For few-shot learning of images with many training classes. Every query is compared with every class by a network:
+    O(Q c) of its passes an episode.
 
     References
     ----------
-    After W. Jiang, K. Huang, J. Geng, X. Deng, "Multi-scale metric learning for few-shot learning", IEEE TCSVT 2021.
+    | After W. Jiang, K. Huang, J. Geng, X. Deng, "Multi-scale metric learning for few-shot learning", IEEE TCSVT 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Episode, FeaturePyramid, MultiScale
+    >>> model = FeaturePyramid((1, 8, 8), channels=8, levels=2)
+    >>> objective = MultiScale(channels=8, depths=(1, 1))
+    >>> y = torch.tensor([0, 1])
+    >>> task = Episode(torch.rand(2, 1, 8, 8), y, torch.rand(2, 1, 8, 8), y, None)
+    >>> objective(model, task).item() > 0
+    True
     """
 
     def __init__(
@@ -59,24 +77,78 @@ class MultiScale(nn.Module):
         self.head = MLP(channels * len(depths), 1, hidden=(channels,))
 
     def forward(self, model: nn.Module, batch: Episode | Sequence[Episode]) -> Tensor:
+        """The mean loss of one episode or several.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Images to maps of several scales.
+        batch : Episode or sequence of Episode
+            The episodes.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         losses = [self.loss(self.score(model, e.xs, e.ys, e.xq), e.yq) for e in tasks(batch)]
         return torch.stack(losses).mean()
 
     def loss(self, r: Tensor, y: Tensor) -> Tensor:
-        """The loss of scores (Q, c) of queries with classes (Q,)."""
+        """The loss of scores (Q, c) of queries with classes (Q,).
+
+        Parameters
+        ----------
+        r : Tensor
+            Scores (Q, c).
+        y : Tensor
+            Classes (Q,).
+        """
         r = full_precision(r)
         others = 1 - F.one_hot(y, r.shape[1]).to(r.dtype)  # (Q, c)
         excess = (r - r.gather(1, y[:, None]) + self.margin).relu() * others
         return F.cross_entropy(r, y) + self.lam * excess.sum() / others.sum().clamp_min(1)
 
     def score(self, model: nn.Module, xs: Tensor, ys: Tensor, xq: Tensor) -> Tensor:
-        """Scores r (Q, c) of queries, given the support of an episode."""
+        """Scores r (Q, c) of queries, given the support of an episode.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Images to maps of several scales.
+        xs : Tensor
+            Images of the support (S, …).
+        ys : Tensor
+            Their classes (S,).
+        xq : Tensor
+            Queries (Q, …).
+
+        Returns
+        -------
+        Tensor
+            Scores (Q, c).
+        """
         prototypes = [class_means(m, ys) for m in self._maps(model, xs)]
         parts = zip(*(m.split(self.queries_at_once) for m in self._maps(model, xq)))
         return torch.cat([self._relate(queries, prototypes, cross=True) for queries in parts]).view(len(xq), -1)
 
     def score_pairs(self, model: nn.Module, x: Tensor, other: Tensor) -> Tensor:
-        """Scores (m,) of each sample and its partner, as the only support of a class."""
+        """Scores (m,) of each sample and its partner, as the only support of a class.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Images to maps of several scales.
+        x : Tensor
+            Images (m, …).
+        other : Tensor
+            Their partners (m, …).
+
+        Returns
+        -------
+        Tensor
+            Scores (m,).
+        """
         return self._relate(self._maps(model, x), self._maps(model, other), cross=False)
 
     def _relate(self, queries: Maps, prototypes: Maps, cross: bool) -> Tensor:

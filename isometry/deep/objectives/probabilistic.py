@@ -25,24 +25,38 @@ class ProbabilisticPairs(nn.Module):
     a and b are learned, a > 0. The second term counts as matches also the pairs that are nearer than the nearest true
     match of the anchor. KL, a mean over coordinates, is the divergence from N(0, I). Batches are (samples, labels),
     compared with one another, or two columns of samples whose rows match. The model gives ``posterior(x)``, as
-    `GaussianNet` does. Do not expect the variance to tell errors where the training set is learned without any: on
-    digits (700 to learn from) it ranked the errors of nearest neighbours with an AUC of 0.48 and 0.57 (two seeds).
-
-        model = GaussianNet(MLP(64, 128), 128, 32)
-        Trainer(model, ProbabilisticPairs()).fit(X, y).embed(X_new)  # μ
+    `GaussianNet` does.
 
     Parameters
     ----------
-    scale, shift : float
-        a and b at the start.
-    pseudo_weight, kl_weight : float
-        α and β.
-    columns : bool
+    scale : float, default=5.0
+        The factor a at the start.
+    shift : float, default=5.0
+        The offset b at the start.
+    pseudo_weight : float, default=0.1
+        The weight α of the second term.
+    kl_weight : float, default=1e-4
+        The weight β of the divergence.
+    columns : bool, default=False
         A batch is two columns of samples in place of samples and labels.
+
+    Notes
+    -----
+    For matches that are ambiguous, such as images and captions of which several fit. Do not expect the variance to tell
+    errors where the training set is learned without any: on digits (700 to learn from) it ranked the errors of nearest
+    neighbours with an AUC of 0.48 and 0.57 (two seeds). Costs O(B² p).
 
     References
     ----------
-    S. Chun, "Improved probabilistic image-text representations", ICLR 2024.
+    | S. Chun, "Improved probabilistic image-text representations", ICLR 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, GaussianNet, ProbabilisticPairs
+    >>> model = GaussianNet(MLP(4, 8), n_features=8, n_components=2)
+    >>> ProbabilisticPairs()(model, (torch.eye(4), torch.tensor([0, 0, 1, 1]))).item() > 0
+    True
     """
 
     def __init__(
@@ -63,10 +77,24 @@ class ProbabilisticPairs(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """a."""
+        """The factor a, which is positive."""
         return F.softplus(self.raw_scale)
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        """The loss of a batch of samples with labels, or of two columns.
+
+        Parameters
+        ----------
+        model : GaussianNet
+            A network with a ``posterior``.
+        batch : tuple
+            Samples and labels, or two columns of samples.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             what = "two columns of samples" if self.columns else "(samples, labels)"
             raise ValueError(f"ProbabilisticPairs needs batches of {what}, got {type(batch).__name__}")
@@ -79,21 +107,59 @@ class ProbabilisticPairs(nn.Module):
         return self.of_columns(m1, v1, m2, v2)
 
     def of_labels(self, mean: Tensor, logvar: Tensor, y: Tensor) -> Tensor:
-        """The loss of means and log-variances (B, p) with labels (B,): all pairs of different samples."""
+        """The loss of means and log-variances (B, p) with labels (B,): all pairs of different samples.
+
+        Parameters
+        ----------
+        mean : Tensor
+            Means (B, p).
+        logvar : Tensor
+            Logarithms of the variances (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         if len(y) != len(mean):
             raise ValueError(f"{len(mean)} distributions need as many labels, got {len(y)}")
         other = ~torch.eye(len(y), dtype=torch.bool, device=y.device)
         return self.pairs(mean, logvar, mean, logvar, (y[:, None] == y) & other, other)
 
     def of_columns(self, m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
-        """The loss of two columns of distributions: those of one row match."""
+        """The loss of two columns of distributions: those of one row match.
+
+        Parameters
+        ----------
+        m1 : Tensor
+            Means of the first column (B, p).
+        v1 : Tensor
+            Logarithms of its variances (B, p).
+        m2 : Tensor
+            Means of the second column (R, p).
+        v2 : Tensor
+            Logarithms of its variances (R, p).
+        """
         if len(m1) != len(m2):
             raise ValueError(f"two columns need as many rows, got {len(m1)} and {len(m2)}")
         match = torch.eye(len(m1), dtype=torch.bool, device=m1.device)
         return self.pairs(m1, v1, m2, v2, match, torch.ones_like(match))
 
     def pairs(self, m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor, match: Tensor, used: Tensor) -> Tensor:
-        """The loss of all pairs ``used`` (B, R), of which some ``match``."""
+        """The loss of all pairs ``used`` (B, R), of which some ``match``.
+
+        Parameters
+        ----------
+        m1 : Tensor
+            Means of the first column (B, p).
+        v1 : Tensor
+            Logarithms of its variances (B, p).
+        m2 : Tensor
+            Means of the second column (R, p).
+        v2 : Tensor
+            Logarithms of its variances (R, p).
+        match : Tensor
+            Which pairs match, a boolean matrix (B, R).
+        used : Tensor
+            Which pairs are compared, a boolean matrix (B, R).
+        """
         with torch.autocast(m1.device.type, enabled=False):
             v1, v2 = (v.clamp(-LOG_VARIANCE, LOG_VARIANCE) for v in (v1, v2))
             D = mean_sqdist(m1, v1, m2, v2)
@@ -109,7 +175,13 @@ class ProbabilisticPairs(nn.Module):
         return value
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups for a and b."""
+        """Optimiser groups for a and b.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         return own_parameters(self, lr)
 
 

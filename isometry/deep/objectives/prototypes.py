@@ -25,16 +25,33 @@ class Prototypes(nn.Module):
 
     Parameters
     ----------
-    temperature : float
-        τ.
-    distance : str or callable
-        d; the mean is the best prototype for the squared Euclidean one.
-    normalize : bool
+    temperature : float, default=1.0
+        The temperature τ of the softmax.
+    distance : str or callable, default="sqeuclidean"
+        The distance d; the mean is the best prototype for the squared Euclidean one.
+    normalize : bool, default=False
         Put embeddings on the unit sphere; their means are not put back on it.
+
+    Notes
+    -----
+    For few-shot classification, and as a strong, simple baseline for it. Episodes should have as many shots as the task
+    will have. Costs O(Q c p) an episode beside the network.
 
     References
     ----------
-    J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
+    | J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Episode, Prototypes
+    >>> y = torch.tensor([0, 1])
+    >>> task = Episode(torch.eye(2), y, 0.9 * torch.eye(2), y, None)
+    >>> objective = Prototypes()
+    >>> objective(torch.nn.Identity(), task).item() > 0
+    True
+    >>> objective.score(torch.nn.Identity(), task.xs, task.ys, task.xq).argmax(1)
+    tensor([0, 1])
     """
 
     def __init__(self, temperature: float = 1.0, *, distance: Distance = "sqeuclidean", normalize: bool = False):
@@ -45,20 +62,83 @@ class Prototypes(nn.Module):
         self.temperature, self.distance, self.normalize = temperature, distance, normalize
 
     def forward(self, model: nn.Module, batch: Episode | Sequence[Episode]) -> Tensor:
+        """The mean loss of one episode or several.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Samples to embeddings (B, p).
+        batch : Episode or sequence of Episode
+            The episodes.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         return torch.stack([self.loss(model(e.xs), e.ys, model(e.xq), e.yq) for e in tasks(batch)]).mean()
 
     def loss(self, zs: Tensor, ys: Tensor, zq: Tensor, yq: Tensor) -> Tensor:
-        """Cross-entropy of the queries (Q, p), given the support (S, p); classes are 0 … c − 1."""
+        """Cross-entropy of the queries (Q, p), given the support (S, p); classes are 0 … c − 1.
+
+        Parameters
+        ----------
+        zs : Tensor
+            Embeddings of the support (S, p).
+        ys : Tensor
+            Their classes (S,).
+        zq : Tensor
+            Embeddings of the queries (Q, p).
+        yq : Tensor
+            Their classes (Q,).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         return F.cross_entropy(self.logits(zs, ys, zq), yq)
 
     def logits(self, zs: Tensor, ys: Tensor, zq: Tensor) -> Tensor:
-        """−d(z_q, μ_l)/τ (Q, c), in full precision."""
+        """Logits −d(z_q, μ_l)/τ of queries, in full precision.
+
+        Parameters
+        ----------
+        zs : Tensor
+            Embeddings of the support (S, p).
+        ys : Tensor
+            Their classes (S,).
+        zq : Tensor
+            Embeddings of the queries (Q, p).
+
+        Returns
+        -------
+        Tensor
+            Logits (Q, c).
+        """
         zs, zq = (full_precision(unit(z) if self.normalize else z) for z in (zs, zq))
         with torch.autocast(zs.device.type, enabled=False):
             return get_distance(self.distance)(zq, class_means(zs, ys)) / -self.temperature
 
     def score(self, model: nn.Module, xs: Tensor, ys: Tensor, xq: Tensor) -> Tensor:
-        """Scores (Q, c) of queries, given the support of an episode."""
+        """Scores (Q, c) of queries, given the support of an episode.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Samples to embeddings.
+        xs : Tensor
+            Samples of the support (S, …).
+        ys : Tensor
+            Their classes (S,).
+        xq : Tensor
+            Queries (Q, …).
+
+        Returns
+        -------
+        Tensor
+            Scores (Q, c).
+        """
         return self.logits(model(xs), ys, model(xq))
 
 
@@ -71,7 +151,29 @@ class EpisodicObjective(Protocol):
 def episode_scorer(
     objective: EpisodicObjective, model: nn.Module
 ) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """How the objective classifies, for ``isometry.eval.few_shot(samples, labels, score=...)``; in eval mode."""
+    """How the objective classifies, for ``isometry.eval.few_shot(samples, labels, score=...)``; in eval mode.
+
+    Parameters
+    ----------
+    objective : Prototypes, TwoStep, MultiScale or ContinuousScores
+        An objective of episodes, with a ``score``.
+    model : nn.Module
+        The network that it scores with.
+
+    Returns
+    -------
+    callable
+        From support (S, …), its classes (S,) and queries (Q, …) to scores (Q, c), all arrays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from isometry.deep import Prototypes, episode_scorer
+    >>> score = episode_scorer(Prototypes(), torch.nn.Identity())
+    >>> score(np.eye(2, dtype=np.float32), np.array([0, 1]), np.eye(2, dtype=np.float32)).argmax(1)
+    array([0, 1])
+    """
     first = next(model.parameters(), torch.empty(0))  # without parameters: samples are embeddings already
 
     @torch.no_grad()
@@ -100,6 +202,37 @@ def episode_loader(
     """Episodes for ``Trainer.fit``: of an array with labels, or of a data set of (sample, label) that has these labels.
 
     ``episodes`` make an epoch. A meta-batch of several is ``Trainer(accumulate=...)``, which averages their gradients.
+
+    Parameters
+    ----------
+    samples : data set or array (n, …)
+        Samples, or a data set of (sample, label).
+    labels : sequence (n,)
+        One label a sample.
+    n_way : int, default=5
+        Classes of an episode.
+    k_shot : int, default=1
+        Support samples of each class.
+    k_query : int, default=15
+        Query samples of each class.
+    episodes : int, default=100
+        Episodes of an epoch.
+    random_state : int, default=0
+        Seed of the draws.
+
+    Returns
+    -------
+    DataLoader
+        Batches that are `Episode` each.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import episode_loader
+    >>> batches = episode_loader(torch.randn(20, 3), [0] * 10 + [1] * 10, n_way=2, k_query=4, episodes=3)
+    >>> task = next(iter(batches))
+    >>> len(batches), task.xs.shape, task.xq.shape
+    (3, torch.Size([2, 3]), torch.Size([8, 3]))
     """
     sampler = EpisodeSampler(labels, n_way, k_shot, k_query, episodes, random_state=random_state)
     data = as_dataset(samples, labels, torch.float32, keep_integers=True)

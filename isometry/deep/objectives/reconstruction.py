@@ -38,30 +38,44 @@ class Reconstruction(AutoencoderObjective):
 
         (1/B) Σ_i δ(x_i, D(E(x̃_i))) + λΩ,     x̃ ∼ q(x̃ | x) in training, x̃ = x otherwise
 
-        model = mlp_autoencoder(256, 32)
-        Trainer(model, Reconstruction(noise="masking")).fit(X).embed(X_new)
-
     The target is always the clean x. Labels in a batch are ignored. The model has a ``decode``, as `Autoencoder` has.
 
     Parameters
     ----------
-    fidelity : {"sq", "l1", "bce"}
-        δ, a sum over features, so that λ keeps its meaning when their number changes: squares, absolute values, or
-        cross-entropy of samples in [0, 1], for which the decoder gives logits.
-    penalty : str or ``(model, x, z) → scalar``, optional
-        λΩ: "weights_l2", "weights_l1", "code_l1", "code_l2", "code_kl", "contractive", or one of `WeightPenalty`,
-        `CodePenalty`, `SparseCode`, `Contractive` with parameters of its own.
-    noise : str or ``x → (x̃, corrupted)``, optional
-        q: "gaussian", "masking", "salt_pepper", or one of `GaussianNoise`, `MaskingNoise`, `SaltPepperNoise`.
-    emphasis : (α, β), optional
-        Weights of the features that noise has corrupted, and of those it has spared.
+    fidelity : {"sq", "l1", "bce"}, default="sq"
+        The error δ, a sum over features, so that λ keeps its meaning when their number changes: squares, absolute
+        values, or cross-entropy of samples in [0, 1], for which the decoder gives logits.
+    penalty : str, callable or None, default=None
+        The penalty λΩ: "weights_l2", "weights_l1", "code_l1", "code_l2", "code_kl", "contractive", one of
+        `WeightPenalty`, `CodePenalty`, `SparseCode`, `Contractive` with parameters of its own, or ``(model, x, z) →
+        scalar``; None: no penalty.
+    noise : str, callable or None, default=None
+        The corruption q: "gaussian", "masking", "salt_pepper", one of `GaussianNoise`, `MaskingNoise`,
+        `SaltPepperNoise`, or ``x → (x̃, corrupted)``; None: no noise.
+    emphasis : tuple (α, β) or None, default=None
+        Weights of the features that noise has corrupted, and of those it has spared; None: 1 each.
+
+    Notes
+    -----
+    For samples without labels. It keeps what varies most, which need not be what tells classes apart: with labels, take
+    a loss that sees them. A step costs one pass of encoder and decoder, O(B) times the number of weights, and what the
+    penalty costs.
 
     References
     ----------
-    D. E. Rumelhart, G. E. Hinton, R. J. Williams, "Learning representations by back-propagating errors", Nature 1986.
-    S. Rifai, P. Vincent, X. Muller, X. Glorot, Y. Bengio, "Contractive auto-encoders: explicit invariance during
-    feature extraction", ICML 2011.
-    P. Vincent, H. Larochelle, I. Lajoie, Y. Bengio, P.-A. Manzagol, "Stacked denoising autoencoders", JMLR 2010.
+    | D. E. Rumelhart, G. E. Hinton, R. J. Williams, "Learning representations by back-propagating errors", Nature 1986.
+    | S. Rifai, P. Vincent, X. Muller, X. Glorot, Y. Bengio, "Contractive auto-encoders: explicit invariance during
+      feature extraction", ICML 2011.
+    | P. Vincent, H. Larochelle, I. Lajoie, Y. Bengio, P.-A. Manzagol, "Stacked denoising autoencoders", JMLR 2010.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Reconstruction, Trainer, mlp_autoencoder
+    >>> model = mlp_autoencoder(4, 2, hidden=(8,))
+    >>> trainer = Trainer(model, Reconstruction(noise="masking"), max_epochs=1, monitor="loss")
+    >>> trainer.fit(torch.eye(4).repeat(4, 1)).embed(torch.eye(4)).shape
+    torch.Size([4, 2])
     """
 
     def __init__(
@@ -83,6 +97,20 @@ class Reconstruction(AutoencoderObjective):
         self._warned = False
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        """The reconstruction error of a batch, and the penalty.
+
+        Parameters
+        ----------
+        model : Autoencoder
+            A network with a ``decode``.
+        batch : Tensor or tuple
+            Samples (B, …); labels beside them are not used.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         x = samples_of(batch)
         seen, corrupted = self.noise(x) if self.noise is not None and self.training else (x, None)
         if getattr(self.penalty, "needs_input_gradient", False):
@@ -177,14 +205,43 @@ class Penalty(ABC):
 
     @abstractmethod
     def omega(self, model: nn.Module, x: Tensor, z: Tensor) -> Tensor:
-        """Ω."""
+        """The penalty Ω, before its weight.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The network.
+        x : Tensor
+            Samples (B, …).
+        z : Tensor
+            Their codes (B, p).
+        """
 
 
 @dataclass(frozen=True)
 class WeightPenalty(Penalty):
-    """½ Σ_l ‖W_l‖_F² for ``norm="l2"``, Σ_l ‖W_l‖₁ for "l1": matrices and kernels, but no biases or norm layers.
+    """A penalty on weights: λ ½ Σ_l ‖W_l‖_F² for ``norm="l2"``, λ Σ_l ‖W_l‖₁ for "l1", no biases or norm layers.
 
     As part of the loss it goes through the optimiser's scaling; the ``weight_decay`` of AdamW does not.
+
+    Parameters
+    ----------
+    norm : {"l2", "l1"}, default="l2"
+        Squares, or absolute values.
+    weight : float, default=0.0001
+        The weight λ.
+
+    Notes
+    -----
+    Costs one pass over the weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Reconstruction, WeightPenalty, mlp_autoencoder
+    >>> objective = Reconstruction(penalty=WeightPenalty("l1", weight=1e-3))
+    >>> objective(mlp_autoencoder(4, 2, hidden=(8,)), torch.eye(4)).item() > 0
+    True
     """
 
     norm: str = "l2"
@@ -200,7 +257,27 @@ class WeightPenalty(Penalty):
 
 @dataclass(frozen=True)
 class CodePenalty(Penalty):
-    """(1/B) Σ_i ‖h_i‖₁ for ``norm="l1"``, which makes codes sparse, (1/B) Σ_i ‖h_i‖² for "l2"."""
+    """A penalty on codes: λ (1/B) Σ_i ‖h_i‖₁ for ``norm="l1"``, which makes codes sparse, λ (1/B) Σ_i ‖h_i‖² for "l2".
+
+    Parameters
+    ----------
+    norm : {"l1", "l2"}, default="l1"
+        Absolute values, or squares.
+    weight : float, default=0.001
+        The weight λ.
+
+    Notes
+    -----
+    Costs O(B p).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import CodePenalty
+    >>> z = torch.tensor([[3.0, -4.0], [1.0, 0.0]])
+    >>> CodePenalty("l1", weight=1.0)(None, None, z).item()
+    4.0
+    """
 
     norm: str = "l1"
     weight: float = 1e-3
@@ -214,7 +291,29 @@ class CodePenalty(Penalty):
 
 @dataclass(frozen=True)
 class SparseCode(Penalty):
-    """Σ_j KL(ρ ‖ ρ̂_j), ρ̂_j = (1/B) Σ_i h_ij: each unit, in (0, 1), is to be on for a share ρ of the samples."""
+    """A penalty on mean activations: λ Σ_j KL(ρ ‖ ρ̂_j), ρ̂_j = (1/B) Σ_i h_ij.
+
+    Each unit, in (0, 1), is to be on for a share ρ of the samples.
+
+    Parameters
+    ----------
+    rho : float, default=0.05
+        The share ρ.
+    weight : float, default=0.001
+        The weight λ.
+
+    Notes
+    -----
+    For encoders with ``code="sigmoid"``, in batches that are large enough for ρ̂. Costs O(B p).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SparseCode
+    >>> penalty = SparseCode(rho=0.5, weight=1.0)
+    >>> abs(penalty(None, None, torch.tensor([[0.0], [1.0]])).item()) < 1e-6  # on for half of the samples
+    True
+    """
 
     rho: float = 0.05
     weight: float = 1e-3
@@ -229,11 +328,30 @@ class SparseCode(Penalty):
 
 @dataclass(frozen=True)
 class Contractive(Penalty):
-    """(1/B) Σ_i ‖∂h_i/∂x_i‖_F², the squared Jacobian of the encoder.
+    """A penalty on the encoder's Jacobian: λ (1/B) Σ_i ‖∂h_i/∂x_i‖_F².
 
     Exact by one vector–Jacobian product for each of the p outputs, memory O(p · B · d); by the formula
     Σ_j (h_j(1 − h_j))² ‖w_j‖² if the encoder is a single sigmoid layer. With ``probes`` m it is estimated: the mean of
     ‖vᵀJ‖² over m vectors v ∼ N(0, I). A sample's code must depend on that sample alone: no norms over the batch.
+
+    Parameters
+    ----------
+    weight : float, default=0.0001
+        The weight λ.
+    probes : int or None, default=None
+        The number m of random vectors of the estimate; None: exact.
+
+    Notes
+    -----
+    Keeps codes from following small changes of a sample. Costs p backward passes of the encoder, or m with ``probes``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import Contractive, Reconstruction, mlp_autoencoder
+    >>> objective = Reconstruction(penalty=Contractive(weight=0.1))
+    >>> objective(mlp_autoencoder(4, 2, hidden=(8,)), torch.eye(4)).item() > 0
+    True
     """
 
     weight: float = 1e-4
@@ -281,7 +399,25 @@ PENALTIES: dict[str, Penalty] = {
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """x̃ = x + σε, ε ∼ N(0, I)."""
+    """Noise that adds normal numbers: x̃ = x + σε, ε ∼ N(0, I).
+
+    Parameters
+    ----------
+    sigma : float, default=0.1
+        The standard deviation σ, in the units of the samples.
+
+    Notes
+    -----
+    For real-valued features.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import GaussianNoise
+    >>> noisy, corrupted = GaussianNoise(sigma=0.1)(torch.zeros(2, 3))
+    >>> noisy.shape, bool(corrupted.all())
+    (torch.Size([2, 3]), True)
+    """
 
     sigma: float = 0.1
 
@@ -291,7 +427,25 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class MaskingNoise:
-    """Each feature is set to zero with probability ν."""
+    """Noise that sets each feature to zero with probability ν.
+
+    Parameters
+    ----------
+    nu : float, default=0.25
+        The probability ν.
+
+    Notes
+    -----
+    For features of which 0 means absence, and for learning what others tell of a missing one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MaskingNoise
+    >>> noisy, corrupted = MaskingNoise(nu=0.5)(torch.ones(2, 3))
+    >>> torch.equal(noisy == 0, corrupted)
+    True
+    """
 
     nu: float = 0.25
 
@@ -302,7 +456,29 @@ class MaskingNoise:
 
 @dataclass(frozen=True)
 class SaltPepperNoise:
-    """Each feature is set to the lowest or to the highest value, each with probability ν/2."""
+    """Noise that sets each feature to the lowest or to the highest value, each with probability ν/2.
+
+    Parameters
+    ----------
+    nu : float, default=0.25
+        The probability ν of either.
+    low : float, default=0.0
+        The lowest value.
+    high : float, default=1.0
+        The highest value.
+
+    Notes
+    -----
+    For features in a known range, such as pixels.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import SaltPepperNoise
+    >>> noisy, corrupted = SaltPepperNoise(nu=0.5)(torch.full((2, 3), 0.5))
+    >>> torch.equal(noisy != 0.5, corrupted)
+    True
+    """
 
     nu: float = 0.25
     low: float = 0.0

@@ -27,31 +27,42 @@ class S2SD(nn.Module):
     and of use in training only. KL is between softmaxes of the cosines within the batch, see ``LanguageGuidance``; the
     teacher is a constant. Features teach after some steps.
 
-        model = Headed(backbone, nn.Linear(512, 128))
-        Trainer(model, S2SD(512)).fit(X, y)
-
     Parameters
     ----------
     feature_size : int
-        Dimension of f.
-    loss : LossModule or callable, optional
-        L, by default ``MultiSimilarity()``. A loss with parameters of the embedding's dimension is given as a function
-        of that dimension, ``lambda p: ProxyAnchor(C, p)``, together with ``embedding_size``.
-    widths : sequence of int
+        Dimension of the features f.
+    loss : LossModule, callable or None, default=None
+        The loss L; None: ``MultiSimilarity()``. A loss with parameters of the embedding's dimension is given as a
+        function of that dimension, ``lambda p: ProxyAnchor(C, p)``, together with ``embedding_size``.
+    widths : sequence of int, default=(512, 1024, 1536, 2048)
         Dimensions of the heads; none leave L.
-    weight : float
-        γ.
-    temperature : float
-        T.
-    delay : int
+    weight : float, default=50.0
+        The weight γ of the teaching.
+    temperature : float, default=1.0
+        The temperature T of the softmaxes.
+    delay : int, default=1000
         Training steps before the features teach.
-    embedding_size : int, optional
-        Dimension of z, if ``loss`` is a function of it.
+    embedding_size : int or None, default=None
+        Dimension p of z, if ``loss`` is a function of it.
+
+    Notes
+    -----
+    For short embeddings on a large network, at no cost after training. A step costs O(B w²) for a head of width w and
+    O(B² w) for its cosines, beside the network.
 
     References
     ----------
-    K. Roth, T. Milbich, B. Ommer, J. P. Cohen, M. Ghassemi, "Simultaneous similarity-based self-distillation for deep
-    metric learning", ICML 2021.
+    | K. Roth, T. Milbich, B. Ommer, J. P. Cohen, M. Ghassemi, "Simultaneous similarity-based self-distillation for deep
+      metric learning", ICML 2021.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, S2SD, Headed
+    >>> model = Headed(MLP(4, 8), torch.nn.Linear(8, 2))
+    >>> objective = S2SD(8, widths=(16,))
+    >>> objective(model, (torch.eye(4), torch.tensor([0, 0, 1, 1]))).item() > 0
+    True
     """
 
     steps: Tensor
@@ -93,6 +104,20 @@ class S2SD(nn.Module):
         return loss(size), nn.ModuleList(loss(w) for w in widths)
 
     def forward(self, model: Any, batch: Any) -> Tensor:
+        """The loss of a batch: that of all heads, and what they teach.
+
+        Parameters
+        ----------
+        model : Headed
+            A network with ``features`` and ``head``.
+        batch : tuple
+            Samples (B, …) and labels (B,).
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         x, y = samples_and_labels(batch)
         if not (hasattr(model, "features") and hasattr(model, "head")):
             raise TypeError(
@@ -113,11 +138,25 @@ class S2SD(nn.Module):
         return value
 
     def taught(self, z: Tensor, teacher: Tensor) -> Tensor:
-        """How far the cosines of z are from those of the teacher."""
+        """How far the cosines of z are from those of the teacher.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        teacher : Tensor
+            Embeddings of the teacher (B, q).
+        """
         with torch.autocast(z.device.type, enabled=False):
             return relation_kl(cosines(z), cosines(teacher.detach().to(z.dtype)), self.temperature)
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Optimiser groups of the heads, and of the losses."""
+        """Optimiser groups of the heads, and of the losses.
+
+        Parameters
+        ----------
+        lr : float
+            Learning rate of the backbone.
+        """
         groups = own_parameters(self.heads, lr)
         return groups + [g for loss in (self.loss, *self.losses) for g in parameter_groups(loss, lr)]

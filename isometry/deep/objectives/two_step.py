@@ -29,22 +29,40 @@ class TwoStep(nn.Module):
 
     Parameters
     ----------
-    loss : module or callable, optional
-        L: a loss ``(z, y)``, taken of the embeddings of the support and then of the query; by default ``Prototypes()``,
+    loss : nn.Module, callable or None, default=None
+        The loss L ``(z, y)``, taken of the embeddings of the support and then of the query; None: ``Prototypes()``,
         where the prototypes of the support classify the support itself, then the query. For a model that ends in a
         classifier of c ways: ``torch.nn.functional.cross_entropy``. Parameters of a loss are not adapted.
-    mode : {"maml", "fomaml", "sequential"}
+    mode : {"maml", "fomaml", "sequential"}, default="maml"
         ``"maml"`` differentiates through the inner steps; a loss or model with a gradient of its own that has no
         derivative is refused. ``"fomaml"`` leaves it out. ``"sequential"`` takes the inner steps for good and goes on
         from there, the supports of a batch as one.
-    inner_lr : float
-        α.
-    inner_steps : int
+    inner_lr : float, default=0.01
+        The inner learning rate α.
+    inner_steps : int, default=5
         Steps on the support.
+
+    Notes
+    -----
+    When the network shall adapt to every task by a few steps; where prototypes of a fixed network are as good, they are
+    much cheaper. Costs O(inner_steps) passes forward and back of the network an episode, and as many graphs in memory
+    for "maml".
 
     References
     ----------
-    C. Finn, P. Abbeel, S. Levine, "Model-agnostic meta-learning for fast adaptation of deep networks", ICML 2017.
+    | C. Finn, P. Abbeel, S. Levine, "Model-agnostic meta-learning for fast adaptation of deep networks", ICML 2017.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MLP, Episode, TwoStep
+    >>> y = torch.tensor([0, 1])
+    >>> task = Episode(torch.eye(2), y, 0.9 * torch.eye(2), y, None)
+    >>> model, objective = MLP(2, 2), TwoStep(inner_steps=2)
+    >>> objective(model, task).item() > 0
+    True
+    >>> objective.adapt(model, task.xs, task.ys) is model
+    False
     """
 
     def __init__(
@@ -63,6 +81,20 @@ class TwoStep(nn.Module):
         self.inner_lr, self.inner_steps = inner_lr, inner_steps
 
     def forward(self, model: nn.Module, batch: Episode | Sequence[Episode]) -> Tensor:
+        """The mean loss of the queries of one episode or several, after the inner steps.
+
+        Parameters
+        ----------
+        model : nn.Module
+            Samples to embeddings (B, p).
+        batch : Episode or sequence of Episode
+            The episodes.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         refuse_running_statistics(model)
         episodes = tasks(batch)
         if self.mode == "sequential":
@@ -76,7 +108,22 @@ class TwoStep(nn.Module):
         return torch.stack(losses).mean()
 
     def adapt(self, model: nn.Module, xs: Tensor, ys: Tensor) -> nn.Module:
-        """A copy of the model adapted to a support set; the model itself stays as it is."""
+        """A copy of the model adapted to a support set; the model itself stays as it is.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The network.
+        xs : Tensor
+            Samples of the support (S, …).
+        ys : Tensor
+            Their classes (S,).
+
+        Returns
+        -------
+        nn.Module
+            The copy.
+        """
         refuse_running_statistics(model)
         with torch.enable_grad():
             adapted = self._adapt(model, trainable(model), xs, ys, create_graph=False)
@@ -85,7 +132,24 @@ class TwoStep(nn.Module):
         return twin
 
     def score(self, model: nn.Module, xs: Tensor, ys: Tensor, xq: Tensor) -> Tensor:
-        """Scores (Q, c) of queries by the prototypes of the adapted model."""
+        """Scores (Q, c) of queries by the prototypes of the adapted model.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The network, before it is adapted.
+        xs : Tensor
+            Samples of the support (S, …).
+        ys : Tensor
+            Their classes (S,).
+        xq : Tensor
+            Queries (Q, …).
+
+        Returns
+        -------
+        Tensor
+            Scores (Q, c).
+        """
         prototypes = self.loss if isinstance(self.loss, Prototypes) else Prototypes()
         return prototypes.score(self.adapt(model, xs, ys), xs, ys, xq)
 

@@ -28,26 +28,38 @@ class VariationalReconstruction(AutoencoderObjective):
 
         (1/B) Σ_i −E_q log p(x_i | h) + β KL(q(h | x_i) ‖ N(0, I)),     h = μ(x) + σ(x) ⊙ ε,  ε ∼ N(0, I)
 
-        model = mlp_variational(256, 16)
-        Trainer(model, VariationalReconstruction()).fit(X).embed(X_new)  # μ
-        model.decode(torch.randn(10, 16))                                # samples of the prior
-
     In eval mode h = μ(x). The model has a ``posterior``, as `VariationalAutoencoder` has.
 
     Parameters
     ----------
-    likelihood : {"gaussian", "bernoulli"}
-        p(x | h): N(D(h), s²I), or independent bits whose logits are D(h).
-    beta : float
-        β; with 1 the negative of the objective is a lower bound of log p(x).
-    n_samples : int
+    likelihood : {"gaussian", "bernoulli"}, default="gaussian"
+        The distribution p(x | h): N(D(h), s²I), or independent bits whose logits are D(h).
+    beta : float, default=1.0
+        The weight β of the divergence; with 1 the negative of the objective is a lower bound of log p(x).
+    n_samples : int, default=1
         Draws of h for each sample.
-    scale : float
-        s.
+    scale : float, default=1.0
+        The standard deviation s of the Gaussian likelihood.
+
+    Notes
+    -----
+    For samples without labels, when codes shall be smooth and new samples be drawn: ``model.decode(torch.randn(m,
+    p))``. A large β lets coordinates of the code fall silent. A step costs O(n_samples B) times the weights of the
+    decoder.
 
     References
     ----------
-    D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014.
+    | D. P. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import VariationalReconstruction, mlp_variational
+    >>> model = mlp_variational(4, 2, hidden=(8,))
+    >>> VariationalReconstruction()(model, torch.eye(4)).item() > 0
+    True
+    >>> model.decode(torch.randn(10, 2)).shape
+    torch.Size([10, 4])
     """
 
     network = VariationalAutoencoder
@@ -58,6 +70,20 @@ class VariationalReconstruction(AutoencoderObjective):
         self.beta, self.n_samples, self.scale = beta, n_samples, scale
 
     def forward(self, model: nn.Module, batch: Any) -> Tensor:
+        """The negative bound of a batch.
+
+        Parameters
+        ----------
+        model : VariationalAutoencoder
+            A network with a ``posterior`` and a ``decode``.
+        batch : Tensor or tuple
+            Samples (B, …); labels beside them are not used.
+
+        Returns
+        -------
+        Tensor
+            The scalar.
+        """
         x = samples_of(batch)
         mean, logvar = map(full_precision, posterior(model, x))  # (B, p)
         h = self._draw(mean, logvar)  # (B, S, p)
@@ -71,7 +97,15 @@ class VariationalReconstruction(AutoencoderObjective):
         return mean[:, None] + (logvar / 2).exp()[:, None] * noise
 
     def negative_log_likelihood(self, output: Tensor, x: Tensor) -> Tensor:
-        """−log p(x | h), (B,), from what the decoder gives for h."""
+        """The negative logarithm of p(x | h), from what the decoder gives for h.
+
+        Parameters
+        ----------
+        output : Tensor
+            What the decoder gives (B, …).
+        x : Tensor
+            Samples (B, …).
+        """
         errors = feature_errors(LIKELIHOODS[self.likelihood], output, x).sum(1)
         if self.likelihood == "bernoulli":
             return errors
