@@ -836,10 +836,32 @@ class Targets(Supervision):
 
 
 class Views(Supervision):
-    """Two views of each sample: the first ``widths[0]`` columns of X are one, the next ``widths[1]`` the other.
+    """Two views of each sample: the first columns of X are one, the others the other.
 
-    ``X, views = Views.join(X1, X2)`` puts two tables side by side, row i of both the same sample. In a comparison the
-    views look for each other: a metric is good if a sample's other view is near among those of all samples held out.
+    In a comparison the views look for each other: a metric is good if a sample's other view is near among those of all
+    samples held out.
+
+    Parameters
+    ----------
+    first : int
+        Number of columns of the first view.
+    second : int
+        Number of columns of the second view.
+    n_samples : int
+        Number of samples.
+
+    Notes
+    -----
+    For `compare` and `AutoMetric`, which choose among `CCA`, `Procrustes` and `KernelCCA`. ``Views.join`` makes X and
+    its views of two tables.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Views
+    >>> X, views = Views.join(np.ones((4, 2)), np.ones((4, 3)))
+    >>> X.shape, views.widths
+    ((4, 5), (2, 3))
     """
 
     kind = "views"
@@ -852,7 +874,20 @@ class Views(Supervision):
 
     @classmethod
     def join(cls, first: ArrayLike, second: ArrayLike) -> tuple[np.ndarray, Views]:
-        """X (n, d₁ + d₂) and its views, of two tables (n, d₁) and (n, d₂)."""
+        """Put two tables side by side.
+
+        Parameters
+        ----------
+        first : array-like of shape (n_samples, d1)
+            One view of the samples.
+        second : array-like of shape (n_samples, d2)
+            The other view of the same samples, in the same order.
+
+        Returns
+        -------
+        tuple
+            X (n_samples, d1 + d2), and its views.
+        """
         X1, X2 = np.asarray(first), np.asarray(second)
         for k, X in enumerate((X1, X2)):
             if X.ndim != 2:
@@ -866,12 +901,23 @@ class Views(Supervision):
 
     @property
     def columns(self) -> list[list[int]]:
-        """The columns of either view, as `CCA` and others take them."""
+        """Columns of either view, as `CCA` and others take them."""
         first, second = self.widths
         return [list(range(first)), list(range(first, first + second))]
 
     def side_by_side(self, X: np.ndarray) -> np.ndarray:
-        """(n, 2p) the first p columns of both views, p the smaller width: what Euclidean distance can compare."""
+        """Take what Euclidean distance can compare: the first p columns of both views, p the smaller width.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, d1 + d2)
+            Both views side by side.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2p)
+            The columns of the first view, and those of the second.
+        """
         first, p = self.widths[0], min(self.widths)
         return np.hstack([X[:, :p], X[:, first : first + p]])
 
@@ -879,7 +925,18 @@ class Views(Supervision):
         return np.arange(self.n_samples)
 
     def to(self, kind: type[Supervision]) -> Supervision | None:
-        """Themselves: no classes or pairs of samples follow from them."""
+        """The views themselves: no classes or pairs of samples follow from them.
+
+        Parameters
+        ----------
+        kind : type
+            A class of supervision.
+
+        Returns
+        -------
+        Supervision or None
+            The same object; None for every other kind.
+        """
         return self if isinstance(self, kind) else None
 
     def _take(self, rows: np.ndarray) -> Views:

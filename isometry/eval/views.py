@@ -10,9 +10,29 @@ ROUNDING = 8  # units in the last place of the squared norms that a distance by 
 
 
 def partner_ranks(Z1: np.ndarray, Z2: np.ndarray) -> np.ndarray:
-    """(2, n) the rank of row i of Z2 among all rows of Z2 by distance to row i of Z1, and the same the other way.
+    """Rank of each sample's other view among those of all samples, by distance.
 
-    1 is the nearest; rows at equal distance, up to rounding, share the mean of their ranks.
+    Parameters
+    ----------
+    Z1 : ndarray of shape (n, p)
+        One view of the samples, mapped.
+    Z2 : ndarray of shape (n, p)
+        The other view, mapped to the same space; row i of both is the same sample.
+
+    Returns
+    -------
+    ndarray of shape (2, n)
+        The rank of row i of Z2 by its distance to row i of Z1, and the same the other way. 1 is the nearest; rows at
+        equal distance, up to rounding, share the mean of their ranks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import partner_ranks
+    >>> Z = np.array([[0.0], [1.0], [3.0]])
+    >>> partner_ranks(Z, Z)
+    array([[1., 1., 1.],
+           [1., 1., 1.]])
     """
     Z1, Z2 = (np.asarray(Z, dtype=np.result_type(Z, np.float32)) for Z in (Z1, Z2))
     if Z1.shape != Z2.shape or Z1.ndim != 2:

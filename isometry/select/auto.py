@@ -214,10 +214,10 @@ class AutoMetric(MetricLearner):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_columns_of_the_view)
-            Samples.
-        view : {0, 1}, default=0
-            Which view these columns are of.
+        X : array-like of shape (n_samples, n_columns)
+            The columns of that view.
+        view : int, default=0
+            Which view, 0 or 1.
 
         Returns
         -------
