@@ -67,6 +67,13 @@ class Score(NamedTuple):
         Mean after the map.
     difference : Interval
         The paired difference, with its interval.
+
+    Examples
+    --------
+    >>> from isometry.eval import Interval
+    >>> from isometry.select import Score
+    >>> Score("map@r", 0.5, 0.6, Interval(0.1, 0.05, 0.15)).difference.contains(0.12)
+    True
     """
 
     name: str
@@ -113,6 +120,16 @@ class Adaptation:
         Time that it took.
     random_state : int
         The seed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import adapt
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(12), 6)
+    >>> outcome = adapt(rng.normal(size=(12, 4))[y] + rng.normal(size=(72, 4)), y, heads=False, n_splits=2)
+    >>> [score.name for score in outcome.scores]
+    ['map@r', 'recall@1', 'recall@10', 'ndcg@10', 'pair_auc']
     """
 
     head: Pipeline
