@@ -165,9 +165,19 @@ class MomentsMetric(AutomaticStrength):
         yield from self._fit_each_to(self._moments_of_rows(X, side), 1.0)
 
     def path(self, moments: ClassMoments | ListedMoments) -> Iterator[tuple[float, np.ndarray]]:
-        """The way from the strongest ridge to the weakest: each of ``regs``, with the map (p, d) that it gives.
+        """The way from the strongest ridge to the weakest: each of ``regs``, with the map that it gives.
 
         For whoever holds moments and chooses among metrics by rows of their own; the learner itself stays unfitted.
+
+        Parameters
+        ----------
+        moments : ClassMoments or ListedMoments
+            What the metrics follow from.
+
+        Yields
+        ------
+        tuple of float and array
+            A ridge, and the map (p, d).
         """
         C = moments.covariance()
         learner = clone(self)

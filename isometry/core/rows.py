@@ -27,8 +27,10 @@ class UnitRows:
 
     Parameters
     ----------
-    X : (n, d) array, mapped from a file or in memory, of 16, 32 or 64 bits; 16 bits become 32
-    rows : which of its rows these are; by default all
+    X : array of shape (n, d)
+        Mapped from a file or in memory, of 16, 32 or 64 bits; 16 bits become 32.
+    rows : array or None, default=None
+        Which of its rows these are; None: all.
     """
 
     def __init__(self, X: np.ndarray, rows: np.ndarray | None = None):

@@ -19,11 +19,39 @@ def listed_retrieval(
     grade: np.ndarray | None = None,
     ks: Sequence[int] = (1, 10),
 ) -> dict[str, np.ndarray]:
-    """Rank documents by distance from each query, where document j is relevant to query i, with a grade > 0 if given.
+    """Rank documents by distance from each query, where the relevant ones are listed.
 
     Scores as those of `retrieval` and `document_ranking`: ``map@r``, ``recall@k`` (whether one of the first k is
-    relevant) and ``ndcg@k``, each (m,), NaN for queries to which nothing is relevant. Without ``documents`` the queries
-    are ranked for one another, never for themselves.
+    relevant) and ``ndcg@k``.
+
+    Parameters
+    ----------
+    queries : array of shape (m, p)
+        Embeddings of queries.
+    documents : array of shape (n, p) or None
+        Embeddings of documents; None: the queries are ranked for one another, never for themselves.
+    i : array of shape (r,)
+        Rows of queries.
+    j : array of shape (r,)
+        Rows of documents that are relevant to these queries.
+    grade : array of shape (r,) or None, default=None
+        How relevant they are, above 0; None: all alike.
+    ks : sequence of int, optional
+        Depths; 1 and 10 unless given.
+
+    Returns
+    -------
+    dict of array
+        Values (m,) by name, NaN for queries to which nothing is relevant.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import listed_retrieval
+    >>> documents = np.array([[0.0], [1.0], [3.0]])
+    >>> found = listed_retrieval(np.array([[0.9]]), documents, np.array([0]), np.array([1]))
+    >>> float(found["map@r"][0])
+    1.0
     """
     if not ks or min(ks) < 1:
         raise ValueError(f"ks={tuple(ks)} must hold ranks of 1 or more.")

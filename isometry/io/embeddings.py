@@ -47,11 +47,23 @@ def read_embeddings(
 
     Parameters
     ----------
-    path : npy (mapped, not read), npz, parquet (one column of vectors, or a column for each number), csv or tsv
-    columns : what stands beside the numbers, such as ids and labels: columns of a table, arrays of an npz file
-    key : the array of embeddings in an npz file; ``"X"`` by default, or the only two-dimensional one
-    drop : columns of a table to leave out
-    delimiter, decimal : of a text table, as for `read_table`
+    path : str or path-like
+        An npy file (mapped, not read), npz, parquet (one column of vectors, or a column for each number), csv or tsv.
+    columns : sequence of str, optional
+        What stands beside the numbers, such as ids and labels: columns of a table, arrays of an npz file.
+    key : str or None, default=None
+        The array of embeddings in an npz file; ``"X"`` by default, or the only two-dimensional one.
+    drop : sequence of str, optional
+        Columns of a table to leave out.
+    delimiter : str or None, default=None
+        Sign between the cells of a text table, as for `read_table`.
+    decimal : str or None, default=None
+        Sign before the fraction of numbers in a text table.
+
+    Returns
+    -------
+    Embeddings
+        The numbers and these columns.
     """
     path = Path(path)
     name, suffix = table_format(path)

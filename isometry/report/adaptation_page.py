@@ -37,10 +37,32 @@ def write_adaptation_report(
 
     Parameters
     ----------
-    outcome : what `isometry.adapt` returned
-    path : an ``.html`` file, or a folder, which is created if need be and gets an ``index.html``
-    command : the command line that made it, if one did
-    saved : where the head was saved, if it was
+    outcome : Adaptation
+        What `isometry.adapt` returned.
+    path : str or path-like
+        An ``.html`` file, or a folder, which is created if need be and gets an ``index.html``.
+    command : str or None, default=None
+        The command line that made it, if one did.
+    saved : str, path-like or None, default=None
+        Where the head was saved, if it was.
+
+    Returns
+    -------
+    Path
+        Where the page is.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from isometry import adapt
+    >>> from isometry.report import write_adaptation_report
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(12), 6)
+    >>> outcome = adapt(rng.normal(size=(12, 4))[y] + rng.normal(size=(72, 4)), y, heads=False, n_splits=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_adaptation_report(outcome, pathlib.Path(folder) / "page.html").name
+    'page.html'
     """
     data = dict(outcome.data)
     name = str(data.pop("name"))

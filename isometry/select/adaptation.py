@@ -55,7 +55,26 @@ STAYS = Setting(IDENTITY)
 
 
 class Score(NamedTuple):
-    """One score on what was held out: as the embeddings are, after the map, and the paired difference."""
+    """One score on what was held out: as the embeddings are, after the map, and the paired difference.
+
+    Attributes
+    ----------
+    name : str
+        Such as "map@r".
+    before : float
+        Mean as the embeddings are.
+    after : float
+        Mean after the map.
+    difference : Interval
+        The paired difference, with its interval.
+
+    Examples
+    --------
+    >>> from isometry.eval import Interval
+    >>> from isometry.select import Score
+    >>> Score("map@r", 0.5, 0.6, Interval(0.1, 0.05, 0.15)).difference.contains(0.12)
+    True
+    """
 
     name: str
     before: float
@@ -65,20 +84,66 @@ class Score(NamedTuple):
 
 @dataclass
 class Adaptation:
-    """The outcome of `adapt`. Printing it shows the scores and the verdict."""
+    """The outcome of `adapt`. Printing it shows the scores and the verdict.
 
-    head: Pipeline  # what maps embeddings; of queries alone, if query_only
-    setting: Setting  # what was learned; the method "identity" if nothing was reliably better
-    scores: list[Score]  # the first is the one that decides
+    Attributes
+    ----------
+    head : Pipeline
+        The map of embeddings; of queries alone, if ``query_only``.
+    setting : Setting
+        What was learned; its method is "identity" if nothing was reliably better.
+    scores : list of Score
+        The first is the one that decides.
+    verdict : str
+        The outcome in words.
+    kind : str
+        Labels, pairs, triplets or relevance: what was known.
+    held_out : str
+        What was held out, in words.
+    query_only : bool
+        Whether the map is of queries alone.
+    level : float
+        Confidence of the intervals.
+    candidates : list of tuple
+        Of each method its best setting and the gain of that, best first.
+    by_fold : list of str
+        What was chosen in each fold, by the others.
+    data : dict
+        Name, rows, features, and how much was known.
+    hubs : tuple of float
+        Skewness of the numbers of times that rows are neighbours, before and after.
+    warnings : list of str
+        What the reader should be careful with.
+    notes : list of str
+        What the reader should know.
+    seconds : float
+        Time that it took.
+    random_state : int
+        The seed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import adapt
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(12), 6)
+    >>> outcome = adapt(rng.normal(size=(12, 4))[y] + rng.normal(size=(72, 4)), y, heads=False, n_splits=2)
+    >>> [score.name for score in outcome.scores]
+    ['map@r', 'recall@1', 'recall@10', 'ndcg@10', 'pair_auc']
+    """
+
+    head: Pipeline
+    setting: Setting
+    scores: list[Score]
     verdict: str
-    kind: str  # of what is known: labels, pairs, triplets or relevance
+    kind: str
     held_out: str
     query_only: bool
     level: float
-    candidates: list[tuple[Setting, Interval]]  # of each method its best setting and its gain when chosen, best first
-    by_fold: list[str]  # what was chosen in each fold, by the others
-    data: dict[str, Any]  # name, rows, features, and how much is known
-    hubs: tuple[float, float]  # skewness of the numbers of times that rows are neighbours, before and after
+    candidates: list[tuple[Setting, Interval]]
+    by_fold: list[str]
+    data: dict[str, Any]
+    hubs: tuple[float, float]
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = np.nan
@@ -86,18 +151,37 @@ class Adaptation:
 
     @property
     def adapted(self) -> bool:
+        """Whether a map was learned; else the embeddings stay as they are."""
         return self.setting.method != IDENTITY
 
     @property
     def main(self) -> Score:
+        """The score that decides."""
         return self.scores[0]
 
     def transform(self, X: Any) -> np.ndarray:
-        """Map embeddings (n, d), of queries alone if `query_only`; compare images by Euclidean distance."""
+        """Map embeddings, of queries alone if ``query_only``; compare images by Euclidean distance.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        array of shape (n, p)
+            Their images.
+        """
         return np.asarray(self.head.transform(X))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the head, as JSON can hold it."""
+        """Everything but the head, as JSON can hold it.
+
+        Returns
+        -------
+        dict
+            Scores, verdict, candidates, warnings and notes.
+        """
         scores = {s.name: {"before": s.before, "after": s.after, **s.difference._asdict()} for s in self.scores}
         return {
             "adapted": self.adapted,
@@ -118,13 +202,27 @@ class Adaptation:
         }
 
     def save(self, path: Any, card: dict[str, Any] | None = None) -> None:
-        """Write the head to one file, with the scores in its card; `isometry.load` reads it back."""
+        """Write the head to one file, with the scores in its card; `isometry.load` reads it back.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file to write.
+        card : dict or None, default=None
+            What else the file should say of itself.
+        """
         from isometry.io.store import save
 
         save(self.head, path, {**(card or {}), **self.quality()})
 
     def quality(self) -> dict[str, Any]:
-        """What a saved head says of itself."""
+        """What a saved head says of itself.
+
+        Returns
+        -------
+        dict
+            What was learned, the verdict, and the scores.
+        """
         return {
             "adapted": str(self.setting),
             "map": "of queries alone: documents stay as they are" if self.query_only else "of all embeddings",
@@ -134,7 +232,18 @@ class Adaptation:
         }
 
     def report(self, path: str | Path) -> Path:
-        """Write the report page."""
+        """Write the report page.
+
+        Parameters
+        ----------
+        path : str or path-like
+            An ``.html`` file, or a folder, which gets an ``index.html``.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
         from isometry.report import write_adaptation_report
 
         return write_adaptation_report(self, path)
@@ -174,17 +283,35 @@ def adapt(
 
     Parameters
     ----------
-    X : (n, d) embeddings of 16, 32 or 64 bits; a large array may be mapped from a file, and is then read in blocks
-    y : class labels; `Pairs`, of similar ones alone if need be; `Triplets`; or `Relevance` of documents to the rows
-    documents : (m, d) embeddings of documents, with `Relevance`
-    query_only : map queries alone, and leave documents as they are indexed: score = ⟨Aq, d⟩
-    protocol : for labels, "open": rows of new classes will come; "closed": new rows of known classes
-    heads : whether a linear head is trained, where there are labels in memory and torch
-    n_splits : folds; at most 3 beyond 200,000 rows
-    level : of the intervals
-    budget : seconds after which no linear head is begun; closed forms take what they need
-    random_state, verbose : seed; progress on standard error
-    name : of the data
+    X : array of shape (n, d)
+        Embeddings of 16, 32 or 64 bits. A large array may be mapped from a file, and is then read in blocks.
+    y : array, Labels, Pairs, Triplets or Relevance
+        Class labels; pairs, of similar ones alone if need be; triplets; or which documents are relevant to the rows.
+    documents : array of shape (m, d) or None, default=None
+        Embeddings of documents, with `Relevance`.
+    query_only : bool, default=False
+        Map queries alone, and leave documents as they are indexed: score = ⟨Aq, d⟩.
+    protocol : {"open", "closed"}, default="open"
+        For labels: rows of new classes will come, or new rows of known classes.
+    heads : bool, default=True
+        Whether a linear head is trained, where there are labels in memory and torch.
+    n_splits : int, default=5
+        Folds; at most 3 beyond 200,000 rows.
+    level : float, default=0.95
+        Confidence of the intervals.
+    budget : float or None, default=60.0
+        Seconds after which no linear head is begun; closed forms take what they need.
+    random_state : int, default=0
+        Seed of folds, samples and heads.
+    verbose : bool, default=False
+        Show progress on standard error.
+    name : str, default="embeddings"
+        Name of the data.
+
+    Returns
+    -------
+    Adaptation
+        Scores, verdict and head.
 
     Examples
     --------

@@ -31,11 +31,28 @@ LARGE, LARGE_SPLITS = 200_000, 3  # rows from which on there are fewer folds
 
 
 class Relevance(NamedTuple):
-    """Which documents are relevant to which queries."""
+    """Which documents are relevant to which queries.
 
-    queries: np.ndarray  # (r,) rows of the table of queries
-    documents: np.ndarray  # (r,) rows of the table of documents
-    grade: np.ndarray | None = None  # (r,) > 0, the higher the more relevant; None: all alike
+    Attributes
+    ----------
+    queries : array of shape (r,)
+        Rows of the table of queries.
+    documents : array of shape (r,)
+        Rows of the table of documents, one for each of these queries.
+    grade : array of shape (r,) or None
+        Numbers above 0, the higher the more relevant; None: all alike.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Relevance
+    >>> Relevance(np.array([0, 0, 1]), np.array([4, 7, 2])).grade is None
+    True
+    """
+
+    queries: np.ndarray
+    documents: np.ndarray
+    grade: np.ndarray | None = None
 
 
 class Fold(NamedTuple):
