@@ -102,8 +102,8 @@ class Batches:
     ----------
     classes_per_batch, samples_per_class : P, K; without labels a batch has P · K samples
     batches_per_epoch : by default, and always without labels, an epoch is all samples
-    bucket : batches of texts without labels that are sorted by length together, so that those of a batch need little
-        padding; 0: not at all
+    bucket : batches of texts that are dealt out by length together, so that those of a batch need little padding; with
+        labels each class deals out its own; 0: not at all
     prompts : text that is put before every text of a column, by its name
     workers : processes that load data
     """

@@ -22,6 +22,7 @@ from isometry.deep.loss import Loss
 from isometry.deep.losses.threshold_margin import ThresholdConsistentMargin
 from isometry.deep.miners import Miner
 from isometry.deep.slopes import slopes_of_rows, with_slopes
+from isometry.deep.terms import Terms, where
 from isometry.parameters import Positive, Share, checked, one_of
 
 
@@ -43,10 +44,15 @@ class RankLoss(Loss):
 
         def of_rows(rows: slice, D: Tensor) -> Tensor:
             P, N, filled = self.before(-D, pos[rows], neg[rows])
-            terms = self.terms(P, N, count_of_row(pos[rows])[:, None].clamp_min(1).to(D.dtype))
-            return terms.masked_fill(~(filled & anchors[rows, None]), 0).sum() / n
+            shares = self.shares(P, N, count_of_row(pos[rows])[:, None].clamp_min(1).to(D.dtype))
+            return shares.masked_fill(~(filled & anchors[rows, None]), 0).sum() / n
 
         return with_slopes(D, lambda D: slopes_of_rows(D, of_rows, most * D.shape[1]))
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        P, N, filled = self.before(-D, pos, neg)
+        shares = self.shares(P, N, count_of_row(pos)[:, None].clamp_min(1).to(D.dtype))
+        return where(shares.masked_fill(~filled, 0).sum(1), any_of_row(pos) & any_of_row(neg))
 
     def before(self, s: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """How many positives, itself included, and negatives each positive has before it, and where there is one.
@@ -60,7 +66,7 @@ class RankLoss(Loss):
         return P + 0.5, N, filled  # of itself H(0) = ½
 
     @abstractmethod
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1)."""
 
 
@@ -85,7 +91,7 @@ class SmoothAP(RankLoss):
     def __init__(self, temperature: float = 0.01, count_self: bool = False, *, miner: Miner | None = None):
         super().__init__(temperature, count_self, miner)
 
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         return N / (P + N) / n_pos
 
 
@@ -123,7 +129,7 @@ class PNP(RankLoss):
         self.variant = one_of("variant", variant, ("Dq", "Ds", "Iu", "Ib", "O"))
         self.alpha, self.b = checked("alpha", alpha, Positive), checked("b", b, Positive)
 
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         f = {
             "Dq": lambda: -(-self.alpha * N.log1p()).expm1(),
             "Ds": N.log1p,
@@ -166,7 +172,7 @@ class SupAP(RankLoss):
         H = (t.clamp_max(self.delta) / self.temperature).sigmoid() + self.rho * (t - self.delta).relu() + (t > 0) / 2
         return P.squeeze(2), (H @ as_weights(neg, s.dtype)[:, :, None]).squeeze(2), filled
 
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         return N / (P + N).clamp_min(1) / n_pos
 
 
@@ -207,6 +213,9 @@ class ROADMAP(SupAP):
         calibration = self.calibration.loss(D, pos, neg)
         anchors = (any_of_row(pos) & any_of_row(neg)).any()  # nothing to calibrate without both
         return (1 - self.weight) * super().loss(D, pos, neg) + self.weight * anchors * calibration
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        raise self.no_terms()  # the calibration is a mean over the hard pairs of the batch
 
 
 class RecallAtK(RankLoss):
@@ -258,14 +267,22 @@ class RecallAtK(RankLoss):
         return pos, neg | with_self & ~pos  # the query takes a rank, and is no positive
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        self.choose_k(pos, neg)
+        return super().loss(D, pos, neg)
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        self.choose_k(pos, neg)
+        return super().split(D, pos, neg)
+
+    def choose_k(self, pos: Tensor, neg: Tensor) -> None:
+        """Those k that leave a reference out."""
         candidates = int(count_of_row(pos | neg).max())
         self.used = tuple(k for k in self.k if k < candidates)
         if len(self.used) < len(self.k) and bool((any_of_row(pos) & any_of_row(neg)).any()):
             left_out = ", ".join(str(k) for k in self.k if k >= candidates)
             warnings.warn(f"RecallAtK left out k = {left_out}: there are {candidates} references", stacklevel=2)
-        return super().loss(D, pos, neg)
 
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         recall = [self.within_k(k, P + N, n_pos) for k in self.used]
         return 1 / n_pos - torch.stack(recall).mean(0) if recall else 0 * N
 

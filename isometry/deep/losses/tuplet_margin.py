@@ -9,6 +9,7 @@ from torch import Tensor
 from isometry.deep.functional import any_of_row, as_weights, cosine_of_sum, masked_logsumexp, masked_mean, softplus
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
+from isometry.deep.terms import Terms, mean_of_terms, where
 from isometry.parameters import NotNegative, Positive, Rule, checked
 
 SmallAngle = Annotated[float, Rule(lambda v: 0 <= v <= 1, "must lie in [0, 1]: it is an angle in radians")]
@@ -57,13 +58,24 @@ class TupletMargin(Loss):
         self.eps = checked("eps", eps, NotNegative)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        cos, pairs = -D, pos & any_of_row(neg)[:, None]
-        rivals = masked_logsumexp(self.scale * cos, neg)[:, None]  # (B, 1)
-        own = self.scale * cosine_of_sum(cos, -self.margin)  # (B, R)
-        value = masked_mean(softplus(rivals - own), pairs)
+        value = mean_of_terms(*self.tuplets(-D, pos, neg))
         if not self.variance_weight:
             return value
-        return value + self.variance_weight * intra_pair_variance(cos, pos, neg, self.eps)
+        return value + self.variance_weight * intra_pair_variance(-D, pos, neg, self.eps)
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        if self.variance_weight:  # a variance over the whole batch
+            raise self.no_terms()
+        return self.tuplets(-D, pos, neg)
+
+    def not_split(self) -> str:
+        return f"(variance_weight={self.variance_weight:g})"
+
+    def tuplets(self, cos: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        """A term for each positive pair (B, R), against all negatives of the anchor."""
+        rivals = masked_logsumexp(self.scale * cos, neg)[:, None]  # (B, 1)
+        own = self.scale * cosine_of_sum(cos, -self.margin)  # (B, R)
+        return where(softplus(rivals - own), pos & any_of_row(neg)[:, None])
 
 
 class IntraPairVariance(Loss):
