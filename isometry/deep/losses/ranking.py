@@ -21,7 +21,7 @@ from isometry.deep.functional import (
 from isometry.deep.loss import Loss
 from isometry.deep.losses.threshold_margin import ThresholdConsistentMargin
 from isometry.deep.miners import Miner
-from isometry.deep.slopes import slopes_of_rows, with_slopes
+from isometry.deep.slopes import BLOCK, slopes_of_rows, with_slopes
 from isometry.deep.terms import Terms, where
 from isometry.parameters import Positive, Share, checked, one_of
 
@@ -47,7 +47,35 @@ class RankLoss(Loss):
             shares = self.shares(P, N, count_of_row(pos[rows])[:, None].clamp_min(1).to(D.dtype))
             return shares.masked_fill(~(filled & anchors[rows, None]), 0).sum() / n
 
-        return with_slopes(D, lambda D: slopes_of_rows(D, of_rows, most * D.shape[1]))
+        def slopes(D: Tensor) -> tuple[Tensor, Tensor]:
+            graph = D.requires_grad and torch.is_grad_enabled()  # the slopes will be differentiated
+            if graph or type(self).before is not RankLoss.before:
+                return slopes_of_rows(D, of_rows, most * D.shape[1])
+            return self.sigmoid_slopes(D, pos, neg, anchors)
+
+        return with_slopes(D, slopes)
+
+    def sigmoid_slopes(self, D: Tensor, pos: Tensor, neg: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss and its slopes (B, R), where steps are sigmoids: H' = H (1 − H), in the memory of H."""
+        s, masks, columns, filled = self.packed(-D, pos, neg)
+        used, n_pos = filled & anchors[:, None], count_of_row(pos)[:, None].clamp_min(1).to(D.dtype)
+        n, value, C = anchors.count_nonzero().clamp_min(1), D.new_zeros(()), torch.empty_like(D)
+        step = max(1, BLOCK // max(columns.shape[1] * D.shape[1], 1))
+        for start in range(0, len(D), step):
+            rows = slice(start, start + step)
+            M = masks[rows]
+            H = steps(s[rows], columns[rows])
+            before = (H @ M).requires_grad_()  # (b, K, 2), positives and negatives before each positive
+            with torch.enable_grad():
+                P, N = before.unbind(2)
+                share = self.shares(P + 0.5, N, n_pos[rows]).masked_fill(~used[rows], 0).sum() / n
+            (g,) = torch.autograd.grad(share, before)
+            value += share.detach()
+            H.addcmul_(H, H, value=-1)
+            own = ((H @ M) * g).sum(2)  # (b, K), of the similarity of the positive itself
+            torch.sum((g.mT @ H) * M.mT, 1, out=C[rows])
+            C[rows].scatter_add_(1, columns[rows], own.neg_())
+        return value, C.div_(-self.temperature)
 
     def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         P, N, filled = self.before(-D, pos, neg)
@@ -59,15 +87,23 @@ class RankLoss(Loss):
 
         (b, K) each, for b anchors with up to K positives.
         """
-        columns, filled = packed(pos)
-        s = s / self.temperature
-        H = (s[:, None] - s.gather(1, columns)[:, :, None]).sigmoid()  # (b, K, R)
-        P, N = (H @ torch.stack([as_weights(m, s.dtype) for m in (pos, neg)], 2)).unbind(2)
+        s, masks, columns, filled = self.packed(s, pos, neg)
+        P, N = (steps(s, columns) @ masks).unbind(2)
         return P + 0.5, N, filled  # of itself H(0) = ½
+
+    def packed(self, s: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """s / τ, the masks as numbers (b, R, 2), which references the positives are, and where there is one (b, K)."""
+        masks = torch.stack([as_weights(m, s.dtype) for m in (pos, neg)], 1).mT  # rows of a mask stay in one piece
+        return s / self.temperature, masks, *packed(pos)
 
     @abstractmethod
     def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1)."""
+
+
+def steps(s: Tensor, columns: Tensor) -> Tensor:
+    """σ(s_ik − s_ij) (b, K, R) for the positives j of each anchor."""
+    return (s[:, None] - s.gather(1, columns)[:, :, None]).sigmoid_()
 
 
 class SmoothAP(RankLoss):
