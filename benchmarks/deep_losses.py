@@ -1,8 +1,8 @@
 """Deep losses beside pytorch-metric-learning: forward and backward, one thread, both sides in turn.
 
-`python -m benchmarks.deep_losses [--quick]` writes docs/results/deep_speed.md, loss by loss; `--add` keeps what the page
-has. The claim is the ratio, not the milliseconds: those belong to the machine. Needs pytorch-metric-learning 2.9.0, one
-of the test requirements.
+`python -m benchmarks.deep_losses [--quick]` writes docs/results/deep_speed.md, loss by loss; `--add` keeps what the
+page has. The claim is the ratio, not the milliseconds: those belong to the machine. Needs pytorch-metric-learning
+2.9.0, one of the test requirements.
 """
 
 from __future__ import annotations
