@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import torch
 from torch import Tensor
 
-from isometry.deep.functional import any_of_row, as_weights, cosine_of_sum, masked_logsumexp, masked_mean, softplus
+from isometry.deep.functional import (
+    any_of_row,
+    as_weights,
+    cosine_of_sum,
+    masked_logsumexp,
+    masked_mean,
+    overwritable,
+    softplus,
+)
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
 from isometry.deep.terms import Terms, mean_of_terms, where
@@ -114,6 +123,7 @@ class IntraPairVariance(Loss):
 def squared_spread(x: Tensor, mask: Tensor, share: float) -> tuple[Tensor, Tensor]:
     """mean [x − share · mean x]_+² under the mask, and its slopes (B, R)."""
     n, weight = mask.count_nonzero().clamp_min(1).to(x.dtype), as_weights(mask, x.dtype)
-    excess = (x - share * (weight * x).sum() / n).relu() * weight
-    value = excess.square().sum() / n
-    return value, (excess - weight * (share * excess.sum() / n)) * (2 / n)
+    mean = torch.dot(weight.flatten(), x.flatten()) / n
+    excess = overwritable((x - share * mean).relu_()).mul_(weight)
+    value = torch.dot(excess.flatten(), excess.flatten()) / n
+    return value, torch.addcmul(excess, weight, -share / n * excess.sum()).mul_(2 / n)
