@@ -19,7 +19,7 @@ help:
 	@echo "make test         lint, types and tests; those of numbers under a second BLAS kernel too"
 	@echo "make test-all     the slow exams too, and everything under the kernels Haswell and Prescott"
 	@echo "make test-matrix  oldest and newest dependencies under every Python of PYTHONS that is there"
-	@echo "make lint         ruff and mypy"
+	@echo "make lint         ruff, mypy and numpydoc"
 	@echo "make bench        side by side with other libraries, in environments of their own"
 	@echo "make accuracy     every classical method on real data sets"
 	@echo "make docs         method table and errata in docs/, stubs of the packages"
@@ -40,6 +40,7 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check isometry tests benchmarks examples
 	$(BIN)/ruff format --check isometry tests benchmarks examples
 	$(BIN)/mypy isometry
+	$(BIN)/numpydoc lint $$(find isometry -name "*.py")
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS)

@@ -61,9 +61,18 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Parameters
         ----------
-        X : (n_samples, n_features) table
-        y : class labels, or a supervision object such as `Pairs`, `Triplets` or `Chunklets` over the rows of X
-        more : what else a method takes, by name; if not said otherwise, further features of the samples (n_samples, …)
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        y : array-like, Supervision or None, default=None
+            Class labels, targets of a regression, or a supervision object such as `Pairs`, `Triplets` or `Chunklets`
+            over the rows of X; None for methods that need none.
+        **more : dict
+            What else a method takes, by name; if not said otherwise, further features of the samples (n_samples, …).
+
+        Returns
+        -------
+        self
+            The fitted metric.
         """
         own = {"update", "scatters"}  # arguments of ``_fit`` that only learners themselves give
         unknown = sorted(more.keys() - inspect.signature(self._fit).parameters.keys() | more.keys() & own)
@@ -182,7 +191,18 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return full
 
     def transform(self, X: Any) -> np.ndarray:
-        """Map X to the space where the learned distance is Euclidean."""
+        """Map X to the space where the learned distance is Euclidean.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, p)
+            The mapped samples.
+        """
         self._check_fitted()
         return self._transform(self._validate_samples(X, reset=False))
 
@@ -200,7 +220,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def pair_distance(self, X: Any, pairs: Any = None) -> np.ndarray:
         """Learned distances of listed pairs.
 
-        Either rows X (n, d) with ``pairs`` as (m, 2) indices or a `Pairs` object, or X as an array (m, 2, d) of pairs.
+        Parameters
+        ----------
+        X : array-like of shape (n, d) or (m, 2, d)
+            Rows, of which ``pairs`` lists some; or an array of pairs.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The distances.
         """
         if pairs is None:
             T = np.asarray(X)
@@ -211,7 +241,20 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return np.sqrt(pair_sqdist(np.asarray(self.transform(X)), *pair_rows(pairs)))
 
     def pair_score(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """Minus the learned distances of pairs, given as for `pair_distance`: higher for pairs that are more alike."""
+        """Minus the learned distances of pairs: higher for pairs that are more alike.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d) or (m, 2, d)
+            Rows, of which ``pairs`` lists some; or an array of pairs.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Minus the distances.
+        """
         return -self.pair_distance(X, pairs)
 
     def score(self, X: Any, y: Any) -> float:
@@ -219,6 +262,18 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Leave-one-out 1-NN accuracy of labels, the area under the ROC curve of pairs, or the R² of a leave-one-out 5-NN
         regression of targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples, best such that the metric was not learned from.
+        y : array-like or Supervision
+            Their labels, targets, or `Pairs` over them.
+
+        Returns
+        -------
+        float
+            The score.
         """
         from isometry.eval import get_scorer
 
@@ -229,7 +284,13 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return get_scorer(name)(self, X, side)
 
     def save(self, path: Any) -> None:
-        """Write the fitted metric to one file; `isometry.load` reads it back."""
+        """Write the fitted metric to one file; `isometry.load` reads it back.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file to write; by custom it ends in ``.safetensors``. An older file is replaced only by a complete one.
+        """
         from isometry.io.store import save
 
         save(self, path)
@@ -240,15 +301,39 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ``.npy`` and ``.safetensors`` hold the matrix of a linear map; ``.onnx`` and ``.py`` (NumPy alone) maps with
         kernels, layers and unit length, too; ``.duckdb.sql`` and ``.pgvector.sql`` map inside a database; a name
         without an ending is a folder with a Dense module of sentence-transformers. See `isometry.io.forms`.
+
+        Parameters
+        ----------
+        path : str or path-like
+            File or folder; its ending names the form.
+        form : str or None, default=None
+            Name of a form, whatever the ending.
+
+        Returns
+        -------
+        Path
+            What was written.
         """
         from isometry.io.forms import export
 
         return export(self, path, form)
 
     def card(self, X: Any = None, y: Any = None) -> dict[str, Any]:
-        """What is known of the metric: parameters, sizes, versions; of rows X a fingerprint, with y its quality there.
+        """What is known of the metric: parameters, sizes, versions.
 
         `save` writes parameters and sizes into every file; ``isometry.save(metric, path, metric.card(X, y))`` all.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d) or None, default=None
+            Rows of which a fingerprint is added: give rows that it was not learned from.
+        y : array-like, Supervision or None, default=None
+            With X, the quality of the metric on these rows is added as well.
+
+        Returns
+        -------
+        dict
+            What is known, as JSON can hold it.
         """
         from isometry.io.model_card import card
 
@@ -422,11 +507,23 @@ class LinearMetric(MetricLearner):
         return L.T @ L
 
     def get_mahalanobis_matrix(self) -> np.ndarray:
-        """W = LᵀL (d, d), under the name metric-learn uses."""
+        """W = LᵀL, under the name that metric-learn uses.
+
+        Returns
+        -------
+        ndarray of shape (d, d)
+            The matrix.
+        """
         return self.mahalanobis_
 
     def get_metric(self) -> Metric:
-        """The learned distance as a function of two vectors."""
+        """The learned distance as a function of two vectors.
+
+        Returns
+        -------
+        callable
+            Function of two arrays of shape (d,), for scikit-learn's and scipy's ``metric=``.
+        """
         self._check_fitted()
         return Metric(self.components_.astype(np.float64))
 
@@ -438,7 +535,20 @@ class OnlineMetric(LinearMetric):
     """
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Update the metric by further samples and their supervision, such as `Pairs` over their rows, or labels."""
+        """Update the metric by further samples and their supervision.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        y : array-like, Supervision or None, default=None
+            Supervision such as `Pairs` over the rows of X, or labels.
+
+        Returns
+        -------
+        self
+            The updated metric.
+        """
         check_parameters(self)
         X = self._validate_samples(X, reset=not hasattr(self, "components_"))
         side = self._supervise(y, len(X), part=True)

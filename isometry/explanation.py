@@ -190,28 +190,35 @@ def explain(
 
     Parameters
     ----------
-    metric : fitted metric learner, or Pipeline that ends with one
-    X : (n_samples, n_features) samples
-        Distances among them are explained. A table with text or gaps is first led through the first step of a
+    metric : metric learner or Pipeline
+        Fitted metric learner, or a pipeline that ends with one.
+    X : array-like of shape (n_samples, n_features)
+        Samples, among which distances are explained. A table with text or gaps is first led through the first step of a
         pipeline; its features are then the columns which that step makes.
-    y : labels or supervision, default=None
-        If given, the intervals allow for the samples that the metric was learned from: it is learned again from half
-        of them, ``n_draws`` times. A half sample differs from the whole as much as the whole does from the truth.
-        Without ``y`` the metric counts as given, and the intervals are those of the mean over pairs of samples.
-    names : sequence of str, default=None
-        Names of the features; by default the columns of a DataFrame.
+    y : array-like, Supervision or None, default=None
+        If given, the intervals allow for the samples that the metric was learned from: it is learned again from half of
+        them, ``n_draws`` times. A half sample differs from the whole as much as the whole does from the truth. Without
+        ``y`` the metric counts as given, and the intervals are those of the mean over pairs of samples.
+    names : sequence of str or None, default=None
+        Names of the features; None: the columns of a DataFrame.
     n_draws : int, default=20
-        Half samples.
+        Number of half samples.
     level : float, default=0.95
         Confidence of the intervals.
     random_state : int, RandomState instance or None, default=0
-        Seed.
+        Seed of what is random; an int gives the same result again.
     verbose : bool, default=False
         Whether to show a progress bar.
 
     Returns
     -------
     Explanation
+        Importances and their intervals; ``ranking()`` lists features by importance, ``distance(a, b)`` gives the shares
+        in one distance.
+
+    Notes
+    -----
+    Costs O(n² d) for the mean over pairs, times ``n_draws`` fits with y.
 
     Examples
     --------

@@ -18,12 +18,25 @@ __all__ = ["FixedMetric"]
 class FixedMetric(LinearMetric):
     """A known matrix as a metric: nothing is learned; ``fit`` checks that it suits X.
 
-    For `compare`, `PairVerifier`, pipelines and files, where a metric from elsewhere stands beside learned ones.
-
     Parameters
     ----------
-    components : L (p, d), the map
-    mahalanobis : W (d, d), symmetric and positive semi-definite; one of the two is given
+    components : array-like of shape (p, d) or None, default=None
+        The map L; one of the two matrices is given.
+    mahalanobis : array-like of shape (d, d) or None, default=None
+        The matrix W = LᵀL, symmetric and positive semi-definite.
+
+    Notes
+    -----
+    For `compare`, `PairVerifier`, pipelines and files, where a metric from elsewhere stands beside learned ones. A
+    map costs O(n d p).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import FixedMetric
+    >>> metric = FixedMetric(mahalanobis=[[4.0, 0.0], [0.0, 1.0]]).fit([[0.0, 0.0], [1.0, 1.0]])
+    >>> metric.pair_distance(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), [[0, 1], [0, 2]]).round(6).tolist()
+    [2.0, 1.0]
     """
 
     _sees = ()

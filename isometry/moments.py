@@ -59,10 +59,19 @@ class MomentsMetric(AutomaticStrength):
 
         Parameters
         ----------
-        X : (n_samples, n_features) table in memory, mapped from a file (it is then read in blocks), or a Dask array
-            chunked by rows, of which one chunk for each worker is in memory at a time
-        y : class labels, or a supervision object over the rows of X; with a Dask array, labels as an array of either
-            kind
+        X : array-like or Dask array of shape (n_samples, n_features)
+            Table in memory, mapped from a file (it is then read in blocks), or a Dask array chunked by rows, of which
+            one chunk for each worker is in memory at a time.
+        y : array-like, Supervision or None, default=None
+            Class labels, or a supervision object over the rows of X; with a Dask array, labels as an array of either
+            kind.
+        **more : dict
+            What else a method takes, by name; if not said otherwise, further features of the samples (n_samples, …).
+
+        Returns
+        -------
+        self
+            The fitted metric.
         """
         for name in ("moments_", "slices_"):
             self.__dict__.pop(name, None)
@@ -101,8 +110,15 @@ class MomentsMetric(AutomaticStrength):
 
         Parameters
         ----------
-        X : (n_samples, n_features) table, with the features of the chunks before
-        y : class labels of these rows; new classes may appear in any chunk. `Labels` can mark some as unlabelled
+        X : array-like of shape (n_samples, n_features)
+            Chunk of samples, with the features of the chunks before.
+        y : array-like, Labels or None, default=None
+            Class labels of these rows; new classes may appear in any chunk. `Labels` can mark some as unlabelled.
+
+        Returns
+        -------
+        self
+            The metric of all chunks so far.
         """
         check_parameters(self)
         first = not hasattr(self, "moments_")
@@ -120,7 +136,18 @@ class MomentsMetric(AutomaticStrength):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Map X to the space where the learned distance is Euclidean; a Dask array is mapped chunk by chunk, lazily."""
+        """Map X to the space where the learned distance is Euclidean.
+
+        Parameters
+        ----------
+        X : array-like or Dask array of shape (n_samples, n_features)
+            Samples; a Dask array is mapped chunk by chunk, lazily.
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n_samples, p)
+            The mapped samples.
+        """
         if not _is_dask(X):
             return super().transform(X)
         self._check_fitted()

@@ -42,6 +42,22 @@ class Sampler(BaseEstimator):
     """Abstract: draws a supervision object from labels."""
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Supervision:
+        """Draw from labels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers.
+
+        Returns
+        -------
+        Supervision
+            What was drawn, over the rows of X.
+        """
         raise NotImplementedError
 
 
@@ -53,17 +69,65 @@ def in_own_order(X: np.ndarray, labels: Labels) -> tuple[np.ndarray, Labels]:
 
 
 class AllPairs(Sampler):
-    """All pairs of labelled samples, never listed: distances are visited in blocks."""
+    """All pairs of labelled samples, never listed: distances are visited in blocks.
+
+    Notes
+    -----
+    For ``pairs=`` of a learner, where "auto" would sample. An objective over all pairs costs O(n²) time, and memory
+    O(block · n).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import LDML, AllPairs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> LDML(pairs=AllPairs(), strength=1, max_iter=5).fit(X[::3], y[::3]).transform(X).shape
+    (150, 4)
+    """
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Labels:
+        """Give the labels themselves, which stand for all pairs.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers, not used.
+
+        Returns
+        -------
+        Labels
+            The labels.
+        """
         return labels
 
 
 @parameters
 class RandomPairs(Sampler):
-    """``n`` similar and ``n`` dissimilar pairs, uniform over pairs, without replacement.
+    """Random similar and dissimilar pairs, uniform over pairs, without replacement.
 
-    ``balanced=True`` draws the class of a similar pair uniformly instead, so that small classes count as much as large.
+    Parameters
+    ----------
+    n : int, default=100000
+        Number of similar pairs, and of dissimilar ones.
+    balanced : bool, default=False
+        Whether to draw the class of a similar pair uniformly instead, so that small classes count as much as large.
+
+    Notes
+    -----
+    For ``pairs=`` of a learner, where all pairs are too many. Up to two million pairs, all of them, in blocks, are
+    both exact and faster. Draws cost O(n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Labels, RandomPairs
+    >>> pairs = RandomPairs(3).draw(np.zeros((6, 1)), Labels([0, 0, 0, 1, 1, 1]), np.random.RandomState(0))
+    >>> len(pairs.i), int(pairs.similarity.sum())
+    (6, 3)
     """
 
     n: Count = 100_000
@@ -72,6 +136,22 @@ class RandomPairs(Sampler):
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
         # drawing at random takes long to find the last pairs: where more than a quarter is wanted, all are listed
+        """Draw pairs from labels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers.
+
+        Returns
+        -------
+        Pairs
+            The pairs, over the rows of X.
+        """
         if self.n > labels.pair_counts[0] / 4 and not self.balanced:
             similar = _subset(labels.similar, self.n, rng)
         else:
@@ -82,11 +162,46 @@ class RandomPairs(Sampler):
 
 @parameters
 class NeighborPairs(Sampler):
-    """Each sample with its k nearest samples of the same label and its k nearest of other labels."""
+    """Each sample with its k nearest samples of the same label and its k nearest of other labels.
+
+    Parameters
+    ----------
+    k : int, default=3
+        Number of neighbours of either kind.
+
+    Notes
+    -----
+    For classes of several clusters: far samples of one class are not drawn together. The search costs O(n² d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Labels, NeighborPairs
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> pairs = NeighborPairs(1).draw(X, Labels([0, 0, 1, 1]), np.random.RandomState(0))
+    >>> type(pairs).__name__, len(pairs.i)
+    ('Pairs', 5)
+    """
 
     k: Count = 3
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Pairs:
+        """Find the pairs of labelled samples.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers, not used.
+
+        Returns
+        -------
+        Pairs
+            The pairs, over the rows of X.
+        """
         edges = []
         for neighbors in _neighbors_by_label(X, labels.codes, self.k):
             edges.append(EdgeList.make(*undirected(neighbors)))
@@ -96,23 +211,80 @@ class NeighborPairs(Sampler):
 
 @parameters
 class NeighborTriplets(Sampler):
-    """Each sample with its k nearest of the same label, against its nearest ``misses`` of other labels (None: k)."""
+    """Each sample with its k nearest of the same label, against its nearest samples of other labels.
+
+    Parameters
+    ----------
+    k : int, default=3
+        Number of nearest samples of the same label.
+    misses : int or None, default=None
+        Number of nearest samples of other labels; None: k.
+
+    Notes
+    -----
+    What learners of comparisons take by default. The search costs O(n² d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Labels, NeighborTriplets
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> triplets = NeighborTriplets(1).draw(X, Labels([0, 0, 1, 1]), np.random.RandomState(0))
+    >>> np.column_stack([triplets.a, triplets.p, triplets.n]).tolist()
+    [[0, 1, 2], [1, 0, 2], [2, 3, 1], [3, 2, 1]]
+    """
 
     k: Count = 3
     misses: Count | None = None
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
+        """Find the triplets of labelled samples.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers, not used.
+
+        Returns
+        -------
+        Triplets
+            The triplets, over the rows of X.
+        """
         same, other = _neighbors_by_label(X, labels.codes, self.k, self.misses)  # (n, k), (n, m)
         return _triplets(same, other)
 
 
 @parameters
 class RandomComparisons(Sampler):
-    """``n`` random triplets: a sample, one of its own label, one of another.
+    """Random triplets: a sample, one of its own label, one of another.
 
-    ``balanced=True`` draws the class of the first sample uniformly, so that small classes count as much as large.
-    ``anchored=False`` draws quadruplets instead, a similar against a dissimilar pair; if there are fewer of either than
-    n, as many as there are.
+    Parameters
+    ----------
+    n : int, default=10000
+        Number of triplets, or of quadruplets.
+    anchored : bool, default=True
+        Whether the two distances share a sample; False draws quadruplets instead, a similar against a dissimilar pair:
+        if there are fewer of either than n, as many as there are.
+    balanced : bool, default=False
+        Whether to draw the class of the first sample uniformly, so that small classes count as much as large.
+
+    Notes
+    -----
+    For learners of comparisons, where classes are single clouds or samples too many for a search of neighbours.
+    Most random triplets are easy: where the border matters, use `NeighborTriplets`. Draws cost O(n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Labels, RandomComparisons
+    >>> y = np.array([0, 0, 1, 1, 1])
+    >>> triplets = RandomComparisons(10).draw(np.zeros((5, 1)), Labels(y), np.random.RandomState(0))
+    >>> len(triplets.a), bool((y[triplets.a] == y[triplets.p]).all()), bool((y[triplets.a] != y[triplets.n]).all())
+    (10, True, True)
     """
 
     n: Count = 10_000
@@ -121,6 +293,22 @@ class RandomComparisons(Sampler):
     balanced: bool = False
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets | Quadruplets:
+        """Draw triplets or quadruplets from labels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers.
+
+        Returns
+        -------
+        Triplets or Quadruplets
+            The comparisons, over the rows of X.
+        """
         if not self.anchored:
             S, D = _random_similar(labels, self.n, self.balanced, rng), _random_dissimilar(labels, self.n, rng)
             m = min(len(S.i), len(D.i))
@@ -151,12 +339,49 @@ class OrdinalTriplets(Sampler):
 
     Each sample with its k nearest of the same label against its nearest ``misses`` of other labels; and two of those,
     j against l, where y_i < y_j < y_l or y_i > y_j > y_l.
+
+    Parameters
+    ----------
+    k : int, default=5
+        Number of nearest samples of the same label.
+    misses : int, default=15
+        Number of nearest samples of other labels.
+
+    Notes
+    -----
+    For labels that are grades or ages: a wrong neighbour two grades away is worse than one beside. Labels without
+    an order are for `NeighborTriplets`. The search costs O(n² d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Labels, OrdinalTriplets
+    >>> X = np.arange(6.0)[:, None]
+    >>> triplets = OrdinalTriplets(1, 2).draw(X, Labels([0, 0, 1, 1, 2, 2]), np.random.RandomState(0))
+    >>> type(triplets).__name__
+    'Triplets'
     """
 
     k: Count = 5
     misses: Count = 15
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Triplets:
+        """Find the triplets of samples whose labels have an order.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers, not used.
+
+        Returns
+        -------
+        Triplets
+            The triplets, over the rows of X.
+        """
         codes = labels.codes
         same, other = _neighbors_by_label(X, codes, self.k, self.misses)
         by_class = _triplets(same, other)
@@ -203,13 +428,51 @@ def _neighbors_by_label(
 
 @parameters
 class RandomChunklets(Sampler):
-    """Random groups of ``size`` samples within each class; ``n`` groups in all (None: as many as there are)."""
+    """Random groups of samples within each class.
+
+    Parameters
+    ----------
+    n : int or None, default=None
+        Number of groups in all; None: as many as there are.
+    size : int, default=2
+        Number of samples in a group.
+
+    Notes
+    -----
+    To try what methods of chunklets, such as `RCA` and `DCA`, learn from little: labels stay unknown but for the
+    groups.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Labels, RandomChunklets
+    >>> X, y = np.zeros((8, 1)), [0, 0, 0, 0, 1, 1, 1, 1]
+    >>> chunklets = RandomChunklets(3).draw(X, Labels(y), np.random.RandomState(0))
+    >>> np.bincount(chunklets.codes[chunklets.codes >= 0]).tolist()
+    [2, 2, 2]
+    """
 
     n: Count | None = None
     _: KW_ONLY
     size: Count = 2
 
     def draw(self, X: np.ndarray, labels: Labels, rng: np.random.RandomState) -> Chunklets:
+        """Draw chunklets from labels.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        labels : Labels
+            Their labels.
+        rng : RandomState instance
+            Random numbers.
+
+        Returns
+        -------
+        Chunklets
+            The chunklets, over the rows of X.
+        """
         codes = labels.codes
         order = rng.permutation(len(codes))
         order = order[np.argsort(codes[order], kind="stable")]

@@ -24,7 +24,9 @@ FOLDS = 3
 class Shrunk(MetaLearner):
     """A learned metric, drawn back to Euclidean distance as far as samples held out ask for.
 
-    d²(x, y) = (1 − s) |x − y|² / c₀ + s |f(x) − f(y)|² / c₁
+    The squared distance is a mixture::
+
+        d²(x, y) = (1 − s) |x − y|² / c₀ + s |f(x) − f(y)|² / c₁
 
     with f the map of the learner and c₀, c₁ the mean squared distances of the training samples before and after it. The
     strength s is the smallest that does as well on samples held out as the best of 1/4, 1/2, 3/4 and 1, within a
@@ -32,18 +34,46 @@ class Shrunk(MetaLearner):
 
     Parameters
     ----------
-    learner : any metric learner: linear, of a kernel, or deep
-    strength : s in [0, 1]; or "auto", which takes three further fits of the learner, or one beyond 2,000 samples
-    protocol : for classes, which samples the strength is chosen by: "closed", samples of known classes; "open", samples
-        of classes that were held out whole; "auto": open from 20 classes on
+    learner : metric learner
+        Any metric learner: linear, of a kernel, or deep.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share s of the learned metric; or "auto", which takes three further fits of the learner, or one beyond 2,000
+        samples.
+    protocol : {"auto", "closed", "open"}, default="auto"
+        For classes, which samples the strength is chosen by: "closed", samples of known classes; "open", samples of
+        classes that were held out whole; "auto": open from 20 classes on.
 
     Attributes
     ----------
-    learner_ : the learner, fitted to all samples
-    strength_ : s
-    path_ : of each strength that was tried its score, its gain over Euclidean distance and the standard error of that
-    reason_ : why this strength was chosen
-    components_ : (d, d) the map, if that of the learner is linear
+    learner_ : metric learner
+        The learner, fitted to all samples.
+    strength_ : float
+        The share s.
+    path_ : list
+        Of each strength that was tried its score, its gain over Euclidean distance and the standard error of that.
+    reason_ : str
+        Why this strength was chosen.
+    components_ : ndarray of shape (d, d)
+        The map, if that of the learner is linear.
+
+    Notes
+    -----
+    For any learner, when the question is whether it helps at all: where it does not, distance stays Euclidean.
+    Closed forms with reg="auto" and searches with strength="auto" do the same, and better, by themselves.
+
+    A fit costs four fits of the learner, two beyond 2,000 samples, and O(n² d) for the neighbours of samples held
+    out.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import MMC, Shrunk
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = Shrunk(MMC(max_iter=20)).fit(X, y)
+    >>> 0 <= metric.strength_ <= 1
+    True
+    >>> bool(metric.score(X, y) > 0.9)
+    True
     """
 
     learner: Any

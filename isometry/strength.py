@@ -145,7 +145,20 @@ class ScatterMetric(AutomaticStrength):
     """
 
     def scatters(self, X: np.ndarray, side: Any) -> Any:
-        """What the metric follows from, for any ``reg``."""
+        """The scatters that the metric follows from, for any ``reg``.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        side : Supervision
+            What is known of them.
+
+        Returns
+        -------
+        tuple
+            The frame of the samples, and the scatters in it.
+        """
         raise NotImplementedError
 
     def _fit_each(self, X: np.ndarray, side: Any, **more: Any) -> Iterator[Any]:

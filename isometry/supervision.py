@@ -55,10 +55,12 @@ class Supervision:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape that scikit-learn sees: one entry for each sample."""
         return (self.n_samples,)
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions that scikit-learn sees."""
         return 1
 
     def __len__(self) -> int:
@@ -66,20 +68,39 @@ class Supervision:
 
     @property
     def similar(self) -> EdgeList:
+        """Pairs that are known to be similar."""
         raise NotImplementedError(f"{self.kind} have no similar pairs")
 
     @property
     def dissimilar(self) -> EdgeList:
+        """Pairs that are known to be dissimilar."""
         raise NotImplementedError(f"{self.kind} have no dissimilar pairs")
 
     def components(self) -> np.ndarray:
-        """(n,) a group number per sample such that no edge joins two groups: for group-wise splitting."""
+        """A group number for each sample such that no edge joins two groups: for group-wise splitting.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            The group numbers.
+        """
         i = np.concatenate([self.similar.i, self.dissimilar.i])
         j = np.concatenate([self.similar.j, self.dissimilar.j])
         return graph_components(i, j, self.n_samples)
 
     def to(self, kind: type[Supervision]) -> Supervision | None:
-        """This information as another kind, or None if that is impossible."""
+        """This information as another kind.
+
+        Parameters
+        ----------
+        kind : type
+            A class of supervision, such as `Pairs`.
+
+        Returns
+        -------
+        Supervision or None
+            The same information; None if that is impossible.
+        """
         if isinstance(self, kind):
             return self
         if not issubclass(kind, (Pairs, Chunklets)):
@@ -99,8 +120,24 @@ class Supervision:
 class Labels(Supervision):
     """A class label for each sample.
 
-    ``unlabelled`` is the value that means "label unknown" (scikit-learn's semi-supervised convention is −1); it is off
-    by default, because −1 is also half of the popular pair of labels {−1, +1}.
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        The labels, numbers or text.
+    unlabelled : object, default=None
+        The value that means "label unknown" (scikit-learn's semi-supervised convention is −1); it is off by default,
+        because −1 is also half of the popular pair of labels {−1, +1}.
+
+    Notes
+    -----
+    What ``fit(X, y)`` makes of an array ``y``; write it out to say which label means "unknown".
+
+    Examples
+    --------
+    >>> from isometry import Labels
+    >>> side = Labels(["cat", "dog", "cat", "?"], unlabelled="?")
+    >>> side.classes.tolist(), side.codes.tolist()
+    (['cat', 'dog'], [0, 1, 0, -1])
     """
 
     kind = "labels"
@@ -129,7 +166,20 @@ class Labels(Supervision):
 
     @classmethod
     def from_codes(cls, codes: np.ndarray, classes: np.ndarray | None = None) -> Labels:
-        """From integer codes 0..c−1, with −1 for unlabelled rows; codes that do not occur are closed up."""
+        """Labels from integer codes.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n,)
+            Codes 0..c−1, with −1 for unlabelled rows; codes that do not occur are closed up.
+        classes : ndarray of shape (c,) or None, default=None
+            Names of the classes; None: their codes.
+
+        Returns
+        -------
+        Labels
+            The labels.
+        """
         self = cls.__new__(cls)
         codes = np.asarray(codes)
         present, self.codes = _unique_with_codes(codes, codes >= 0)
@@ -139,10 +189,12 @@ class Labels(Supervision):
 
     @property
     def counts(self) -> np.ndarray:
+        """Number of samples of each class."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.classes))
 
     @property
     def labelled(self) -> np.ndarray:
+        """Which samples have a label."""
         return self.codes >= 0
 
     @property
@@ -165,6 +217,7 @@ class Labels(Supervision):
 
     @property
     def dissimilar(self) -> EdgeList:
+        """All dissimilar pairs i < j, listed: O(n²). The learners never list them."""
         return self._pairs(False)
 
     def components(self) -> np.ndarray:
@@ -186,13 +239,36 @@ class Pairs(Supervision):
 
     Parameters
     ----------
-    i, j : (m,) indices of the samples, 0 ≤ i, j < n
-    similar : (m,) booleans; or +1/−1; or a soft similarity in [0, 1], which makes a pair similar with weight s and
-        dissimilar with weight 1 − s. With a target it may be left out: such pairs are neither
-    n : number of samples
-    weight : (m,) optional weights ≥ 0: a pair of weight 2 counts as if it were listed twice, one of weight 0 as if it
-        were not listed. Methods that cannot weigh pairs refuse weights that differ
-    target : (m,) the distance each pair should have, for the methods that can use it
+    i : array-like of int, shape (m,)
+        One sample of each pair, 0 ≤ i < n.
+    j : array-like of int, shape (m,)
+        The other sample of each pair, 0 ≤ j < n.
+    similar : array-like of shape (m,) or None, default=None
+        Booleans; or +1/−1; or a soft similarity in [0, 1], which makes a pair similar with weight s and dissimilar with
+        weight 1 − s. With a target it may be left out: such pairs are neither.
+    n : int
+        Number of samples.
+    weight : array-like of shape (m,) or None, default=None
+        Weights ≥ 0: a pair of weight 2 counts as if it were listed twice, one of weight 0 as if it were not listed.
+        Methods that cannot weigh pairs refuse weights that differ.
+    target : array-like of shape (m,) or None, default=None
+        The distance each pair should have, for the methods that can use it.
+
+    Notes
+    -----
+    For verification, duplicates and answers of people: which samples belong together, where nobody knows the class.
+    Similar pairs alone are enough: where a method needs dissimilar ones, random pairs of rows stand in. Pairs are
+    over the rows of X, so that scalers and splits work as ever; tuples as metric-learn has them become pairs by
+    ``Pairs.from_tuples``.
+
+    Examples
+    --------
+    >>> from isometry import Pairs
+    >>> side = Pairs([0, 0, 2], [1, 2, 3], [True, False, True], n=4)
+    >>> len(side.similar.i), len(side.dissimilar.i)
+    (2, 1)
+    >>> side.components().tolist()
+    [0, 0, 0, 0]
     """
 
     kind = "pairs"
@@ -227,6 +303,22 @@ class Pairs(Supervision):
 
     @classmethod
     def from_edges(cls, similar: EdgeList, dissimilar: EdgeList, n: int) -> Pairs:
+        """Pairs from two lists of edges.
+
+        Parameters
+        ----------
+        similar : EdgeList
+            Similar pairs.
+        dissimilar : EdgeList
+            Dissimilar pairs.
+        n : int
+            Number of samples.
+
+        Returns
+        -------
+        Pairs
+            Both lists in one.
+        """
         i, j, w = (np.concatenate(part) for part in zip(similar, dissimilar, strict=True))
         return cls(i, j, np.repeat([True, False], [len(similar.i), len(dissimilar.i)]), n=n, weight=w)
 
@@ -234,27 +326,57 @@ class Pairs(Supervision):
     def from_tuples(
         cls, tuples: ArrayLike, y: ArrayLike, *, weight: ArrayLike | None = None
     ) -> tuple[np.ndarray, Pairs]:
-        """X and Pairs from metric-learn's array (m, 2, d) and its labels ±1; equal points become one sample.
+        """X and Pairs from metric-learn's array and its labels ±1; equal points become one sample.
 
         A pair of two equal points keeps both: they are two samples at distance 0.
+
+        Parameters
+        ----------
+        tuples : array-like of shape (m, 2, d)
+            Pairs of points.
+        y : array-like of shape (m,)
+            Labels ±1.
+        weight : array-like of shape (m,) or None, default=None
+            Weights ≥ 0 of the pairs.
+
+        Returns
+        -------
+        X : ndarray of shape (n, d)
+            The distinct points.
+        pairs : Pairs
+            The pairs over them.
         """
         X, (i, j) = _rows_of_tuples(tuples, "pairs", apart=[(0, 1)])
         return X, cls(i, j, y, n=len(X), weight=weight)
 
     def tuples(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs as metric-learn takes them: an array (m, 2, d) of rows of X, and labels ±1, or soft similarities.
+        """The pairs as metric-learn takes them.
 
         ``Pairs.from_tuples(*pairs.tuples(X))`` is the reverse; weights and targets stay behind.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Samples.
+
+        Returns
+        -------
+        tuples : ndarray of shape (m, 2, d)
+            Rows of X.
+        y : ndarray of shape (m,)
+            Labels ±1, or soft similarities.
         """
         s = self.similarity
         return _tuples_of_rows(X, self.n_samples, self.i, self.j), 2 * s - 1 if np.all((s == 0) | (s == 1)) else s
 
     @property
     def similar(self) -> EdgeList:
+        """Similar pairs, with their weights."""
         return self._edges(self.weight * self.similarity)
 
     @property
     def dissimilar(self) -> EdgeList:
+        """Dissimilar pairs, with their weights."""
         return self._edges(self.weight * (1 - self.similarity))
 
     def _edges(self, weight: np.ndarray) -> EdgeList:
@@ -262,7 +384,15 @@ class Pairs(Supervision):
         return EdgeList.make(self.i[keep], self.j[keep], weight[keep])
 
     def refuse_weights(self, who: str, kinds: tuple[str, ...] = ("similar", "dissimilar")) -> None:
-        """An error if the pairs of one kind differ in weight, or similarities are soft; ``who`` cannot express it."""
+        """Raise an error if the pairs of one kind differ in weight, or similarities are soft.
+
+        Parameters
+        ----------
+        who : str
+            Name of the method that cannot express it.
+        kinds : tuple of str, default=('similar', 'dissimilar')
+            Kinds of pairs to look at.
+        """
         advice = "or take a method that weighs pairs, such as GMML or ITML"
         soft = (self.weight > 0) & (self.similarity > 0) & (self.similarity < 1)
         if soft.any():
@@ -304,9 +434,28 @@ class Triplets(Supervision):
 
     Parameters
     ----------
-    a, p, n : (m,) indices of the samples
-    n_samples : number of samples
-    weight : (m,) optional weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice
+    a : array-like of int, shape (m,)
+        The sample that the others are compared with.
+    p : array-like of int, shape (m,)
+        The nearer sample.
+    n : array-like of int, shape (m,)
+        The farther sample.
+    n_samples : int
+        Number of samples.
+    weight : array-like of shape (m,) or None, default=None
+        Weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice.
+
+    Notes
+    -----
+    For `LMNN`, `RelativeML`, `LSML`, `SCML`, `BoostMetric` and `OASIS`: "this is more like that than like the
+    other", from people or from clicks.
+
+    Examples
+    --------
+    >>> from isometry import Triplets
+    >>> side = Triplets([0, 1], [1, 2], [3, 3], n_samples=4)
+    >>> len(side.a)
+    2
     """
 
     kind = "triplets"
@@ -323,23 +472,50 @@ class Triplets(Supervision):
 
     @classmethod
     def from_tuples(cls, tuples: ArrayLike, *, weight: ArrayLike | None = None) -> tuple[np.ndarray, Triplets]:
-        """X and Triplets from metric-learn's array (m, 3, d): the first point is nearer to the second than to the last.
+        """X and Triplets from metric-learn's array: the first point is nearer to the second than to the last.
 
         Equal points become one sample, but for those of one triplet.
+
+        Parameters
+        ----------
+        tuples : array-like of shape (m, 3, d)
+            Triplets of points.
+        weight : array-like of shape (m,) or None, default=None
+            Weights ≥ 0 of the triplets.
+
+        Returns
+        -------
+        X : ndarray of shape (n, d)
+            The distinct points.
+        triplets : Triplets
+            The triplets over them.
         """
         X, (a, p, n) = _rows_of_tuples(tuples, "triplets", apart=[(0, 1), (0, 2), (1, 2)])
         return X, cls(a, p, n, n_samples=len(X), weight=weight)
 
     def tuples(self, X: ArrayLike) -> np.ndarray:
-        """The triplets as metric-learn takes them: an array (m, 3, d) of rows of X."""
+        """The triplets as metric-learn takes them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (m, 3, d)
+            Rows of X.
+        """
         return _tuples_of_rows(X, self.n_samples, self.a, self.p, self.n)
 
     @property
     def similar(self) -> EdgeList:
+        """The pairs (a, p), with the weights of the triplets."""
         return EdgeList.make(self.a, self.p, self.weight)
 
     @property
     def dissimilar(self) -> EdgeList:
+        """The pairs (a, n), with the weights of the triplets."""
         return EdgeList.make(self.a, self.n, self.weight)
 
     def _take(self, rows: np.ndarray) -> Triplets:
@@ -355,9 +531,29 @@ class Quadruplets(Supervision):
 
     Parameters
     ----------
-    a, b, c, d : (m,) indices of the samples
-    n_samples : number of samples
-    weight : (m,) optional weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice
+    a : array-like of int, shape (m,)
+        One sample of the near pair.
+    b : array-like of int, shape (m,)
+        The other sample of the near pair.
+    c : array-like of int, shape (m,)
+        One sample of the far pair.
+    d : array-like of int, shape (m,)
+        The other sample of the far pair.
+    n_samples : int
+        Number of samples.
+    weight : array-like of shape (m,) or None, default=None
+        Weights ≥ 0, as those of `Pairs`: one of weight 2 counts as if it were listed twice.
+
+    Notes
+    -----
+    For `LSML` and `RelativeML`: judgements about two pairs that need not share a sample.
+
+    Examples
+    --------
+    >>> from isometry import Quadruplets
+    >>> side = Quadruplets([0, 1], [1, 2], [0, 1], [3, 3], n_samples=4)
+    >>> len(side.a)
+    2
     """
 
     kind = "quadruplets"
@@ -382,23 +578,50 @@ class Quadruplets(Supervision):
 
     @classmethod
     def from_tuples(cls, tuples: ArrayLike, *, weight: ArrayLike | None = None) -> tuple[np.ndarray, Quadruplets]:
-        """X and Quadruplets from metric-learn's array (m, 4, d): the first two points are nearer than the last two.
+        """X and Quadruplets from metric-learn's array: the first two points are nearer than the last two.
 
         Equal points become one sample, but for those of one pair.
+
+        Parameters
+        ----------
+        tuples : array-like of shape (m, 4, d)
+            Quadruplets of points.
+        weight : array-like of shape (m,) or None, default=None
+            Weights ≥ 0 of the quadruplets.
+
+        Returns
+        -------
+        X : ndarray of shape (n, d)
+            The distinct points.
+        quadruplets : Quadruplets
+            The quadruplets over them.
         """
         X, (a, b, c, d) = _rows_of_tuples(tuples, "quadruplets", apart=[(0, 1), (2, 3)])
         return X, cls(a, b, c, d, n_samples=len(X), weight=weight)
 
     def tuples(self, X: ArrayLike) -> np.ndarray:
-        """The quadruplets as metric-learn takes them: an array (m, 4, d) of rows of X."""
+        """The quadruplets as metric-learn takes them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (m, 4, d)
+            Rows of X.
+        """
         return _tuples_of_rows(X, self.n_samples, self.a, self.b, self.c, self.d)
 
     @property
     def similar(self) -> EdgeList:
+        """The near pairs (a, b), with the weights of the quadruplets."""
         return EdgeList.make(self.a, self.b, self.weight)
 
     @property
     def dissimilar(self) -> EdgeList:
+        """The far pairs (c, d), with the weights of the quadruplets."""
         return EdgeList.make(self.c, self.d, self.weight)
 
     def _take(self, rows: np.ndarray) -> Quadruplets:
@@ -407,9 +630,26 @@ class Quadruplets(Supervision):
 
 
 class Chunklets(Supervision):
-    """Small groups of samples known to be of one class; −1: in no group.
+    """Small groups of samples known to be of one class.
 
-    ``negative_links`` (c, c) says which chunklets are known to differ; "all": every pair of them; None: none is known.
+    Parameters
+    ----------
+    codes : array-like of int, shape (n,)
+        The number of the group of each sample; −1: in no group.
+    negative_links : array-like of bool, shape (c, c), "all" or None, default=None
+        Which chunklets are known to differ; "all": every pair of them; None: none is known.
+
+    Notes
+    -----
+    For `RCA`, `DCA` and other methods of scatters within groups: pictures of one tracked face, answers of one user.
+    Who the group is stays unknown.
+
+    Examples
+    --------
+    >>> from isometry import Chunklets
+    >>> side = Chunklets([0, 0, -1, 1, 1], negative_links="all")
+    >>> len(side.similar.i), len(side.dissimilar.i)
+    (2, 4)
     """
 
     kind = "chunklets"
@@ -436,10 +676,12 @@ class Chunklets(Supervision):
 
     @property
     def similar(self) -> EdgeList:
+        """Pairs of samples of one chunklet."""
         return Labels.from_codes(self.codes).similar
 
     @property
     def dissimilar(self) -> EdgeList:
+        """Pairs of samples of chunklets that are known to differ."""
         i, j = np.triu_indices(self.n_samples, 1)
         known = (self.codes[i] >= 0) & (self.codes[j] >= 0)
         keep = known & self.negative_links[self.codes[i], self.codes[j]]
@@ -452,7 +694,24 @@ class Chunklets(Supervision):
 
 
 class Candidates(Supervision):
-    """Partial labels: a set of candidate classes per sample, one of which is right. ``mask`` is (n, q) boolean."""
+    """Partial labels: a set of candidate classes for each sample, one of which is right.
+
+    Parameters
+    ----------
+    mask : array-like of bool, shape (n, q)
+        Which of the q classes are candidates of each sample.
+
+    Notes
+    -----
+    For `PartialLabelGMML`: names under a picture, or annotators who disagree.
+
+    Examples
+    --------
+    >>> from isometry import Candidates
+    >>> side = Candidates([[True, False, True], [False, True, False]])
+    >>> side.mask.sum(axis=1).tolist()
+    [2, 1]
+    """
 
     kind = "candidates"
     repeatable = True
@@ -469,10 +728,12 @@ class Candidates(Supervision):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape (n, q) of the mask."""
         return self.mask.shape
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions of the mask."""
         return 2
 
     def components(self) -> np.ndarray:
@@ -486,9 +747,25 @@ class Candidates(Supervision):
 
 
 class Targets(Supervision):
-    """A number for each sample, or several: what a regression predicts. ``values`` is (n, q).
+    """A number for each sample, or several: what a regression predicts.
 
     An array of integers holds numbers here, not names of classes.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,) or (n, q)
+        The targets; ``values`` is (n, q).
+
+    Notes
+    -----
+    For `MLKR` and `SIR`, and for `compare` with scoring="knn_r2". An array of fractions becomes this by itself; an
+    array of integers does not.
+
+    Examples
+    --------
+    >>> from isometry import Targets
+    >>> Targets([1, 3, 5]).values.shape
+    (3, 1)
     """
 
     kind = "targets"
@@ -517,10 +794,12 @@ class Targets(Supervision):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape that scikit-learn sees: (n,), or (n, q) of several targets."""
         return (self.n_samples,) if self.values.shape[1] == 1 else self.values.shape
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions that scikit-learn sees."""
         return len(self.shape)
 
     @property
@@ -532,7 +811,18 @@ class Targets(Supervision):
         return np.arange(self.n_samples)
 
     def to(self, kind: type[Supervision]) -> Supervision | None:
-        """Themselves; or, of a single number for each sample, `Labels` of slices at quantiles."""
+        """The targets as another kind: of a single number for each sample, `Labels` of slices at quantiles.
+
+        Parameters
+        ----------
+        kind : type
+            A class of supervision.
+
+        Returns
+        -------
+        Supervision or None
+            The same information; None if that is impossible.
+        """
         if isinstance(self, kind):
             return self
         if not issubclass(kind, Labels) or self.values.shape[1] > 1:

@@ -1,4 +1,4 @@
-"""Trials on what was held out: does a metric help rows, pairs or comparisons that it was not learned from?
+"""Trials on what was held out: whether a metric helps rows, pairs or comparisons that it was not learned from.
 
 A trial splits the samples the same way in whatever order they come, and gives one value for each item held out, so that
 two metrics can be compared item by item.

@@ -1,4 +1,4 @@
-"""`isometry compare`: does a learned metric beat Euclidean distance?"""
+"""`isometry compare`: whether a learned metric beats Euclidean distance."""
 
 from __future__ import annotations
 

@@ -132,25 +132,21 @@ def documented(target: Any) -> dict[str, str]:
 
 
 def parameter_docs(doc: str) -> dict[str, str]:
-    """Parameter → text, from the section of a docstring whose entries read ``a, b : text`` and go on indented.
-
-    A text of as many parts, separated by semicolons, as there are names has one part for each.
-    """
+    """Parameter → text, from the section of a docstring whose entries read ``a, b : type`` and go on indented."""
     lines = iter(doc.splitlines())
     for line in lines:
         if line.strip() == "Parameters":
             next(lines, None)  # the rule below the heading
             break
-    entries: dict[str, str] = {}
-    head = ""
+    texts: dict[str, list[str]] = {}
+    names: list[str] = []
     for line in lines:
         if not line.strip():
             break
-        if not line.startswith(" "):
-            head, _, line = line.partition(" : ")
-        entries[head] = f"{entries.get(head, '')} {line.strip()}".strip()
-    docs: dict[str, str] = {}
-    for head, text in entries.items():
-        names, parts = head.split(", "), text.split("; ")
-        docs |= zip(names, parts if len(parts) == len(names) else [text] * len(names), strict=True)
-    return docs
+        if line.startswith(" "):
+            for name in names:
+                texts[name].append(line.strip())
+        else:
+            names = line.partition(" : ")[0].split(", ")
+            texts |= {name: [] for name in names}
+    return {name: " ".join(text).replace("``", "") for name, text in texts.items()}

@@ -19,8 +19,10 @@ MIN_STEPS = 300  # updates of a run at least, in epochs that are longer for it w
 
 
 class RunFolder:
-    """``settings.json``, ``checkpoints/``, ``model.safetensors`` or ``network.safetensors``, ``history.csv``,
-    ``scores.json``, ``report.html``.
+    """The folder of a run.
+
+    It holds ``settings.json``, ``checkpoints/``, ``model.safetensors`` or ``network.safetensors``, ``history.csv``,
+    ``scores.json`` and ``report.html``.
     """
 
     def __init__(self, path: Path):

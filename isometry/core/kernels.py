@@ -42,8 +42,10 @@ def kernel_matrix(X: np.ndarray, Y: np.ndarray | None, kernel: Kernel, params: M
 
 @dataclass
 class KernelMap:
-    """φ(x) = basisᵀ (k(landmarks − origin, x − origin) − means); ``means`` is given if the kernel is centred in feature
-    space. ``origin`` is the mean of the samples where distances in feature space do not depend on it, else None.
+    """φ(x) = basisᵀ (k(landmarks − origin, x − origin) − means).
+
+    ``means`` is given if the kernel is centred in feature space. ``origin`` is the mean of the samples where distances
+    in feature space do not depend on it, else None.
     """
 
     kernel: Kernel

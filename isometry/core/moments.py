@@ -208,7 +208,10 @@ class StreamMoments(ClassMoments):
 
     Parameters
     ----------
-    pooled : keep only Σ_c W_c, in memory d²: enough where all classes weigh the same
+    n_features : int
+        Number of features.
+    pooled : bool, default=False
+        Whether to keep only Σ_c W_c, in memory d²: enough where all classes weigh the same.
     """
 
     def __init__(self, n_features: int, *, pooled: bool = False):

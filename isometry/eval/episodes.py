@@ -18,16 +18,43 @@ Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # support, i
 
 @dataclass(frozen=True)
 class FewShot:
-    """The accuracy of each episode; episodes of the same labels, sizes and seed are the same for every embedding."""
+    """The accuracy of each episode; episodes of the same labels, sizes and seed are the same for every embedding.
+
+    Attributes
+    ----------
+    accuracy : ndarray of shape (episodes,)
+        Share of the queries that are right, of each episode.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import few_shot
+    >>> Z, y = np.repeat([[0.0], [9.0]], 10, axis=0), np.repeat([0, 1], 10)
+    >>> found = few_shot(Z, y, n_way=2, k_shot=1, n_query=5, episodes=20)
+    >>> found.accuracy.shape, found.mean
+    ((20,), 1.0)
+    """
 
     accuracy: np.ndarray  # (episodes,) share of the queries that are right
 
     @property
     def mean(self) -> float:
+        """The mean accuracy over episodes."""
         return float(self.accuracy.mean())
 
     def interval(self, level: float = 0.95) -> Interval:
-        """The mean with its interval over episodes: of other episodes of these samples, not of other classes."""
+        """The mean with its interval over episodes: of other episodes of these samples, not of other classes.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Confidence of the interval.
+
+        Returns
+        -------
+        Interval
+            The mean, and the ends of its interval.
+        """
         return mean_interval(self.accuracy, level)
 
 
@@ -57,19 +84,46 @@ def few_shot(
 
     Parameters
     ----------
-    Z : array (n, …)
+    Z : ndarray of shape (n, …)
         Embeddings (n, p); with ``score``, samples of any shape.
-    y : labels (n,)
-        Unlabelled rows take no part; classes with fewer than k_shot + n_query rows are left out, with a warning.
-    score : callable, optional
-        ``score(support, classes, query)`` → (m, n_way), larger for the class a query is more likely of, in place of
-        the nearest prototype. ``classes`` numbers the rows of ``support`` 0 … n_way − 1. It sees the same episodes.
-    random_state : int
+    y : array-like of shape (n,)
+        Labels. Rows without one take no part; classes with fewer than k_shot + n_query rows are left out, with a
+        warning.
+    n_way : int, default=5
+        Number of classes of an episode.
+    k_shot : int, default=1
+        Number of support samples of each class.
+    n_query : int, default=15
+        Number of queries of each class.
+    episodes : int, default=600
+        Number of episodes.
+    score : callable or None, default=None
+        Function ``score(support, classes, query)`` → (m, n_way), larger for the class a query is more likely of, in
+        place of the nearest prototype. ``classes`` numbers the rows of ``support`` 0 … n_way − 1. It sees the same
+        episodes.
+    random_state : int, default=0
         Seed of the episodes.
+
+    Returns
+    -------
+    FewShot
+        The accuracy of each episode.
+
+    Notes
+    -----
+    An episode costs O(w (k + q) p) for w classes, k support samples and q queries of each.
 
     References
     ----------
-    J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
+    | J. Snell, K. Swersky, R. Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import few_shot
+    >>> Z, y = np.repeat([[0.0], [9.0]], 10, axis=0), np.repeat([0, 1], 10)
+    >>> few_shot(Z, y, n_way=2, k_shot=1, n_query=5, episodes=20).mean
+    1.0
     """
     Z, codes, _ = labelled(Z, encode(y)[0])
     if score is None and Z.ndim != 2:

@@ -19,7 +19,25 @@ CANDIDATES = 10  # nearest items whose corrected distances are compared, for eac
 
 @dataclass(frozen=True)
 class Hubness:
-    """How unevenly items serve as neighbours. N_k(j) is the number of queries with item j among their k nearest."""
+    """How unevenly items serve as neighbours.
+
+    N_k(j) is the number of queries with item j among their k nearest.
+
+    Attributes
+    ----------
+    k : int
+        Number of neighbours.
+    k_occurrence : ndarray of shape (n,)
+        The numbers N_k.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import hubness
+    >>> found = hubness(np.array([[0.0], [1.0], [2.5], [-1.1]]), k=1)
+    >>> found.k_occurrence.tolist(), found.antihubs
+    ([2, 2, 0, 0], 0.5)
+    """
 
     k: int
     k_occurrence: np.ndarray  # (n,) N_k
@@ -44,9 +62,39 @@ class Hubness:
 
 
 def hubness(Z: np.ndarray, k: int = 10, gallery: np.ndarray | None = None, correction: Any = None) -> Hubness:
-    """How often each gallery item is among the k nearest of a row of Z; without a gallery, of the other rows of Z.
+    """How often each gallery item is among the k nearest of a query.
 
-    References: M. Radovanović, A. Nanopoulos, M. Ivanović, "Hubs in space", JMLR 2010.
+    Parameters
+    ----------
+    Z : ndarray of shape (m, p)
+        Queries.
+    k : int, default=10
+        Number of neighbours.
+    gallery : ndarray of shape (n, p) or None, default=None
+        Items; None: the other rows of Z.
+    correction : str, HubnessCorrection or None, default=None
+        Distances that leave fewer hubs: a name of `HubnessCorrection`, or one.
+
+    Returns
+    -------
+    Hubness
+        The numbers, and how uneven they are.
+
+    Notes
+    -----
+    Distances cost O(m n p).
+
+    References
+    ----------
+    | M. Radovanović, A. Nanopoulos, M. Ivanović, "Hubs in space", JMLR 2010.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import hubness
+    >>> found = hubness(np.random.default_rng(0).normal(size=(60, 50)), k=5)
+    >>> int(found.k_occurrence.sum()), bool(found.skewness > 0)
+    (300, True)
     """
     index, _ = nearest(Z, k, gallery, correction=correction)
     return Hubness(k, np.bincount(index.ravel(), minlength=len(Z if gallery is None else gallery)))
@@ -56,17 +104,33 @@ class HubnessCorrection:
     """Distances between queries x and gallery items y that leave fewer hubs.
 
     "csls" is 2d² − r(x) − r(y) with r the mean squared distance to the k nearest of the other side, which for unit
-    vectors is −2 times the published similarity (Conneau et al. 2018); "local_scaling" is 1 − exp(−d²/(s(x)s(y))) with
-    s the distance of the k-th nearest (Zelnik-Manor and Perona 2005); "nicdm" is d/√(t(x)t(y)) with t the mean distance
-    to the k nearest (Jégou et al. 2010); "mutual_proximity" is 1 − P(D > d | x) P(D > d | y), D the distances to all
-    items of the other side, taken for Gaussian (Schnitzer et al. 2012).
+    vectors is −2 times the published similarity (Conneau et al. 2018); "local_scaling" is 1 − exp(−d²/(s(x)s(y)))
+    with s the distance of the k-th nearest (Zelnik-Manor and Perona 2005); "nicdm" is d/√(t(x)t(y)) with t the mean
+    distance to the k nearest (Jégou et al. 2010); "mutual_proximity" is ``1 − P(D > d | x) P(D > d | y)``, D the
+    distances to all items of the other side, taken for Gaussian (Schnitzer et al. 2012).
 
     A correction belongs to a set of points, not to a metric: fit it to the gallery that is searched.
 
     Parameters
     ----------
-    method : one of these four
-    k : neighbours that the correction looks at
+    method : {"csls", "local_scaling", "nicdm", "mutual_proximity"}, default="csls"
+        Which of the four distances above.
+    k : int, default=10
+        Number of neighbours that the correction looks at.
+
+    Notes
+    -----
+    Where some items are neighbours of nearly all queries, as happens in many dimensions; `hubness` says whether
+    they are. It costs a search of the gallery among itself, O(n² p), once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import HubnessCorrection
+    >>> gallery = np.random.default_rng(0).normal(size=(50, 20))
+    >>> index, distance = HubnessCorrection("csls", k=5).fit(gallery).rerank(gallery[:3] + 0.01, 2)
+    >>> index[:, 0].tolist()
+    [0, 1, 2]
     """
 
     def __init__(self, method: str = "csls", k: int = 10):
@@ -77,22 +141,60 @@ class HubnessCorrection:
         self.method, self.k = method, k
 
     def fit(self, gallery: np.ndarray, queries: np.ndarray | None = None) -> HubnessCorrection:
-        """Learn how near others are to each gallery item: ``queries`` or, where these come later, other items."""
+        """Learn how near others are to each gallery item.
+
+        Parameters
+        ----------
+        gallery : ndarray of shape (n, p)
+            Items that will be searched.
+        queries : ndarray of shape (m, p) or None, default=None
+            The other side; None, where these come later: other items.
+
+        Returns
+        -------
+        HubnessCorrection
+            Itself.
+        """
         self.gallery_ = np.asarray(gallery)
         self.sizes_ = self._sizes(NeighborSearch.over(self.gallery_, queries))
         return self
 
     def rerank(self, Z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k nearest gallery items of every row of Z by corrected distance: indices (m, k), distances (m, k).
+        """The k nearest gallery items of every row of Z by corrected distance.
 
         They are sought among the 10 k nearest by distance itself; by "mutual_proximity" among all.
+
+        Parameters
+        ----------
+        Z : ndarray of shape (m, p)
+            Queries.
+        k : int
+            Number of neighbours.
+
+        Returns
+        -------
+        indices : ndarray of shape (m, k)
+            Neighbours, nearest first.
+        distances : ndarray of shape (m, k)
+            Their corrected distances.
         """
         if not hasattr(self, "gallery_"):
             raise ValueError("fit the correction to the gallery first")
         return nearest(Z, k, self.gallery_, correction=self)
 
     def search(self, search: NeighborSearch) -> CorrectedSearch:
-        """A search by corrected distance. Of a gallery that is not fitted, the queries are the other side."""
+        """A search by corrected distance. Of a gallery that is not fitted, the queries are the other side.
+
+        Parameters
+        ----------
+        search : NeighborSearch
+            A search by distance itself.
+
+        Returns
+        -------
+        CorrectedSearch
+            The search by corrected distance.
+        """
         of_queries = self._sizes(search)
         if hasattr(self, "sizes_"):
             if len(self.sizes_) != len(search.gallery):

@@ -11,13 +11,41 @@ from sklearn.utils import check_random_state
 
 
 class Interval(NamedTuple):
-    """An estimate between the ends of its confidence interval."""
+    """An estimate between the ends of its confidence interval.
+
+    Attributes
+    ----------
+    mean : float
+        The estimate.
+    low : float
+        Lower end.
+    high : float
+        Upper end.
+
+    Examples
+    --------
+    >>> from isometry.eval import Interval
+    >>> Interval(0.5, 0.4, 0.6).contains(0.45)
+    True
+    """
 
     mean: float
     low: float
     high: float
 
     def contains(self, value: float) -> bool:
+        """Whether a value lies between the ends, or on one.
+
+        Parameters
+        ----------
+        value : float
+            The value.
+
+        Returns
+        -------
+        bool
+            Whether it does.
+        """
         return self.low <= value <= self.high
 
 
@@ -30,6 +58,28 @@ def mean_interval(values: np.ndarray, level: float = 0.95, groups: np.ndarray | 
 
     This is the cluster-robust interval of a mean: only the groups need be independent. With groups of one it is the
     ordinary t interval. One group alone says nothing about the spread between groups, so its interval is infinite.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        The values.
+    level : float, default=0.95
+        Confidence of the interval.
+    groups : ndarray of shape (n,) or None, default=None
+        The group of each value; None: each its own.
+
+    Returns
+    -------
+    Interval
+        The mean, and the ends of its interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import mean_interval
+    >>> found = mean_interval(np.array([1.0, 2.0, 3.0]))
+    >>> found.mean, bool(found.low < 2 < found.high)
+    (2.0, True)
     """
     v = _as_values(values)
     _check_level(level)
@@ -46,7 +96,31 @@ def mean_interval(values: np.ndarray, level: float = 0.95, groups: np.ndarray | 
 
 
 def paired_interval(a: np.ndarray, b: np.ndarray, level: float = 0.95, groups: np.ndarray | None = None) -> Interval:
-    """``mean_interval`` of a − b, two measurements of the same points: what a adds over b."""
+    """``mean_interval`` of a − b, two measurements of the same points: what a adds over b.
+
+    Parameters
+    ----------
+    a : ndarray of shape (n,)
+        Values of the points under one metric.
+    b : ndarray of shape (n,)
+        Values of the same points under another.
+    level : float, default=0.95
+        Confidence of the interval.
+    groups : ndarray of shape (n,) or None, default=None
+        The group of each point; None: each its own.
+
+    Returns
+    -------
+    Interval
+        The mean difference, and the ends of its interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import paired_interval
+    >>> paired_interval(np.array([1.0, 1.0, 0.0]), np.array([0.0, 1.0, 0.0])).mean > 0
+    True
+    """
     a, b = _as_values(a), _as_values(b)
     if len(a) != len(b):
         raise ValueError(f"a has {len(a)} values and b has {len(b)}: pair them, one of each for every point.")
@@ -58,14 +132,43 @@ def pair_rate_interval(
 ) -> Interval:
     """A share of pairs, with an interval that allows for pairs that have an end in common.
 
-    ``residual`` (m,) is what each pair adds to the rate, with sum 0; ``a`` and ``b`` (m,) say to which group, a sample
-    or a class, its ends belong; ``counted`` (m,) which pairs the share is one of. Pairs depend on one another where
-    they meet in a group; with S_g the sum of r over the pairs that touch g, and S_gh over those between g and h::
+    Pairs depend on one another where they meet in a group; with S_g the sum of r over the pairs that touch g, and S_gh
+    over those between g and h::
 
         variance = G/(G−1) · Σ_{p, q that meet} r_p r_q = G/(G−1) · (Σ_g S_g² − Σ_{g≠h} S_gh²)
 
     The interval is that of Clopper and Pearson for as many independent pairs as have this variance, after Korn and
     Graubard (1998): it holds for rates near 0. A rate of 0 or 1 shows no variance; at least G/2 pairs are independent.
+
+    Parameters
+    ----------
+    rate : float
+        The share.
+    residual : ndarray of shape (m,)
+        What each pair adds to the rate, with sum 0.
+    a : ndarray of shape (m,)
+        To which group, a sample or a class, one end of each pair belongs.
+    b : ndarray of shape (m,)
+        To which group the other end belongs.
+    counted : ndarray of shape (m,)
+        Which pairs the share is one of.
+    level : float, default=0.95
+        Confidence of the interval.
+
+    Returns
+    -------
+    Interval
+        The share, and the ends of its interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import pair_rate_interval
+    >>> wrong = np.array([1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    >>> ends = np.arange(10)
+    >>> found = pair_rate_interval(0.1, (wrong - 0.1) / 10, ends, ends, np.ones(10, dtype=bool))
+    >>> bool(found.low < 0.1 < found.high)
+    True
     """
     _check_level(level)
     codes = np.unique(np.concatenate([a, b]), return_inverse=True)[1]
@@ -96,11 +199,38 @@ def bootstrap_interval(
     *,
     strata: np.ndarray | None = None,
 ) -> Interval:
-    """``statistic(values)`` with the percentile interval over ``n_boot`` samples of the rows, drawn with replacement.
+    """A statistic with its percentile interval over samples of the rows, drawn with replacement.
 
-    ``values`` is an array, or a tuple of arrays with one row per point, which are passed on as several arguments:
-    ``bootstrap_interval((distance, similar), pair_auc, strata=similar)``. With ``strata`` each stratum keeps its size
-    in every sample. Where no stratum has two points nothing can vary, and the interval is infinite.
+    Where no stratum has two points nothing can vary, and the interval is infinite.
+
+    Parameters
+    ----------
+    values : ndarray or sequence of ndarray
+        An array, or a tuple of arrays with one row per point, which are passed on as several arguments:
+        ``bootstrap_interval((distance, similar), pair_auc, strata=similar)``.
+    statistic : callable
+        Function of the values that gives a number.
+    level : float, default=0.95
+        Confidence of the interval.
+    n_boot : int, default=1000
+        Number of samples.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the samples.
+    strata : ndarray or None, default=None
+        Stratum of each row; each keeps its size in every sample. None: one stratum.
+
+    Returns
+    -------
+    Interval
+        The statistic of the values themselves, and the ends of its interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import bootstrap_interval
+    >>> found = bootstrap_interval(np.arange(10.0), np.mean, n_boot=100)
+    >>> found.mean, bool(found.low < 4.5 < found.high)
+    (4.5, True)
     """
     _check_level(level)
     arrays = [np.asarray(v) for v in (values if isinstance(values, tuple) else (values,))]

@@ -23,11 +23,41 @@ CROWDED = 16  # candidates for each neighbour, from which on it is asked whether
 def nearest(
     Z: np.ndarray, k: int, gallery: np.ndarray | None = None, *, correction: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest gallery items of every row of Z: indices (m, k) and squared distances (m, k), nearest first.
+    """The k nearest gallery items of every row of Z, by squared Euclidean distance.
 
-    ``d = Σ_c (z_c − g_c)²``; ties go to the smaller index. Without a ``gallery`` the rows of Z are searched among
-    themselves, and a row is never its own neighbour (a duplicate of it may be). float32 and float64 are kept.
-    ``correction`` orders by distances that leave fewer hubs, and returns these: a name of `HubnessCorrection`, or one.
+    Ties go to the smaller index. Without a ``gallery`` the rows of Z are searched among themselves, and a row is never
+    its own neighbour (a duplicate of it may be). float32 and float64 are kept.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (m, p)
+        Queries.
+    k : int
+        Number of neighbours.
+    gallery : ndarray of shape (n, p) or None, default=None
+        Items to search; None: Z itself.
+    correction : str, HubnessCorrection or None, default=None
+        Distances that leave fewer hubs, by which items are ordered, and which are returned: a name of
+        `HubnessCorrection`, or one.
+
+    Returns
+    -------
+    indices : ndarray of shape (m, k)
+        Neighbours, nearest first.
+    distances : ndarray of shape (m, k)
+        Their squared distances.
+
+    Notes
+    -----
+    Time is O(m n p), memory O(block · n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import nearest
+    >>> index, distance = nearest(np.array([[0.0], [1.0], [3.0]]), 1)
+    >>> index.tolist(), distance.round(6).tolist()
+    ([[1], [0], [1]], [[1.0], [1.0], [4.0]])
     """
     plain = NeighborSearch.over(Z, gallery)
     if correction is None:

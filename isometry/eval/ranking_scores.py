@@ -14,7 +14,31 @@ from isometry.eval.neighbors import NeighborSearch
 
 @dataclass(frozen=True)
 class Ranking:
-    """Per-query scores of the q queries that have a relevant item, in the order of ``queries``."""
+    """Per-query scores of the q queries that have a relevant item, in the order of ``queries``.
+
+    Attributes
+    ----------
+    queries : ndarray of shape (q,)
+        Rows of Z.
+    reciprocal_rank : ndarray of shape (q,)
+        One over the rank of the first relevant item.
+    map_at_min : dict of int to ndarray
+        For each k the average precision (q,), divided by min(k, R).
+    map_at_R : dict of int to ndarray
+        For each k the average precision (q,), divided by R.
+    ndcg_at : dict of int to ndarray
+        For each k the normalised discounted gain (q,).
+    n_without_match : int
+        Number of queries without a relevant item.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import ranking
+    >>> found = ranking(np.array([[0.0], [0.1], [5.0], [5.1]]), [0, 0, 1, 1], ks=(1,))
+    >>> found.reciprocal_rank.tolist(), found.n_without_match
+    ([1.0, 1.0, 1.0, 1.0], 0)
+    """
 
     queries: np.ndarray  # (q,) rows of Z
     reciprocal_rank: np.ndarray  # (q,)
@@ -24,7 +48,13 @@ class Ranking:
     n_without_match: int
 
     def mean(self) -> dict[str, float]:
-        """Means over the queries, by name: ``mrr``, ``map@5/min``, ``map@5/R``, ``ndcg@5`` …"""
+        """Means over the queries, by name.
+
+        Returns
+        -------
+        dict of str to float
+            Means: ``mrr``, ``map@5/min``, ``map@5/R``, ``ndcg@5`` and so on.
+        """
         columns = {"mrr": self.reciprocal_rank}
         columns |= {f"map@{k}/min": v for k, v in self.map_at_min.items()}
         columns |= {f"map@{k}/R": v for k, v in self.map_at_R.items()}
@@ -55,21 +85,37 @@ def ranking(
 
     Parameters
     ----------
-    Z, y : array (m, p), labels (m,)
-    gallery, gallery_y : array (n, p), labels (n,), optional
+    Z : ndarray of shape (m, p)
+        Queries.
+    y : array-like of shape (m,)
+        Their labels; rows without one take no part.
+    gallery : ndarray of shape (n, p) or None, default=None
         Items to rank, in place of Z itself.
-    ks : sequence of int
+    gallery_y : array-like of shape (n,) or None, default=None
+        Labels of the gallery.
+    ks : sequence of int, default=(1, 5, 10)
         Depths.
-    within, gallery_within : labels, optional
-        A parent of each row, such as a category: a query is ranked among the items of its parent only.
+    within : array-like of shape (m,) or None, default=None
+        A parent of each query, such as a category: it is ranked among the items of its parent only.
+    gallery_within : array-like of shape (n,) or None, default=None
+        The parent of each item of the gallery.
+
+    Returns
+    -------
+    Ranking
+        Scores of the queries that have a relevant item.
+
+    Notes
+    -----
+    Distances cost O(m n p), the ranks O(m n log n).
 
     Examples
     --------
     >>> import numpy as np
     >>> from isometry.eval import ranking
     >>> Z = np.array([[0.0], [1.0], [2.5], [3.0]])
-    >>> ranking(Z, [0, 1, 1, 0], ks=(1,)).mean()["mrr"]
-    0.4166666666666667
+    >>> round(ranking(Z, [0, 1, 1, 0], ks=(1,)).mean()["mrr"], 6)
+    0.416667
     """
     if (gallery is None) != (gallery_y is None):
         raise ValueError("gallery and gallery_y go together: give both, or neither to search among the rows of Z.")
@@ -135,13 +181,27 @@ def document_ranking(
 
     Parameters
     ----------
-    queries, documents : array (m, p), (n, p)
+    queries : ndarray of shape (m, p)
+        Embeddings of the queries.
+    documents : ndarray of shape (n, p)
+        Embeddings of the documents.
     relevance : mapping
         Query → its relevant documents, or document → grade.
-    query_ids, document_ids : sequence, optional
-        The names that ``relevance`` uses; by default the numbers of the rows.
-    ks : sequence of int
+    query_ids : sequence or None, default=None
+        The names of queries that ``relevance`` uses; None: the numbers of the rows.
+    document_ids : sequence or None, default=None
+        The names of documents that ``relevance`` uses; None: the numbers of the rows.
+    ks : sequence of int, default=(1, 5, 10)
         Depths.
+
+    Returns
+    -------
+    Ranking
+        Scores of the queries that have a relevant document.
+
+    Notes
+    -----
+    Distances cost O(m n p), the ranks O(m n log n).
 
     Examples
     --------
@@ -149,8 +209,8 @@ def document_ranking(
     >>> from isometry.eval import document_ranking
     >>> documents = np.array([[0.0], [1.0], [3.0]])
     >>> found = document_ranking(np.array([[0.9]]), documents, {"q": {"c": 1}}, query_ids=["q"], document_ids="abc")
-    >>> found.mean()["mrr"]
-    0.3333333333333333
+    >>> round(found.mean()["mrr"], 6)
+    0.333333
     """
     query_of = {q: i for i, q in enumerate(range(len(queries)) if query_ids is None else query_ids)}
     document_of = {d: i for i, d in enumerate(range(len(documents)) if document_ids is None else document_ids)}

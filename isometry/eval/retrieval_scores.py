@@ -15,7 +15,31 @@ from isometry.eval.neighbors import NeighborSearch
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Per-query retrieval values of the q queries that have a relevant gallery item, in the order of ``queries``."""
+    """Per-query retrieval values of the q queries that have a relevant gallery item, in the order of ``queries``.
+
+    Attributes
+    ----------
+    queries : ndarray of shape (q,)
+        Rows of Z.
+    recall_at : dict of int to ndarray
+        For each k whether one of the k nearest is relevant (q,).
+    precision_at : dict of int to ndarray
+        For each k the share of the k nearest that is relevant (q,).
+    r_precision : ndarray of shape (q,)
+        Precision at R, the number of relevant items.
+    map_at_r : ndarray of shape (q,)
+        Mean average precision at R.
+    n_without_match : int
+        Number of queries without a relevant item.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import retrieval
+    >>> found = retrieval(np.array([[0.0], [0.1], [5.0], [5.1]]), [0, 0, 1, 1], ks=(1,))
+    >>> found.recall_at[1].tolist(), found.map_at_r.tolist()
+    ([True, True, True, True], [1.0, 1.0, 1.0, 1.0])
+    """
 
     queries: np.ndarray  # (q,) rows of Z
     recall_at: dict[int, np.ndarray]  # k → (q,) bool
@@ -25,7 +49,13 @@ class Retrieval:
     n_without_match: int
 
     def mean(self) -> dict[str, float]:
-        """Means over the queries, by name: ``recall@1`` …, ``precision@1`` …, ``r_precision``, ``map@r``."""
+        """Means over the queries, by name.
+
+        Returns
+        -------
+        dict of str to float
+            Means: ``recall@1`` and so on, ``precision@1`` and so on, ``r_precision``, ``map@r``.
+        """
         columns = {f"recall@{k}": v for k, v in self.recall_at.items()}
         columns |= {f"precision@{k}": v for k, v in self.precision_at.items()}
         columns |= {"r_precision": self.r_precision, "map@r": self.map_at_r}
@@ -47,10 +77,45 @@ def retrieval(
 
         recall@k = max_{i≤k} rel_i     precision@k = P_k     R-precision = P_R     MAP@R = Σ_{i≤R} P_i rel_i / R
 
-    (MAP@R of Musgrave et al. 2020, "A Metric Learning Reality Check".) Without a gallery the rows of Z are ranked for
-    one another, never for themselves. Ties of distance go to the smaller index. Ranks beyond the end of the gallery
-    count as irrelevant. Queries without a relevant item are left out and counted; unlabelled rows take no part.
-    ``correction`` ranks by distances that leave fewer hubs: a name of `HubnessCorrection`, or one.
+    Without a gallery the rows of Z are ranked for one another, never for themselves. Ties of distance go to the smaller
+    index. Ranks beyond the end of the gallery count as irrelevant. Queries without a relevant item are left out and
+    counted; unlabelled rows take no part.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (m, p)
+        Queries.
+    y : array-like of shape (m,)
+        Their labels; rows without one take no part.
+    gallery : ndarray of shape (n, p) or None, default=None
+        Items to rank, in place of Z itself.
+    gallery_y : array-like of shape (n,) or None, default=None
+        Labels of the gallery.
+    ks : sequence of int, default=(1, 5, 10)
+        Depths.
+    correction : str, HubnessCorrection or None, default=None
+        Distances that leave fewer hubs, by which items are ranked: a name of `HubnessCorrection`, or one.
+
+    Returns
+    -------
+    Retrieval
+        Values of the queries that have a relevant item.
+
+    Notes
+    -----
+    Distances cost O(m n p).
+
+    References
+    ----------
+    | K. Musgrave, S. Belongie, S.-N. Lim, "A metric learning reality check", ECCV 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import retrieval
+    >>> Z = np.array([[0.0], [0.1], [5.0], [5.1]])
+    >>> sorted(retrieval(Z, [0, 0, 1, 1], ks=(1,)).mean().items())
+    [('map@r', 1.0), ('precision@1', 1.0), ('r_precision', 1.0), ('recall@1', 1.0)]
     """
     if (gallery is None) != (gallery_y is None):
         raise ValueError("gallery and gallery_y go together: give both, or neither to search among the rows of Z.")

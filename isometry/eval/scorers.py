@@ -23,22 +23,99 @@ Scorer = Callable[[Any, Any, Any], float]
 
 
 def knn_scorer(k: int = 1) -> Scorer:
-    """Leave-one-out k-nearest-neighbour accuracy within the scored rows."""
+    """Leave-one-out k-nearest-neighbour accuracy within the scored rows.
+
+    Parameters
+    ----------
+    k : int, default=1
+        Number of neighbours that vote.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y)`` → float, higher is better.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from isometry import GMML
+    >>> from isometry.eval import knn_scorer
+    >>> X, y = load_iris(return_X_y=True)
+    >>> search = GridSearchCV(GMML(), {"t": [0.3, 0.5]}, scoring=knn_scorer(3), cv=2).fit(X, y)
+    >>> bool(search.best_score_ > 0.9)
+    True
+    """
     return partial(_score_knn, k=k)
 
 
 def knn_r2_scorer(k: int = 5) -> Scorer:
-    """R² of leave-one-out k-nearest-neighbour regression within the scored rows; the mean over several targets."""
+    """R² of leave-one-out k-nearest-neighbour regression within the scored rows; the mean over several targets.
+
+    Parameters
+    ----------
+    k : int, default=5
+        Number of neighbours.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y)`` → float, higher is better.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Euclidean
+    >>> from isometry.eval import knn_r2_scorer
+    >>> X = np.linspace(0, 1, 50)[:, None]
+    >>> bool(knn_r2_scorer(2)(Euclidean().fit(X), X, X[:, 0]) > 0.9)
+    True
+    """
     return partial(_score_knn_r2, k=k)
 
 
 def recall_scorer(k: int = 1) -> Scorer:
-    """Mean recall@k of the scored rows, each searched among the others."""
+    """Mean recall@k of the scored rows, each searched among the others.
+
+    Parameters
+    ----------
+    k : int, default=1
+        Number of neighbours, one of which should be relevant.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y)`` → float, higher is better.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import DCA
+    >>> from isometry.eval import recall_scorer
+    >>> X, y = load_iris(return_X_y=True)
+    >>> bool(recall_scorer(1)(DCA().fit(X, y), X, y) > 0.9)
+    True
+    """
     return partial(_score_retrieval, name=f"recall@{k}", ks=(k,))
 
 
 def map_at_r_scorer() -> Scorer:
-    """Mean MAP@R of the scored rows, each searched among the others."""
+    """Mean MAP@R of the scored rows, each searched among the others.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y)`` → float, higher is better.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import DCA
+    >>> from isometry.eval import map_at_r_scorer
+    >>> X, y = load_iris(return_X_y=True)
+    >>> bool(map_at_r_scorer()(DCA().fit(X, y), X, y) > 0.6)
+    True
+    """
     return partial(_score_retrieval, name="map@r", ks=(1,))
 
 
@@ -48,6 +125,27 @@ def pair_auc_scorer(max_pairs: int = 100_000, random_state: int = 0) -> Scorer:
     ``y`` is an object with ``similar`` and ``dissimilar`` edges ``(i, j)``, weighted where they have a ``weight``; or
     class labels, which give all pairs, or, where these are more than ``max_pairs``, a sample of ``max_pairs``, half of
     them similar (the AUC does not depend on how many pairs there are of each kind).
+
+    Parameters
+    ----------
+    max_pairs : int, default=100000
+        Number of pairs of labels that are looked at, at most.
+    random_state : int, default=0
+        Seed of the sample of pairs.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y)`` → float, higher is better.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import DCA
+    >>> from isometry.eval import pair_auc_scorer
+    >>> X, y = load_iris(return_X_y=True)
+    >>> bool(pair_auc_scorer()(DCA().fit(X, y), X, y) > 0.9)
+    True
     """
     return partial(_score_pair_auc, max_pairs=max_pairs, random_state=random_state)
 
@@ -129,7 +227,27 @@ SCORERS: dict[str, Scorer] = {
 
 
 def get_scorer(scoring: str | Scorer) -> Scorer:
-    """A scorer by its name in ``SCORERS``; a callable passes through."""
+    """A scorer by its name in ``SCORERS``; a callable passes through.
+
+    Parameters
+    ----------
+    scoring : str or callable
+        Name of a scorer, or a scorer.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y)`` → float, higher is better.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RCA
+    >>> from isometry.eval import get_scorer
+    >>> X, y = load_iris(return_X_y=True)
+    >>> bool(get_scorer("knn")(RCA().fit(X, y), X, y) > 0.9)
+    True
+    """
     if callable(scoring):
         return scoring
     if scoring not in SCORERS:

@@ -18,7 +18,27 @@ ROUNDING = 1e-12  # of shares that are sums of weights
 
 @dataclass(frozen=True)
 class Roc:
-    """The ROC curve over thresholds on distance, from "accept nothing" (threshold −inf) to "accept all"."""
+    """The ROC curve over thresholds on distance, from "accept nothing" (threshold −inf) to "accept all".
+
+    Attributes
+    ----------
+    fpr : ndarray of shape (t,)
+        Share of dissimilar pairs accepted.
+    tpr : ndarray of shape (t,)
+        Share of similar pairs accepted.
+    thresholds : ndarray of shape (t,)
+        Increasing distances; each occurs, save the first.
+    similar_share : float
+        Share of similar pairs among all, by weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import roc
+    >>> curve = roc(np.array([0.1, 0.4, 0.3, 0.9]), np.array([True, True, False, False]))
+    >>> curve.auc, curve.threshold_at_fpr(0.0)
+    (0.75, 0.1)
+    """
 
     fpr: np.ndarray  # (t,) share of dissimilar pairs accepted
     tpr: np.ndarray  # (t,) share of similar pairs accepted
@@ -39,19 +59,52 @@ class Roc:
         return float(self.fpr[t - 1] + share * (self.fpr[t] - self.fpr[t - 1]))
 
     def threshold_at_fpr(self, fpr: float) -> float:
-        """The largest threshold that accepts at most this share of dissimilar pairs; −inf if it may accept none."""
+        """The largest threshold that accepts at most this share of dissimilar pairs; −inf if it may accept none.
+
+        Parameters
+        ----------
+        fpr : float
+            Share of dissimilar pairs that may be accepted.
+
+        Returns
+        -------
+        float
+            The threshold.
+        """
         if not 0 <= fpr <= 1:
             raise ValueError(f"fpr={fpr} is a share of the dissimilar pairs: choose it between 0 and 1.")
         return float(self.thresholds[np.searchsorted(self.fpr, fpr, side="right") - 1])
 
     def threshold_at_tpr(self, tpr: float) -> float:
-        """The smallest threshold that accepts at least this share of similar pairs; −inf if it need accept none."""
+        """The smallest threshold that accepts at least this share of similar pairs; −inf if it need accept none.
+
+        Parameters
+        ----------
+        tpr : float
+            Share of similar pairs that must be accepted.
+
+        Returns
+        -------
+        float
+            The threshold.
+        """
         if not 0 <= tpr <= 1:
             raise ValueError(f"tpr={tpr} is a share of the similar pairs: choose it between 0 and 1.")
         return float(self.thresholds[np.searchsorted(self.tpr, tpr - ROUNDING, side="left")])
 
     def threshold_at_precision(self, precision: float) -> float:
-        """The largest threshold at which this share of the accepted pairs is similar."""
+        """The largest threshold at which this share of the accepted pairs is similar.
+
+        Parameters
+        ----------
+        precision : float
+            Share of similar pairs among those accepted.
+
+        Returns
+        -------
+        float
+            The threshold.
+        """
         if not 0 < precision <= 1:
             raise ValueError(f"precision={precision} is a share of the accepted pairs: choose it above 0 and at most 1")
         reached = self.precision[1:]  # (t − 1,) without the point that accepts nothing
@@ -70,9 +123,20 @@ class Roc:
         return np.divide(right, right + wrong, out=np.ones_like(right), where=right + wrong > 0)
 
     def best_threshold(self, criterion: str = "accuracy", *, beta: float = 1.0) -> float:
-        """The smallest threshold of highest accuracy, or of highest ``"balanced"`` accuracy ½ (tpr + 1 − fpr).
+        """The threshold that does best by a criterion.
 
-        ``"f_beta"``: the largest threshold of highest (1 + β²) P R / (β² P + R), of precision P and recall R = tpr.
+        Parameters
+        ----------
+        criterion : {"accuracy", "balanced", "f_beta"}, default="accuracy"
+            "accuracy", or "balanced" accuracy ½ (tpr + 1 − fpr): the smallest threshold of the highest; "f_beta": the
+            largest threshold of the highest (1 + β²) P R / (β² P + R), of precision P and recall R = tpr.
+        beta : float, default=1.0
+            How many times as much recall counts as precision.
+
+        Returns
+        -------
+        float
+            The threshold.
         """
         shares = {"accuracy": self.similar_share, "balanced": 0.5}
         if criterion == "f_beta":
@@ -86,13 +150,44 @@ class Roc:
         return self.cheapest_threshold(1 - similar, similar)
 
     def cheapest_threshold(self, false_match: float, false_non_match: float) -> float:
-        """The smallest threshold of least ``false_match`` · fpr + ``false_non_match`` · (1 − tpr)."""
+        """The smallest threshold of least ``false_match`` · fpr + ``false_non_match`` · (1 − tpr).
+
+        Parameters
+        ----------
+        false_match : float
+            Price of a dissimilar pair that is accepted.
+        false_non_match : float
+            Price of a similar pair that is not.
+
+        Returns
+        -------
+        float
+            The threshold.
+        """
         return float(self.thresholds[np.argmax(false_non_match * self.tpr - false_match * self.fpr)])
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often pairs of a stated probability are similar, in bins of equal width."""
+    """How often pairs of a stated probability are similar, in bins of equal width.
+
+    Attributes
+    ----------
+    probability : ndarray of shape (b,)
+        Mean of what was stated, of each bin.
+    frequency : ndarray of shape (b,)
+        Share of similar pairs.
+    share : ndarray of shape (b,)
+        Share of all pairs, by weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import reliability
+    >>> found = reliability(np.array([0.2, 0.2, 0.8, 0.8]), np.array([False, False, True, True]), bins=2)
+    >>> found.frequency.tolist(), round(found.error, 6)
+    ([0.0, 1.0], 0.2)
+    """
 
     probability: np.ndarray  # (b,) mean of what was stated
     frequency: np.ndarray  # (b,) share of similar pairs
@@ -100,14 +195,38 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """Expected calibration error: Σ_b share · |frequency − probability|."""
+        """Expected calibration error: Σ_b share · ``|frequency − probability|``."""
         return float(self.share @ np.abs(self.frequency - self.probability))
 
 
 def reliability(
     probability: np.ndarray, similar: np.ndarray, weight: np.ndarray | None = None, bins: int = 15
 ) -> Reliability:
-    """Stated probabilities against what was true; empty bins are left out."""
+    """Stated probabilities against what was true; empty bins are left out.
+
+    Parameters
+    ----------
+    probability : ndarray of shape (m,)
+        Stated probabilities that pairs are similar.
+    similar : ndarray of shape (m,)
+        Which of the pairs are similar.
+    weight : ndarray or None, default=None
+        Weights of the pairs; None: all alike.
+    bins : int, default=15
+        Number of bins of equal width.
+
+    Returns
+    -------
+    Reliability
+        The bins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import reliability
+    >>> reliability(np.array([0.2, 0.2, 0.8, 0.8]), np.array([False, False, True, True]), bins=2).frequency.tolist()
+    [0.0, 1.0]
+    """
     probability, similar, weight = _check_pairs(probability, similar, weight)
     if probability.min() < 0 or probability.max() > 1:
         raise ValueError(f"probabilities range from {probability.min():.3g} to {probability.max():.3g}, beyond 0 and 1")
@@ -119,20 +238,91 @@ def reliability(
 
 
 def roc(distance: np.ndarray, similar: np.ndarray, weight: np.ndarray | None = None) -> Roc:
-    """The ROC curve of "distance ≤ threshold" as the sign of a similar pair; equal distances are accepted together."""
+    """The ROC curve of "distance ≤ threshold" as the sign of a similar pair; equal distances are accepted together.
+
+    Parameters
+    ----------
+    distance : ndarray of shape (m,)
+        Distances of pairs.
+    similar : ndarray of shape (m,)
+        Which of the pairs are similar.
+    weight : ndarray or None, default=None
+        Weights of the pairs; None: all alike.
+
+    Returns
+    -------
+    Roc
+        The curve.
+
+    Notes
+    -----
+    Sorting costs O(m log m).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import roc
+    >>> curve = roc(np.array([0.1, 0.4, 0.3, 0.9]), np.array([True, True, False, False]))
+    >>> curve.fpr.tolist(), curve.tpr.tolist()
+    ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0])
+    """
     distance, similar, weight = _check_pairs(distance, similar, weight)
     fpr, tpr, score = roc_curve(similar, -distance, sample_weight=weight, drop_intermediate=False)
     return Roc(fpr, tpr, -score, float(np.average(similar, weights=weight)))
 
 
 def pair_auc(distance: np.ndarray, similar: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """P(d_similar < d_dissimilar) + ½ P(d_similar = d_dissimilar): 1 is perfect, ½ is chance."""
+    """Area under the ROC curve of distance as the sign of a similar pair.
+
+    P(d_similar < d_dissimilar) + ½ P(d_similar = d_dissimilar): 1 is perfect, ½ is chance.
+
+    Parameters
+    ----------
+    distance : ndarray of shape (m,)
+        Distances of pairs.
+    similar : ndarray of shape (m,)
+        Which of the pairs are similar.
+    weight : ndarray or None, default=None
+        Weights of the pairs; None: all alike.
+
+    Returns
+    -------
+    float
+        The area.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import pair_auc
+    >>> pair_auc(np.array([0.1, 0.4, 0.3, 0.9]), np.array([True, True, False, False]))
+    0.75
+    """
     distance, similar, weight = _check_pairs(distance, similar, weight)
     return auc_and_residuals(distance, weight * np.stack([similar, ~similar]))[0]
 
 
 def pair_spearman(distance: np.ndarray, score: np.ndarray) -> float:
-    """Spearman's rank correlation of nearness and the similarity scores of pairs (m,): 1 if both order them alike."""
+    """Spearman's rank correlation of nearness and the similarity scores of pairs.
+
+    Parameters
+    ----------
+    distance : ndarray of shape (m,)
+        Distances of pairs.
+    score : ndarray of shape (m,)
+        How similar they are said to be.
+
+    Returns
+    -------
+    float
+        1 if both order the pairs alike.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import pair_spearman
+    >>> round(pair_spearman(np.array([0.1, 0.5, 2.0]), np.array([5.0, 3.0, 1.0])), 6)
+    1.0
+    """
     distance, score = np.asarray(distance, dtype=np.float64), np.asarray(score, dtype=np.float64)
     if distance.ndim != 1 or distance.shape != score.shape or len(distance) < 2:
         raise ValueError(f"distance {distance.shape} and score {score.shape} must be two vectors of one length ≥ 2.")
@@ -144,10 +334,35 @@ def pair_spearman(distance: np.ndarray, score: np.ndarray) -> float:
 
 
 def class_thresholds(Z: np.ndarray, y: Any, fpr: float = 0.01) -> np.ndarray:
-    """For each class, in sorted order, the largest distance that accepts at most this share of its impostors (C,).
+    """For each class, the largest distance that accepts at most a given share of its impostors.
 
     Impostors of a class are pairs of a member and a row of another class. One threshold serves all classes where these
-    agree: their spread is what a single threshold costs. −inf for a class that may accept none.
+    agree: their spread is what a single threshold costs.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, p)
+        Embeddings.
+    y : array-like of shape (n,)
+        Labels; rows without one are left out.
+    fpr : float, default=0.01
+        Share of impostors that may be accepted.
+
+    Returns
+    -------
+    ndarray of shape (C,)
+        Thresholds of the classes, in sorted order; −inf for a class that may accept none.
+
+    Notes
+    -----
+    Distances cost O(n² p).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.eval import class_thresholds
+    >>> class_thresholds(np.array([[0.0], [1.0], [4.0], [6.0]]), [0, 0, 1, 1], fpr=0.5).round(6).tolist()
+    [4.0, 4.0]
     """
     if not 0 <= fpr <= 1:
         raise ValueError(f"fpr={fpr} is a share of the dissimilar pairs: choose it between 0 and 1.")

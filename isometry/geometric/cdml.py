@@ -31,28 +31,52 @@ class CDML(MetricLearner):
     min_M mean over pairs of [d² − u]₊² if similar, [v − d²]₊² if dissimilar,  + reg Σ_l |M_l|²
     d²(x, x') = Σ_l a_l (∫_{T_l(x)}^{T_l(x')} |θ_l'|)²,  θ_l(t) = Σ_{k=1}^c M_lk t^k,  T_l(x) = argmin_t |θ_l(t) − x|
 
-    with a_l = (∫₀¹ |θ_l'|)². d is the Euclidean distance of φ_l(x) = √a_l ∫₀^{T_l(x)} |θ_l'|.
+    with ``a_l = (∫₀¹ |θ_l'|)²``. d is the Euclidean distance of ``φ_l(x) = √a_l ∫₀^{T_l(x)} |θ_l'|``.
 
     Parameters
     ----------
-    n_components : p curves (default: min(d, 10))
-    degree : c; 1 gives a Mahalanobis distance
-    reg : penalty on the coefficients
-    margins : (u, v) on squared distances; None: their 25 % and 75 % quantiles at the start
-    pairs : which pairs to take if given labels: "auto" (all), `AllPairs()` or `RandomPairs(n)`
-    n_quad : nodes of the Gauss–Legendre rule for arc lengths
-    n_epochs, learning_rate : length and first step of the search; more epochs fit the training pairs better, not always
-        new ones
-    batch_size : samples a step; all pairs among them if given labels. With no more samples than this, a step sees all
-    tol : ``converged_`` says that |gradient| |M| ≤ tol · objective, over all pairs
+    n_components : int or None, default=None
+        Number p of curves; None: min(d, 10).
+    degree : int, default=3
+        Degree c of the curves; 1 gives a Mahalanobis distance.
+    reg : float ≥ 0, default=0.001
+        Penalty on the coefficients.
+    margins : tuple of two floats or None, default=None
+        Margins (u, v) on squared distances; None: their 25 % and 75 % quantiles at the start.
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels: "auto" (all), `AllPairs()` or `RandomPairs(n)`.
+    n_quad : int, default=32
+        Number of nodes of the Gauss–Legendre rule for arc lengths.
+    n_epochs : int, default=400
+        Length of the search; more epochs fit the training pairs better, not always new ones.
+    batch_size : int, default=512
+        Number of samples of a step; all pairs among them if given labels. With no more samples than this, a step sees
+        all.
+    learning_rate : float > 0, default=0.03
+        First step of the search.
+    tol : float ≥ 0, default=0.001
+        Slope at which the search counts as converged: ``converged_`` says that ``|gradient| |M|`` ≤ tol · objective,
+        over all pairs.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    curves_ : M (p, d, c), in units of ``scale_`` about ``mean_``
-    margins_ : (u, v)
+    curves_ : ndarray of shape (p, d, c)
+        The coefficients M, in units of ``scale_`` about ``mean_``.
+    margins_ : tuple of two floats
+        The margins (u, v).
 
     Notes
     -----
+    For pairs or labels on curved data of few features, where a linear map is too stiff and arcs along which classes
+    change make sense. It is by far the slowest of the geometric methods and has many local minima; try `GMML`,
+    `KernelFisherML` or `GBLMNN` first.
+
+    An epoch costs O(n p d c q) for curves of degree c and q nodes, and O(n² p) for the pairs of a batch.
+
     The curves start as the lines of GMML and pass through the mean of the training samples. Gradients are exact,
     including the motion of T and of a_l. ``history_`` is the objective over all pairs
     (among 2000 samples, if there are more and they have labels).
@@ -67,7 +91,18 @@ class CDML(MetricLearner):
 
     References
     ----------
-    S. Chen, L. Luo, J. Yang, C. Gong, J. Li, H. Huang, "Curvilinear distance metric learning", NeurIPS 2019.
+    | S. Chen, L. Luo, J. Yang, C. Gong, J. Li, H. Huang, "Curvilinear distance metric learning", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import CDML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = CDML(2, n_epochs=3, random_state=0).fit(X[::5], y[::5])
+    >>> metric.curves_.shape
+    (2, 4, 3)
+    >>> metric.transform(X).shape
+    (150, 2)
     """
 
     _sees = (Labels, Pairs)
@@ -117,27 +152,31 @@ class CDML(MetricLearner):
             value = None if small else lambda M: objective(M)[0]
             solution = adam(self._cost, M, epochs, whole=value, step=self.learning_rate)
             M, n_iter, history, reason = solution.x, solution.n_iter, solution.history, solution.reason
-        if small and n_iter < self.n_epochs:
+        while small and n_iter < self.n_epochs:
             solution = lbfgs(objective, M, max_iter=self.n_epochs - n_iter, tol=1e-4 * self.tol)
             M, n_iter, reason = solution.x, n_iter + solution.n_iter, solution.reason
             history = history + solution.history
+            # steps that L-BFGS remembers can lead it into steps too short to go on: it begins anew while that helps
+            if self._is_stationary(M, *objective(M)) or not solution.value < solution.history[0]:
+                break
         return self._with_verdict(Solution(M, np.nan, n_iter, reason, False, history), *objective(M))
 
     def _with_verdict(self, solution: Solution, value: float, gradient: np.ndarray) -> Solution:
-        """The solution with its value, and whether it is stationary.
-
-        Stationary means: if f is convex within |M| of it, f falls there by at most tol f.
-        """
-        slope = float(np.linalg.norm(gradient) * np.linalg.norm(solution.x))
-        solution.value, solution.converged = value, slope <= self.tol * value
+        """The solution with its value, and whether it is stationary."""
+        solution.value, solution.converged = value, self._is_stationary(solution.x, value, gradient)
         solution.history = [*solution.history, value]
         if solution.converged:
             solution.reason = "|gradient| |M| is at most tol times the objective"
         elif solution.n_iter >= self.n_epochs:
             solution.reason = f"n_epochs={self.n_epochs} reached"
         else:
-            solution.reason += f"; |gradient| |M| is {slope / value:.2g} times the objective, as at the edge of a jump"
+            slope = np.linalg.norm(gradient) * np.linalg.norm(solution.x) / value
+            solution.reason += f"; |gradient| |M| is {slope:.2g} times the objective, as at the edge of a jump"
         return solution
+
+    def _is_stationary(self, M: np.ndarray, value: float, gradient: np.ndarray) -> bool:
+        """If f is convex within |M| of M, it falls there by at most tol f."""
+        return bool(np.linalg.norm(gradient) * np.linalg.norm(M) <= self.tol * value)
 
     def _objective_pairs(
         self, Y: np.ndarray, side: Labels | Pairs, rng: np.random.RandomState

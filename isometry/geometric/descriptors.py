@@ -43,7 +43,16 @@ class CovarianceDescriptor(_Descriptor):
 
     Parameters
     ----------
-    reg : relative ridge, which makes C_i definite where channels depend on one another or T ≤ c
+    reg : float > 0, default=1e-4
+        Relative ridge, which makes C_i definite where channels depend on one another or T ≤ c.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.geometric.descriptors import CovarianceDescriptor
+    >>> X = np.random.default_rng(0).normal(size=(4, 3, 50))
+    >>> CovarianceDescriptor().fit_transform(X).shape
+    (4, 3, 3)
     """
 
     _: KW_ONLY
@@ -65,8 +74,19 @@ class SubspaceDescriptor(_Descriptor):
 
     Parameters
     ----------
-    n_components : k, at most the number of channels and of times; times may be any unordered set of views
-    center : subtract the mean of each channel first
+    n_components : int, default=2
+        Dimension k of the subspace, at most the number of channels and of times; times may be any unordered set of
+        views.
+    center : bool, default=True
+        Whether to subtract the mean of each channel first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.geometric.descriptors import SubspaceDescriptor
+    >>> X = np.random.default_rng(0).normal(size=(4, 5, 20))
+    >>> SubspaceDescriptor(2).fit_transform(X).shape
+    (4, 5, 2)
     """
 
     n_components: int = 2

@@ -31,22 +31,51 @@ class DRML(LinearMetric):
 
     Parameters
     ----------
-    n_components : p (default: all features)
-    reg : λ > 0, weight of the LogDet divergence that keeps Λ near Λ₀ and of full rank
-    prior : Λ₀: "identity" or a positive definite array (p, p)
-    pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
-    init : "pca", "identity", "lda", "random" or an array (p, d); named starts are scaled to mean squared distance 1
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features.
+    reg : float > 0, default=0.1
+        Weight λ > 0 of the LogDet divergence that keeps Λ near Λ₀ and of full rank.
+    prior : "identity" or ndarray, default="identity"
+        Prior Λ₀ of the metric: "identity" or a positive definite array (p, p).
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`.
+    init : {"pca", "identity", "lda", "random"} or ndarray, default="pca"
+        Where the search starts; named starts are scaled to mean squared distance 1, an array is a map (p, d).
+    max_iter : int, default=200
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-6
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Notes
     -----
+    For pairs or labels and a map to few dimensions that is learned together with the metric in it, instead of after
+    a PCA. With p = d it is convex, and `LDML`, which also learns a threshold, is its sibling.
+
+    An evaluation costs O(n² p + n d p) over all pairs, O(m p + n d p) over m listed ones.
+
     The exponent is the squared distance, as in a Gaussian (the survey prints the distance, which is not smooth at 0),
     and sums are means. V and Λ may be rotated together, so Λ₀ only acts through its eigenvalues: the largest of Λ meets
     the largest of Λ₀.
 
     References
     ----------
-    M. Harandi, M. Salzmann, R. Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML
-    2017.
+    | M. Harandi, M. Salzmann, R. Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML
+      2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import DRML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = DRML(2, random_state=0).fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 2)
+    >>> bool(metric.score(X, y) > 0.9)
+    True
     """
 
     _sees = (Labels, Pairs)

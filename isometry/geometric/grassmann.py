@@ -23,21 +23,41 @@ class GrassmannGMML(MatrixMetric):
 
     Parameters
     ----------
-    t : in [0, 1], position on the geodesic
-    reg : λ relative to tr(S)/d
-    max_iter : 1: one pass, in closed form; more: passes towards the fixed point V = W
-    tol : relative change of W at which the passes end
+    t : float in [0, 1], default=0.5
+        Position on the geodesic: 0 is the inverse of the similar scatter, 1 the dissimilar scatter.
+    reg : float ≥ 0, default=0.01
+        Weight λ of the identity, relative to tr(S)/d.
+    max_iter : int, default=1
+        Number of passes: 1 is the closed form; more go towards the fixed point V = W.
+    tol : float ≥ 0, default=1e-5
+        Relative change of W at which the passes end.
 
     Notes
     -----
+    For samples that are subspaces: sets of pictures of one face, videos, sets of vectors. Vectors are for `GMML`,
+    covariance matrices for `SPDGMML`.
+
+    A pass costs O(n d³) for n bases (d, k), k ≤ d.
+
     X is an array (n, d, k) of bases, which need not be orthonormal; `descriptors.SubspaceDescriptor` makes one of raw
     data. V is left in ``inner_``. The survey leaves it free ("any matrix"); it is the factor of W, so that the closed
     form is one step of a fixed point iteration. That point does not minimise the objective as a function of W.
 
     References
     ----------
-    P. Zhu, H. Cheng, Q. Hu, Q. Wang, C. Zhang, "Towards generalized and efficient metric learning on Riemannian
-    manifold", IJCAI 2018.
+    | P. Zhu, H. Cheng, Q. Hu, Q. Wang, C. Zhang, "Towards generalized and efficient metric learning on Riemannian
+      manifold", IJCAI 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import GrassmannGMML
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20, 5, 2))
+    >>> X[:10, 0] += 3
+    >>> metric = GrassmannGMML().fit(X, [0] * 10 + [1] * 10)
+    >>> metric.mahalanobis_.shape
+    (5, 5)
     """
 
     _columns = "d, k"

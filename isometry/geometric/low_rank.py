@@ -45,29 +45,60 @@ class LowRankGMML(LinearMetric):
 
     Parameters
     ----------
-    n_components : p; "auto" is min(d, max(c, ⌈d/2⌉)) for c classes
-    t : in [0, 1], position of B on the geodesic; U does not depend on it
-    objective : "geodesic" or "trace"
-    subspace : "optimise" as above, or "discriminant": the leading eigenvectors of D relative to S, orthonormalised.
-        Recommended where p is small: neither objective looks for directions that separate
-    scale : factor on both scatters before U is sought. "auto", 1/√(λ_max(S) λ_max(D)), makes every m ≤ 1, so that
-        neither units nor other starts change the subspace; √(|S||D|)/(|S| + |D|) is that of the published code
-    init : "gmml" (leading eigenvectors of GMML's W), "discriminant", "random", or an array (p, d) whose rows span it
-    n_init : number of starts; those after the first are random
-    reg : relative ridge on both scatters
+    n_components : int, "auto" or None, default="auto"
+        Dimension p of the subspace; "auto" is min(d, max(c, ⌈d/2⌉)) for c classes.
+    t : float in [0, 1], default=0.5
+        Position of B on the geodesic: 0 is the inverse of the similar scatter, 1 the dissimilar scatter; U does not
+        depend on it.
+    objective : {"geodesic", "trace"}, default="geodesic"
+        Which function φ of the eigenvalues is minimised.
+    subspace : {"optimise", "discriminant"}, default="optimise"
+        "optimise" as above, or "discriminant": the leading eigenvectors of D relative to S, orthonormalised.
+        Recommended where p is small: neither objective looks for directions that separate.
+    scale : float > 0 or "auto", default="auto"
+        Factor on both scatters before U is sought. "auto", 1/√(λ_max(S) λ_max(D)), makes every m ≤ 1, so that neither
+        units nor other starts change the subspace; ``√(|S||D|)/(|S| + |D|)`` is that of the published code.
+    init : {"gmml", "discriminant", "random"} or ndarray, default="gmml"
+        Where the search starts: "gmml" (leading eigenvectors of GMML's W), "discriminant", "random", or an array (p, d)
+        whose rows span it.
+    n_init : int, default=1
+        Number of starts; those after the first are random.
+    reg : float ≥ 0, default=1e-6
+        Relative ridge on both scatters.
+    max_iter : int, default=250
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-6
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
 
     Attributes
     ----------
-    subspace_ : U (d, p)
+    subspace_ : ndarray of shape (d, p)
+        The basis U of the subspace.
 
     Notes
     -----
+    For pairs or labels and a metric of low rank by the geometric mean. The objective of the subspace does not look
+    for directions that separate; with few dimensions use subspace="discriminant", or `FisherML`.
+
+    A fit costs O(n d²) for the scatters and O(d² p + p³) for every iteration.
+
     The survey inverts W of rank p and fixes Λ while U moves, where the objective is not one of subspaces; with B
     eliminated it is. "trace" prefers directions in which both scatters are tiny.
 
     References
     ----------
-    M. Bhutani, P. Jawanpuria, H. Kasai, B. Mishra, "Low-rank geometric mean metric learning", arXiv 1806.05454, 2018.
+    | M. Bhutani, P. Jawanpuria, H. Kasai, B. Mishra, "Low-rank geometric mean metric learning", arXiv 1806.05454, 2018.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import LowRankGMML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = LowRankGMML(2, random_state=0).fit(X, y)
+    >>> metric.subspace_.shape
+    (4, 2)
     """
 
     _sees = (Labels, Pairs)

@@ -27,26 +27,49 @@ class PartialLabelGMML(LinearMetric):
 
     W = S⁻¹ ♯_t D,  S = Σ_i (Σ_{j∈N_i⁺} w_ij z_ij z_ijᵀ / Σ_j w_ij + λ r_i r_iᵀ),  D = Σ_i Σ_{j∈N_i⁻} z_ij z_ijᵀ,
 
-    with z_ij = x_i − x_j. N_i⁺ are the k nearest samples that share a candidate with i, N_i⁻ those that share none and
-    are no farther than the farthest of N_i⁺. The weights w_i ≥ 0 rebuild the candidates of i from those of N_i⁺,
-    min (1/q)|y_i − Σ w_j y_j|² + (λ₁/k)|w|², and r_i is what N_i⁺ leaves of x_i, min_{v ≥ 0} |x_i − Σ v_j x_j|².
+    with z_ij = x_i − x_j. N_i⁺ are the k nearest samples that share a candidate with i, N_i⁻ those that share none
+    and are no farther than the farthest of N_i⁺. The weights w_i ≥ 0 rebuild the candidates of i from those of N_i⁺,
+    ``min (1/q)|y_i − Σ w_j y_j|² + (λ₁/k)|w|²``, and r_i is what N_i⁺ leaves of x_i,
+    ``min_{v ≥ 0} |x_i − Σ v_j x_j|²``.
 
     Parameters
     ----------
-    n_neighbors : k
-    weight_reg : λ₁ > 0, evens out the weights w
-    reconstruction : λ ≥ 0, weight of the residuals r
-    t : in [0, 1], position on the geodesic
-    reg : relative ridge on both scatters; one that is singular without it gets a small one, with a warning
+    n_neighbors : int, default=10
+        Number k of neighbours.
+    weight_reg : float > 0, default=0.1
+        Ridge λ₁ > 0, which evens out the weights w.
+    reconstruction : float ≥ 0, default=0.1
+        Weight λ ≥ 0 of the residuals r.
+    t : float in [0, 1], default=0.5
+        Position on the geodesic: 0 is the inverse of the similar scatter, 1 the dissimilar scatter.
+    reg : float ≥ 0, default=0.0001
+        Relative ridge on both scatters; one that is singular without it gets a small one, with a warning.
 
     Notes
     -----
+    For samples of which only a set of candidate labels is known, one of them right: names under a picture, several
+    annotators who disagree. With one label for each sample use `GMML`.
+
+    A fit costs O(n² d) for the neighbours, O(n k³) for the weights and O(n k d² + d³) for the metric.
+
     X is centred, since r depends on the origin; both scatters are means. Where no N_i⁻ has a member, the k nearest
     samples without a common candidate take its place; where no such samples exist, all pairs do.
 
     References
     ----------
-    Y. Zhou, H. Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018.
+    | Y. Zhou, H. Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import Candidates, PartialLabelGMML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> mask = np.eye(3, dtype=bool)[y]
+    >>> mask[::4, 0] = True
+    >>> metric = PartialLabelGMML().fit(X, Candidates(mask))
+    >>> metric.transform(X).shape
+    (150, 4)
     """
 
     _sees = (Candidates,)
@@ -75,10 +98,24 @@ class PartialLabelGMML(LinearMetric):
         self._store(inverse_geodesic_factor(S, D, self.t), dtype)
 
     def vote_predict(self, X: Any, X_train: Any, candidates: Any) -> np.ndarray:
-        """(m,) column of ``candidates`` (n, q), the sets of the training rows, with the largest vote of the neighbours.
+        """The candidate with the largest vote of the neighbours.
 
         The k nearest training rows in the learned space vote for all their candidates; one at distance d_r has the
         weight 1 − d_r/Σ_s d_s, so that near ones count more.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples to classify.
+        X_train : array-like of shape (n, d)
+            Training samples.
+        candidates : array-like of bool, shape (n, q)
+            Sets of candidates of the training rows.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            A column of ``candidates`` for each sample.
         """
         mask = candidates.mask if isinstance(candidates, Candidates) else np.asarray(candidates)
         Z_train, Z = (np.asarray(self.transform(part), dtype=np.float64) for part in (X_train, X))

@@ -36,23 +36,48 @@ class RGML(LinearMetric):
 
     Parameters
     ----------
-    reg : pull of the classes' covariances towards A
-    rho : "tyler" or "gaussian"
-    shrink : share of tr(Σ_k⁻¹) in the place of ρ, in units in which the mean scatter of all classes has trace d; it
-        keeps Σ_k definite, and without it Tyler's ρ leaves its scale open. More is taken for a class whose samples span
-        fewer than d dimensions, where Tyler's ρ has no minimum without
-    n_pairs : pairs of each class, drawn at random where there are more
-    random_state : seed of the pairs
-    max_iter, tol, verbose : of the descent
+    reg : float ≥ 0, default=0.1
+        Weight of the pull of the classes' covariances towards A.
+    rho : {"tyler", "gaussian"}, default="tyler"
+        Function ρ: "tyler" or "gaussian".
+    shrink : float in [0, 1], default=0.05
+        Share of tr(Σ_k⁻¹) in the place of ρ, in units in which the mean scatter of all classes has trace d; it keeps
+        Σ_k definite, and without it Tyler's ρ leaves its scale open. More is taken for a class whose samples span fewer
+        than d dimensions, where Tyler's ρ has no minimum without.
+    n_pairs : int, default=500
+        Number of pairs of each class, drawn at random where there are more.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the pairs.
+    max_iter : int, default=100
+        Largest number of iterations of the descent.
+    tol : float > 0, default=1e-5
+        Relative slope at which the descent stops.
+    verbose : bool, default=False
+        Whether to show a progress bar.
 
     Notes
     -----
+    For labels with mistakes and for features with outliers: with Tyler's ρ the length of a difference does not
+    count. It looks at no dissimilar pairs, and needs classes with more samples than features; for many small
+    classes use `RCA`.
+
+    An iteration costs O(c (m d² + d³)) for m pairs in each of c classes.
+
     Classes with fewer than min(d + 2, 10) samples, or with hardly any scatter, take no part; if none is left, all
     classes are taken for one.
 
     References
     ----------
-    A. Collas, A. Breloy, G. Ginolhac, C. Ren, J.-P. Ovarlez, "Robust geometric metric learning", EUSIPCO 2022.
+    | A. Collas, A. Breloy, G. Ginolhac, C. Ren, J.-P. Ovarlez, "Robust geometric metric learning", EUSIPCO 2022.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RGML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = RGML(random_state=0).fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 4)
     """
 
     _sees = (Labels, Chunklets)

@@ -23,22 +23,42 @@ class SPDGMML(MatrixMetric):
 
     Parameters
     ----------
-    t : in [0, 1], position on the geodesic
-    reg : λ relative to tr(S)/d, the pull towards the prior
-    prior : W₀: "identity", "covariance" (the inverse of that of the rows of T) or a positive definite array
-    eps : eigenvalues of a sample are floored at eps · its largest
-    form : "sided", W (d, d) acts on one side of T; or "flat": GMML on the d(d + 1)/2 distinct entries of T, the
-        off-diagonal ones times √2
+    t : float in [0, 1], default=0.5
+        Position on the geodesic: 0 is the inverse of the similar scatter, 1 the dissimilar scatter.
+    reg : float ≥ 0, default=0.01
+        Weight λ of the pull towards the prior, relative to tr(S)/d.
+    prior : {"identity", "covariance"} or ndarray, default="identity"
+        Prior metric W₀: "identity", "covariance" (the inverse of that of the rows of T) or a positive definite array.
+    eps : float > 0, default=1e-10
+        Floor of the eigenvalues of a sample, relative to its largest.
+    form : {"sided", "flat"}, default="sided"
+        "sided", W (d, d) acts on one side of T; or "flat": GMML on the d(d + 1)/2 distinct entries of T, the
+        off-diagonal ones times √2.
 
     Notes
     -----
+    For samples that are covariance matrices or other symmetric positive definite ones, as in brain–computer
+    interfaces and texture. Vectors are for `GMML`, subspaces for `GrassmannGMML`.
+
+    A fit costs O(n d³), for the logarithms and for the scatters over all pairs.
+
     X is an array (n, d, d); `descriptors.CovarianceDescriptor` makes one of raw channels. The survey calls d² a
     distance.
 
     References
     ----------
-    P. Zhu, H. Cheng, Q. Hu, Q. Wang, C. Zhang, "Towards generalized and efficient metric learning on Riemannian
-    manifold", IJCAI 2018.
+    | P. Zhu, H. Cheng, Q. Hu, Q. Wang, C. Zhang, "Towards generalized and efficient metric learning on Riemannian
+      manifold", IJCAI 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import SPDGMML
+    >>> A = np.random.default_rng(0).normal(size=(20, 3, 6))
+    >>> A[:10, 0] *= 3
+    >>> metric = SPDGMML().fit(A @ A.swapaxes(1, 2), [0] * 10 + [1] * 10)
+    >>> metric.mahalanobis_.shape
+    (3, 3)
     """
 
     _: KW_ONLY

@@ -22,7 +22,18 @@ OTHER_LABELS = "Write the labels as text, such as c17, or choose another column"
 
 
 class TableError(ValueError):
-    """A table that cannot be used as it is; the message says why and what to do."""
+    """A table that cannot be used as it is; the message says why and what to do.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from isometry.io import TableError, read_table
+    >>> try:
+    ...     read_table(pd.DataFrame({"x": [1.0, 2.0], "kind": ["a", "b"]}), "species")
+    ... except TableError:
+    ...     print("no such column")
+    no such column
+    """
 
 
 def import_optional(module: str) -> Any:
@@ -41,7 +52,7 @@ def refuse_repeats(name: str, columns: list[str]) -> None:
 
 
 def expand_vectors(frame: pd.DataFrame) -> pd.DataFrame:
-    """Columns whose cells are vectors as several columns: ``v`` becomes ``v[0]``, ``v[1]``, …"""
+    """Columns whose cells are vectors as several columns: ``v`` becomes ``v[0]``, ``v[1]`` and so on."""
     objects = [c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if kind == np.dtype(object)]
     vectors = [c for c in objects if isinstance(frame[c].iloc[0], (list, np.ndarray))]
     if not vectors:

@@ -21,9 +21,26 @@ def card(model: Any, X: Any = None, y: Any = None) -> dict[str, Any]:
 
     Parameters
     ----------
-    model : a fitted metric or pipeline
-    X, y : with X, a fingerprint of these rows is added, and with y the quality of the metric on them: give rows that it
-        was not learned from
+    model : fitted metric or Pipeline
+        A fitted metric or pipeline.
+    X : array-like of shape (n, d) or None, default=None
+        Rows of which a fingerprint is added: give rows that it was not learned from.
+    y : array-like, Supervision or None, default=None
+        With X, the quality of the metric on these rows is added as well.
+
+    Returns
+    -------
+    dict
+        Parameters, sizes and versions; with X a fingerprint, with y the quality.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RCA
+    >>> from isometry.io import card
+    >>> X, y = load_iris(return_X_y=True)
+    >>> isinstance(card(RCA().fit(X[::2], y[::2]), X[1::2], y[1::2]), dict)
+    True
     """
     facts: dict[str, Any] = {"estimator": outline(model), **described(model), "versions": versions()}
     if X is None:
@@ -85,7 +102,28 @@ def versions() -> dict[str, str]:
 
 
 def fingerprint(X: Any, y: Any = None) -> str:
-    """Of the samples and labels: the same data, the same text."""
+    """Text that names the samples and labels: the same data, the same text.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Rows.
+    y : array-like, Supervision or None, default=None
+        Labels or other supervision.
+
+    Returns
+    -------
+    str
+        The fingerprint.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.io import fingerprint
+    >>> X = np.eye(3)
+    >>> fingerprint(X) == fingerprint(X.copy()), fingerprint(X) == fingerprint(2 * X)
+    (True, False)
+    """
     if hasattr(X, "to_csv") and any(kind.kind not in "fiub" for kind in X.dtypes):
         X = np.frombuffer(X.to_csv(index=False).encode(), dtype=np.uint8)
     digest = hashlib.sha256(np.ascontiguousarray(X).tobytes())

@@ -30,9 +30,17 @@ def tidy(frame: pd.DataFrame, steps: Collection[str], categories: Collection[str
 
     Parameters
     ----------
-    frame : columns of any kind
-    steps : some of `STEPS`
-    categories : the columns that are categories, where a fitted metric says so; all others must then be numbers
+    frame : DataFrame
+        Columns of any kind.
+    steps : collection of str
+        Some of `STEPS`.
+    categories : collection of str or None
+        The columns that are categories, where a fitted metric says so; all others must then be numbers.
+
+    Returns
+    -------
+    DataFrame
+        The columns that are kept.
     """
     unknown = sorted(set(steps) - set(STEPS))
     if unknown:

@@ -44,7 +44,18 @@ Tree = Any  # what JSON can hold
 
 
 class StoreError(ValueError):
-    """A file that cannot be read as a stored estimator, or an estimator that cannot be stored."""
+    """A file that cannot be read as a stored estimator, or an estimator that cannot be stored.
+
+    Examples
+    --------
+    >>> from isometry import load
+    >>> from isometry.io import StoreError
+    >>> try:
+    ...     load("no-such-file.safetensors")
+    ... except StoreError:
+    ...     print("nothing to read")
+    nothing to read
+    """
 
 
 class _NoFile(StoreError, FileNotFoundError):
@@ -58,10 +69,25 @@ def save(estimator: Any, path: str | os.PathLike[str], card: Mapping[str, Any] |
 
     Parameters
     ----------
-    estimator : an estimator of this package, or a scikit-learn pipeline of them with the usual scalers and projections
-    path : the file to write; by custom it ends in ``.safetensors``. An older file is replaced only by a complete one
-    card : what else should be known of it beside its parameters, as JSON can hold it: data, score, date. What
-        `MetricLearner.card` gives, for example. `read_card` shows it
+    estimator : estimator or Pipeline
+        An estimator of this package, or a scikit-learn pipeline of them with the usual scalers and projections.
+    path : str or path-like
+        The file to write; by custom it ends in ``.safetensors``. An older file is replaced only by a complete one.
+    card : mapping or None, default=None
+        What else should be known of it beside its parameters, as JSON can hold it: data, score, date. What
+        ``MetricLearner.card`` gives, for example. `read_card` shows it.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RCA, save
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "metric.safetensors"
+    ...     save(RCA().fit(X, y), path, {"data": "iris"})
+    ...     print(path.stat().st_size > 0)
+    True
     """
     check_is_fitted(estimator)
     writer = _Writer()
@@ -79,7 +105,32 @@ def save(estimator: Any, path: str | os.PathLike[str], card: Mapping[str, Any] |
 
 
 def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a file says of itself: the estimator, versions it was written with, and the card that `save` was given."""
+    """What a file says of itself: the estimator, versions it was written with, and the card that `save` was given.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, as `save` wrote it.
+
+    Returns
+    -------
+    dict
+        Name, parameters and versions, and the card.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RCA, save
+    >>> from isometry.io import read_card
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "metric.safetensors"
+    ...     save(RCA().fit(X, y), path, {"data": "iris"})
+    ...     told = read_card(path)
+    >>> "iris" in str(told)
+    True
+    """
     try:
         metadata = read_tensors(path)[0]
         tree = json.loads(metadata["estimator"])
@@ -107,8 +158,37 @@ def _outline(tree: Tree) -> str:
 def load(path: str | os.PathLike[str]) -> Any:
     """Read back what `save` wrote, of this version or an earlier one.
 
-    `StoreError` if there is no such file, or it is damaged, foreign, or from a newer version; whatever the file holds,
-    no other error is raised and none of its contents is run. SECURITY.md says what exactly is promised.
+    Whatever the file holds, no other error than `StoreError` is raised and none of its contents is run. SECURITY.md
+    says what exactly is promised.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    estimator
+        The estimator or pipeline, fitted as it was.
+
+    Raises
+    ------
+    StoreError
+        If there is no such file, or it is damaged, foreign, or from a newer version.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RCA, load, save
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = RCA().fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "metric.safetensors"
+    ...     save(metric, path)
+    ...     again = load(path)
+    >>> bool((again.transform(X) == metric.transform(X)).all())
+    True
     """
     path = Path(path)
     try:

@@ -52,7 +52,29 @@ CLASSES = "classes"
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers, with a label for each row if there is one."""
+    """Numbers, with a label for each row if there is one.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d) or DataFrame
+        The features; a DataFrame where ``prepare`` left gaps or categories.
+    y : ndarray of shape (n,) or None
+        The labels; float64 if they are numbers to predict.
+    feature_names : list of str
+        Names of the features.
+    target_name : str or None
+        Name of the column of labels.
+    name : str
+        Name of the data set: the file's name without its ending.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from isometry.io import read_table
+    >>> table = read_table(pd.DataFrame({"x": [1.0, 2.0], "kind": ["a", "b"]}), "kind")
+    >>> table.X.shape, table.y.tolist(), table.feature_names
+    ((2, 1), ['a', 'b'], ['x'])
+    """
 
     X: Any  # (n, d) array; a DataFrame where `prepare` left gaps or categories
     y: np.ndarray | None  # (n,) labels; float64 if they are numbers to predict
@@ -79,27 +101,61 @@ def read_table(
 
     Parameters
     ----------
-    path : a csv, tsv, parquet, npy or npz file (text may be compressed), or a DataFrame
-    target : the column of labels. In an npz file the name of an array or of a feature; by default ``"y"``, if there is
-    drop : columns to leave out
-    features : columns to use, in this order; all but ``target`` by default
-    key : the array of features in an npz file; ``"X"`` by default, or the only two-dimensional one
-    dtype : of X, float64 or float32
-    delimiter : between the cells of a text table; by default what the file's ending says, or semicolon, tab or bar if
-        the header has one of these and nothing else
-    decimal : sign before the fraction of numbers in a text table; by default a point, or a comma where semicolons
-        separate cells and all text in a column looks like 1,5
-    prepare : what to do with columns that are not numbers without gaps, see `isometry.io.prepare.STEPS`: "impute" and
+    path : str, path-like or DataFrame
+        A csv, tsv, parquet, npy or npz file (text may be compressed), or a DataFrame.
+    target : str or None, default=None
+        The column of labels. In an npz file the name of an array or of a feature; by default ``"y"``, if there is.
+    drop : str, sequence of str or None, default=None
+        Columns to leave out.
+    features : str, sequence of str or None, default=None
+        Columns to use, in this order; None: all but ``target``.
+    key : str or None, default=None
+        The array of features in an npz file; None: ``"X"``, or the only two-dimensional one.
+    dtype : type, default=np.float64
+        Type of X, float64 or float32.
+    delimiter : str or None, default=None
+        Sign between the cells of a text table; None: what the file's ending says, or semicolon, tab or bar if the
+        header has one of these and nothing else.
+    decimal : str or None, default=None
+        Sign before the fraction of numbers in a text table; None: a point, or a comma where semicolons separate cells
+        and all text in a column looks like 1,5.
+    prepare : collection of str, default=()
+        What to do with columns that are not numbers without gaps, see `isometry.io.prepare.STEPS`: "impute" and
         "one_hot" let gaps and text pass, "dates" turns dates into days, "ids" leaves out what names rows. By default
-        nothing: such columns are errors
-    categories : with ``prepare``, the columns that are categories, if that is known already
-    target_is : "classes": labels are names, and fractions an error; "numbers": what a regression predicts, as float64;
-        "auto": fractions are numbers, and all else classes
+        nothing: such columns are errors.
+    categories : collection of str or None, default=None
+        With ``prepare``, the columns that are categories, if that is known already.
+    target_is : {"classes", "numbers", "auto"}, default="classes"
+        "classes": labels are names, and fractions an error; "numbers": what a regression predicts, as float64; "auto":
+        fractions are numbers, and all else classes.
+
+    Returns
+    -------
+    Table
+        Features, labels and names.
+
+    Raises
+    ------
+    TableError
+        If the table cannot be used as it is; the message says why and what to do.
 
     Notes
     -----
     An npz file may hold ``feature_names`` and ``classes``; whole-number labels then index ``classes``. A column whose
     cells are vectors of one length (embeddings in parquet) becomes as many columns.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import pandas as pd
+    >>> from isometry.io import read_table
+    >>> flowers = pd.DataFrame({"length": [1.5, 3.0], "width": [2.0, 4.5], "kind": ["rose", "tulip"]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "flowers.csv"
+    ...     flowers.to_csv(path, index=False)
+    ...     table = read_table(path, "kind")
+    >>> table.X.shape, table.y.tolist(), table.name
+    ((2, 2), ['rose', 'tulip'], 'flowers')
     """
     if target_is not in ("classes", "numbers", "auto"):
         raise ValueError(f"target_is={target_is!r} must be 'classes', 'numbers' or 'auto'")
@@ -172,10 +228,37 @@ def write_table(
     y: Any = None,
     target: str = "y",
 ) -> Path | None:
-    """Write rows ``Z`` (n, p), with labels ``y`` if given, in the format that the ending of ``path`` names.
+    """Write rows, with labels if given, in the format that the ending of the path names.
 
-    The columns are called z0, z1, … unless ``columns`` says otherwise; text formats get enough digits to read back the
-    same numbers. An older file is replaced only by a complete one. An open text file, such as ``sys.stdout``, gets csv.
+    Text formats get enough digits to read back the same numbers. An older file is replaced only by a complete one.
+
+    Parameters
+    ----------
+    path : str, path-like or text file
+        The file to write; an open text file, such as ``sys.stdout``, gets csv.
+    Z : ndarray of shape (n, p)
+        The rows.
+    columns : sequence of str or None, default=None
+        Names of the columns; None: z0, z1, ….
+    y : array-like of shape (n,) or None, default=None
+        Labels of the rows.
+    target : str, default="y"
+        Name of the column of labels.
+
+    Returns
+    -------
+    Path or None
+        Where it is; None for an open file.
+
+    Examples
+    --------
+    >>> import sys
+    >>> import numpy as np
+    >>> from isometry.io import write_table
+    >>> write_table(sys.stdout, np.array([[1.0, 2.5], [3.0, 4.0]]), y=["a", "b"])
+    z0,z1,y
+    1.0,2.5,a
+    3.0,4.0,b
     """
     Z = np.asarray(Z)
     if Z.ndim != 2:

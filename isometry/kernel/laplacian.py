@@ -41,35 +41,66 @@ class LaplacianKernelML(MetricLearner):
 
     Parameters
     ----------
-    n_components : keep the leading principal axes of the positions; None: all that are not zero
-    n_neighbors : of the graph, and of a new sample
-    reg : λ > 0, weight of the smoothness
-    margin : c, smallest squared distance of dissimilar pairs; it only sets the scale
-    pairs : which pairs to take if given labels: "auto" takes all similar ones and 200 dissimilar ones at random; or a
-        sampler such as `AllPairs()` or `RandomPairs(500)`
-    max_iter : rounds, each of which solves for Y and then updates the multipliers
-    tol : largest relative violation of the constraints before the positions are scaled to meet them, relative gap
-        between ``objective_`` and the value of the dual problem, and −``certificate_``: how far the multipliers are
-        outside its constraints
-    random_state, verbose : seed; progress bar
+    n_components : int or None, default=None
+        Number of leading principal axes of the positions to keep; None: all that are not zero.
+    n_neighbors : int, default=10
+        Number of neighbours in the graph, and of a new sample.
+    reg : float > 0, default=1.0
+        Weight λ > 0 of the smoothness.
+    margin : float > 0, default=1.0
+        Smallest squared distance c of dissimilar pairs; it only sets the scale.
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels: "auto" takes all similar ones and 200 dissimilar ones at random; or a
+        sampler such as `AllPairs()` or `RandomPairs(500)`.
+    max_iter : int, default=50
+        Largest number of rounds, each of which solves for Y and then updates the multipliers.
+    tol : float ≥ 0, default=0.0001
+        Largest relative violation of the constraints before the positions are scaled to meet them, relative gap between
+        ``objective_`` and the value of the dual problem, and −``certificate_``: how far the multipliers are outside its
+        constraints.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    embedding_ : (n, p) positions Y of the training samples
-    objective_ : the value at the solution
-    multipliers_ : (m,) μ ≥ 0 of the dissimilar pairs; c Σμ is the value of the dual problem
-    certificate_ : smallest eigenvalue of Q − Laplacian(μ), Q = E_S + λL/n, over the mean diagonal of Q; if it is ≥ 0,
-        up to ``tol``, the positions are a global optimum
+    embedding_ : ndarray of shape (n, p)
+        Positions Y of the training samples.
+    objective_ : float
+        Value of the objective at the solution.
+    multipliers_ : ndarray of shape (m,)
+        Multipliers μ ≥ 0 of the dissimilar pairs; c Σμ is the value of the dual problem.
+    certificate_ : float
+        Smallest eigenvalue of Q − Laplacian(μ), Q = E_S + λL/n, over the mean diagonal of Q; if it is ≥ 0, up to
+        ``tol``, the positions are a global optimum.
 
     Notes
     -----
+    For clustering with a few similar and dissimilar pairs: positions of the samples themselves are learned, with a
+    certificate. A new sample gets the mean of its Euclidean neighbours, no better than they are: for new samples
+    use `KernelFisherML` or `KDCA`.
+
+    A round costs O((n k + m) r) for m pairs and r columns of Y, a few tens; the neighbours cost O(n² d).
+
     K is only determined up to a translation, hence the centring; the survey's smoothness lacks 1/n. A graph in several
     pieces is joined by its shortest links, else pieces would collapse to points at arbitrary distances. Pairs are drawn
     from labels in an order of the samples that does not depend on how the table lists them.
 
     References
     ----------
-    M. S. Baghshah, S. B. Shouraki, "Kernel-based metric learning for semi-supervised clustering", Neurocomputing 2010.
+    | M. S. Baghshah, S. B. Shouraki, "Kernel-based metric learning for semi-supervised clustering", Neurocomputing
+      2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import LaplacianKernelML, Pairs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Pairs([0, 50, 0, 50], [1, 51, 60, 110], [True, True, False, False], n=150)
+    >>> metric = LaplacianKernelML(2, tol=1e-2, random_state=0).fit(X, side)
+    >>> metric.embedding_.shape
+    (150, 2)
     """
 
     _sees = (Labels, Pairs)
@@ -176,8 +207,9 @@ def _shortest_links(X: np.ndarray, piece: np.ndarray) -> np.ndarray:
 def solve_semidefinite(
     Q: LinearOperator, dissimilar: EdgeList, rng: np.random.RandomState, *, max_iter: int, tol: float
 ) -> tuple[Solution, np.ndarray, float]:
-    """min tr(YᵀQY) subject to |y_i − y_j|² ≥ 1 for the listed pairs: Y (n, r), the multipliers μ, and the least
-    eigenvalue of Q − Laplacian(μ).
+    """min tr(YᵀQY) subject to |y_i − y_j|² ≥ 1 for the listed pairs.
+
+    Returned are Y (n, r), the multipliers μ, and the least eigenvalue of Q − Laplacian(μ).
 
     Augmented Lagrangian: with m = [μ + ρ(1 − d)]₊, minimise tr(YᵀQY) + Σ(m² − μ²)/2ρ, then μ ← m. A minimiser has
     tr(YᵀQY) = Σμ, the value of the dual problem, whose constraint is Q − Laplacian(μ) ⪰ 0; Y is returned scaled so

@@ -42,34 +42,77 @@ class KernelLLE(KernelMetric):
 
     Parameters
     ----------
-    n_components : p; "auto" is max(2, c − 1) with labels and 2 with pairs, but fewer than the kernel keeps
-    n_neighbors : neighbours a sample is reconstructed from
-    reg : λ ≥ 0, weight of the geometry
-    lle_reg : relative ridge on the local Gram matrices
-    geometry : neighbours and weights in the "input" space, or in the components kept of the "kernel": the only choice
-        if it is precomputed
-    ridge : relative ridge on the denominator
-    constraint : "rkhs", TᵀKT = I: orthonormal directions of feature space; or "coef", TᵀT = I, which depends on the
-        samples that span it
-    basis : "all" samples may carry coefficients, or only the "constrained" ones: those that occur in a similar pair. If
-        there are landmarks, of either kind only those that are landmarks
-    kernel, gamma, degree, coef0, landmarks, random_state : of `Kernelized`
-    variance, max_rank : components to keep of the centred kernel, before the ratio is formed: it would be won by
-        directions of almost no variance, which do not generalise
-    max_iter, tol : of the search for the ratio
+    n_components : int, "auto" or None, default="auto"
+        Dimension p of the map; "auto" is max(2, c − 1) with labels and 2 with pairs, but fewer than the kernel keeps.
+    n_neighbors : int, default=10
+        Number of neighbours that a sample is reconstructed from.
+    reg : float ≥ 0, default=0.1
+        Weight λ ≥ 0 of the geometry.
+    lle_reg : float ≥ 0, default=0.001
+        Relative ridge on the local Gram matrices.
+    geometry : {"input", "kernel"}, default="input"
+        Neighbours and weights in the "input" space, or in the components kept of the "kernel": the only choice if it is
+        precomputed.
+    ridge : float ≥ 0, default=0.001
+        Relative ridge on the denominator.
+    constraint : {"rkhs", "coef"}, default="rkhs"
+        "rkhs", TᵀKT = I: orthonormal directions of feature space; or "coef", TᵀT = I, which depends on the samples that
+        span it.
+    basis : {"all", "constrained"}, default="all"
+        "all" samples may carry coefficients, or only the "constrained" ones: those that occur in a similar pair. If
+        there are landmarks, of either kind only those that are landmarks.
+    kernel : str or callable, default="rbf"
+        Kernel: a name that scikit-learn knows, such as "rbf", "linear" or "poly", a function k(x, y) of two samples, or
+        "precomputed": X then holds k(samples, training samples).
+    gamma : float > 0 or None, default=None
+        Width of the kernel; None: 1/(d · mean feature variance).
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=1.0
+        Constant of the polynomial and of the sigmoid kernel.
+    landmarks : int or None, default=None
+        Number of samples, drawn at random, that span the feature space; None: all.
+    variance : float in (0, 1], default=0.95
+        Share of the trace of the centred kernel that is kept before the ratio is formed: it would be won by directions
+        of almost no variance, which do not generalise.
+    max_rank : float > 0 or None, default=500
+        Largest number of components to keep, or a share of the landmarks if below 1; None: no limit.
+    max_iter : int, default=50
+        Largest number of iterations of the search for the ratio.
+    tol : float ≥ 0, default=1e-10
+        Relative change of the ratio at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the landmarks.
 
     Attributes
     ----------
-    ratio_ : the ratio at the solution
+    ratio_ : float
+        The ratio at the solution.
 
     Notes
     -----
+    For few labels or pairs and many samples without, on bent data: neighbours keep their place in feature space.
+    With labels for all samples use `KernelFisherML`; with a linear map `LLERegularizedML`.
+
+    A fit costs O(n³), with m landmarks O(n m² + n² d) for the kernel and the neighbours.
+
     No projected gradient is needed: in coordinates of the feature space this is the trace ratio of `LLERegularizedML`,
     which is solved globally.
 
     References
     ----------
-    M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+    | M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import KernelLLE, Labels
+    >>> X, y = load_iris(return_X_y=True)
+    >>> some = np.where(np.arange(150) % 5 == 0, y, -1)
+    >>> metric = KernelLLE(2).fit(X, Labels(some, unlabelled=-1))
+    >>> metric.transform(X).shape
+    (150, 2)
     """
 
     _sees = (Labels, Pairs)

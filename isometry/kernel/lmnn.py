@@ -30,14 +30,54 @@ def KernelLMNN(
 
     Parameters
     ----------
-    n_components : rank of the metric; None: all coordinates of the kernel
-    n_neighbors, mu, max_iter, tol, verbose : of `LMNN`
-    random_state : seed of the learner and of the landmarks
-    kernel, gamma, **options : of `Kernelized`; the kernel is centred and keeps 95 % of its trace, if not told otherwise
+    n_components : int or None, default=None
+        Rank of the metric; None: all coordinates of the kernel.
+    n_neighbors : int, default=3
+        Number k of target neighbours; a smaller class uses all its members.
+    mu : float, default=0.5
+        Weight μ of the push term.
+    max_iter : int, default=1000
+        Largest number of iterations.
+    tol : float, default=0.001
+        As in `LMNN`: how far above the minimum the objective may be, relatively.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the learner and of the landmarks.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+    kernel : str or callable, default="rbf"
+        Kernel: a name that scikit-learn knows, such as "rbf", "linear" or "poly", a function k(x, y) of two samples, or
+        "precomputed": X then holds k(samples, training samples).
+    gamma : float or None, default=None
+        Width of the kernel; None: 1/(d · mean feature variance).
+    **options : dict
+        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and keeps 95 % of its trace, if
+        not told otherwise.
+
+    Returns
+    -------
+    Kernelized
+        The learner in feature space, not fitted yet.
+
+    Notes
+    -----
+    For labels and k-nearest neighbours where no linear map separates the classes. It searches: `KDCA` or
+    `KernelFisherML` come first. With thousands of samples give ``landmarks``.
+
+    An iteration costs O(T p + n r p) for T active triplets and r coordinates of the kernel, which costs O(n³), with
+    m landmarks O(n m²).
 
     References
     ----------
-    L. Torresani, K.-C. Lee, "Large margin component analysis", NIPS 2006.
+    | L. Torresani, K.-C. Lee, "Large margin component analysis", NIPS 2006.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import KernelLMNN
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = KernelLMNN(2, max_iter=20, random_state=0).fit(X[::3], y[::3])
+    >>> metric.transform(X).shape
+    (150, 2)
     """
     learner = LMNN(
         n_components,

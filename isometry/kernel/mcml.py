@@ -30,15 +30,54 @@ def KernelMCML(
 
     Parameters
     ----------
-    n_components : keep the leading eigenvectors of the metric
-    penalty, reg : "trace" or "frobenius", and its weight. It must be positive: where K has full rank every class can be
-        collapsed, and without a penalty there is no minimiser
-    kernel, gamma, **options : of `Kernelized`
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    n_components : int or None, default=None
+        Number of leading eigenvectors of the metric to keep; None: all.
+    penalty : {"trace", "frobenius"}, default="trace"
+        Which norm of the metric is penalised.
+    reg : float, default=0.0001
+        Weight of the penalty. It must be positive: where K has full rank every class can be collapsed, and without a
+        penalty there is no minimiser.
+    max_iter : int, default=500
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-5
+        Relative slope or decrease at which the search stops.
+    kernel : str or callable, default="rbf"
+        Kernel: a name that scikit-learn knows, such as "rbf", "linear" or "poly", a function k(x, y) of two samples, or
+        "precomputed": X then holds k(samples, training samples).
+    gamma : float or None, default=None
+        Width of the kernel; None: 1/(d · mean feature variance).
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+    **options : dict
+        Further parameters of `Kernelized`, such as ``landmarks`` or ``max_rank``.
+
+    Returns
+    -------
+    Kernelized
+        The learner in feature space, not fitted yet.
+
+    Notes
+    -----
+    For labels of bent classes that can become points in feature space. Convex, but with a rich kernel every class
+    can collapse: the penalty decides, and rows held out should choose it. Where a linear map will do, `MCML` is
+    faster.
+
+    An evaluation costs O(n² r) for r coordinates of the kernel, which costs O(n³), with m landmarks O(n m²).
 
     References
     ----------
-    A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
+    | A. Globerson, S. Roweis, "Metric learning by collapsing classes", NIPS 2005.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import KernelMCML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = KernelMCML(2, reg=0.01, max_iter=20, random_state=0).fit(X[::5], y[::5])
+    >>> metric.transform(X).shape
+    (150, 2)
     """
     common = {"max_iter": max_iter, "tol": tol, "random_state": random_state, "verbose": verbose}
     learner = MCML(n_components, penalty=penalty, reg=reg, strength=1.0, **common)

@@ -24,26 +24,59 @@ class KernelSpectrum(KernelMetric):
 
     Parameters
     ----------
-    n_components : p, at most the rank of the kernel; None: as ``variance`` says
-    reg : added to f_r, relative to the mean of f
-    scale : "trace": c such that tr K̃ is the trace of the kernel's leading part; or the number c
-    kernel, gamma, degree, coef0, landmarks, random_state : of `Kernelized`
-    variance : keep the components with this share of the centred kernel's trace. The new eigenvalues do not know the
-        old ones, so that components of almost no variance come in at full strength
+    n_components : int or None, default=None
+        Number p of components, at most the rank of the kernel; None: as ``variance`` says.
+    reg : float ≥ 0, default=0.001
+        Ridge added to f_r, relative to the mean of f.
+    scale : float > 0 or "trace", default="trace"
+        Constant c, or "trace": such that tr K̃ is the trace of the kernel's leading part.
+    kernel : str or callable, default="rbf"
+        Kernel: a name that scikit-learn knows, such as "rbf", "linear" or "poly", a function k(x, y) of two samples, or
+        "precomputed": X then holds k(samples, training samples).
+    gamma : float > 0 or None, default=None
+        Width of the kernel; None: 1/(d · mean feature variance).
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=1.0
+        Constant of the polynomial and of the sigmoid kernel.
+    landmarks : int or None, default=None
+        Number of samples, drawn at random, that span the feature space; None: all.
+    variance : float in (0, 1], default=0.95
+        Share of the centred kernel's trace that is kept. The new eigenvalues do not know the old ones, so that
+        components of almost no variance come in at full strength.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the landmarks.
 
     Attributes
     ----------
-    beta_ : (p,) β
-    pair_means_ : (p,) f with its ridge
+    beta_ : ndarray of shape (p,)
+        Weights β.
+    pair_means_ : ndarray of shape (p,)
+        Means f with their ridge.
 
     Notes
     -----
+    For similar pairs alone and a kernel that is already good: its components are weighed, nothing more. It cannot
+    turn them: where labels or dissimilar pairs are known, `KDCA` and `KernelFisherML` can.
+
+    A fit costs O(n³), with m landmarks O(n m²).
+
     The survey's text constrains Σβ_r²; its formula, rightly, Σβ_r: the former would keep a single component. A kernel
     that is not centred has a nearly constant eigenvector with f_r ≈ 0, which takes all the weight.
 
     References
     ----------
-    D.-Y. Yeung, H. Chang, "A kernel approach for semisupervised metric learning", IEEE Trans. Neural Networks 2007.
+    | D.-Y. Yeung, H. Chang, "A kernel approach for semisupervised metric learning", IEEE Trans. Neural Networks 2007.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import KernelSpectrum, Pairs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Pairs([0, 50, 100], [1, 51, 101], [True, True, True], n=150)
+    >>> metric = KernelSpectrum(3).fit(X, side)
+    >>> metric.transform(X).shape
+    (150, 3)
     """
 
     _sees = (Labels, Pairs)

@@ -40,32 +40,61 @@ class BayesianML(MetricPosterior, OnlineMetric):
 
     Parameters
     ----------
-    n_components : K principal directions (default: min(d, 30))
-    prior_mean, prior_threshold : θ₀, in coordinates of mean squared distance 1: by default the Euclidean metric with
-        the threshold at the mean squared distance
-    prior_precision : δ
-    covariance : "laplace", as above. "sandwich": V (δI + J) V, J the scatter of the scores summed over the pairs of
-        each row, in no direction below the former: right where pairs share rows. "auto": "sandwich" given labels,
-        "laplace" given pairs. "variational", as published: by the Jaakkola–Jordan bound,
-        V⁻¹ = δI + 2 Σ λ(ξ) u uᵀ, m = V(δθ₀ − Σ t u/2), ξ² = (uᵀm)² + uᵀVu
-    link : of `pair_probability`. "sigmoid", that of the likelihood; "isotonic": the share of similar pairs among those
-        learned from, as a falling function of γᵀw − μ; "auto": "isotonic" given labels, "sigmoid" given pairs
-    pairs : which pairs to take if given labels: "auto" (all up to 200,000, else 100,000 of each kind), `AllPairs()` or
-        `RandomPairs(n)`
-    memory : number of pairs that are kept for ``partial_fit``, with their rows; they are saved with the estimator
-    max_iter, tol, random_state, verbose : most iterations; promised decrease to stop at, where m is off by at
-        most √(2 tol) standard deviations; seed; progress bar
+    n_components : int or None, default=None
+        Number K of principal directions; None: min(d, 30).
+    prior_mean : float, default=1.0
+        Prior mean of the weights γ, in coordinates of mean squared distance 1: by default the Euclidean metric.
+    prior_threshold : float, default=1.0
+        Prior mean of the threshold μ, in the same coordinates: by default the mean squared distance.
+    prior_precision : float > 0, default=1.0
+        Prior precision δ.
+    covariance : {"auto", "laplace", "sandwich", "variational"}, default="auto"
+        "laplace", as above. "sandwich": V (δI + J) V, J the scatter of the scores summed over the pairs of each row, in
+        no direction below the former: right where pairs share rows. "auto": "sandwich" given labels, "laplace" given
+        pairs. "variational", as published: by the Jaakkola–Jordan bound, V⁻¹ = δI + 2 Σ λ(ξ) u uᵀ, m = V(δθ₀ − Σ t
+        u/2), ξ² = (uᵀm)² + uᵀVu.
+    link : {"auto", "sigmoid", "isotonic"}, default="auto"
+        Link of `pair_probability`. "sigmoid", that of the likelihood; "isotonic": the share of similar pairs among
+        those learned from, as a falling function of γᵀw − μ; "auto": "isotonic" given labels, "sigmoid" given pairs.
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels: "auto" (all up to 200,000, else 100,000 of each kind), `AllPairs()` or
+        `RandomPairs(n)`.
+    memory : int, default=200000
+        Number of pairs that are kept for ``partial_fit``, with their rows; they are saved with the estimator.
+    max_iter : int, default=100
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-6
+        Promised decrease at which the search stops, where m is off by at most √(2 tol) standard deviations.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    posterior_mean_ (K + 1,), posterior_covariance_ : m and V; threshold first
-    basis_ (K, d) : w = (basis_ (x_i − x_j))²
-    bias_, threshold_ : posterior mean of the threshold on squared distances, and its root
-    link_ (2, b) : knots of the isotonic link, or None
-    elbo_ : a lower bound of the log evidence, that of Jaakkola and Jordan at q
+    posterior_mean_ : ndarray of shape (K + 1,)
+        Posterior mean m, threshold first.
+    posterior_covariance_ : ndarray of shape (K + 1, K + 1)
+        Posterior covariance V, threshold first.
+    basis_ : ndarray of shape (K, d)
+        The scaled directions: ``w = (basis_ (x_i − x_j))²``.
+    bias_ : float
+        Posterior mean of the threshold on squared distances.
+    threshold_ : float
+        Root of ``bias_``, to compare with distances.
+    link_ : ndarray of shape (2, b) or None
+        Knots of the isotonic link.
+    elbo_ : float
+        A lower bound of the log evidence, that of Jaakkola and Jordan at q.
 
     Notes
     -----
+    For pairs that come a few at a time, and where it matters how sure an answer is: `select_queries` names the
+    pairs worth asking about, ``partial_fit`` takes the answers. Only weights of principal directions are learned;
+    with tens of thousands of pairs the prior counts for nothing, and `LDML` learns a whole matrix.
+
+    A Newton step costs O(m K² + K³) for m pairs and K directions.
+
     The survey prints tanh(ξ) for tanh(ξ/2) in λ(ξ), which is no bound, and loses the threshold from the updates. The
     mean metric cuts negative weights at 0.
 
@@ -85,7 +114,18 @@ class BayesianML(MetricPosterior, OnlineMetric):
 
     References
     ----------
-    L. Yang, R. Jin, R. Sukthankar, "Bayesian active distance metric learning", UAI 2007.
+    | L. Yang, R. Jin, R. Sukthankar, "Bayesian active distance metric learning", UAI 2007.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import BayesianML, Pairs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Pairs([0, 50, 100, 0, 50], [1, 51, 101, 60, 110], [True, True, True, False, False], n=150)
+    >>> metric = BayesianML().fit(X, side)
+    >>> same, different = metric.pair_probability(X, [[2, 3], [2, 70]])
+    >>> bool(same > different)
+    True
     """
 
     _sees = (Labels, Pairs)

@@ -38,34 +38,66 @@ class BNCA(MetricPosterior, LinearMetric):
 
     P(y | λ) = Π_i Π_{j∈H_i} p_ij,  p_ij = softmax over the candidates C_i of −λᵀw_ij,  λ ~ N(m₀, I/δ)
 
-    with w_ij = (Vᵀ(x_i − x_j))², V the principal directions and H_i the candidates of i's own class. q(λ) = N(m, V): m
-    is the maximum of the posterior and V⁻¹ = δI + Σ_i |H_i| Σ_{t∈C_i} p_it (w_it − w̄_i)(w_it − w̄_i)ᵀ its curvature
-    there, w̄_i = Σ_t p_it w_it.
+    with w_ij = (Vᵀ(x_i − x_j))², V the principal directions and H_i the candidates of i's own class. q(λ) = N(m,
+    V): m is the maximum of the posterior and V⁻¹ = δI + Σ_i ``|H_i|`` Σ_{t∈C_i} p_it (w_it − w̄_i)(w_it − w̄_i)ᵀ
+    its curvature there, w̄_i = Σ_t p_it w_it.
 
     Parameters
     ----------
-    n_components : K principal directions (default: min(d, 30))
-    n_neighbors : size of C_i; with candidates="hits_misses", of each of its halves
-    candidates : "knn" of any class; or "hits_misses", nearest of the own class and nearest of others
-    likelihood : "product" of p_ij over hits (published), or "sum", as in NCA
-    covariance : "laplace", as above; or "bohning", as published: Böhning's bound on the curvature, with ½ for p_it and
-        the plain mean for w̄_i, which is surer than the model allows
-    link : of `pair_probability`. "isotonic": the share of similar pairs among those of the training samples, as a
+    n_components : int or None, default=None
+        Number K of principal directions; None: min(d, 30).
+    n_neighbors : int, default=10
+        Size of C_i; with candidates="hits_misses", of each of its halves.
+    candidates : {"knn", "hits_misses"}, default="knn"
+        "knn" of any class; or "hits_misses", nearest of the own class and nearest of others.
+    likelihood : {"product", "sum"}, default="product"
+        "product" of p_ij over hits (published), or "sum", as in NCA.
+    covariance : {"laplace", "bohning"}, default="laplace"
+        "laplace", as above; or "bohning", as published: Böhning's bound on the curvature, with ½ for p_it and the plain
+        mean for w̄_i, which is surer than the model allows.
+    link : {"isotonic", "threshold"}, default="isotonic"
+        Link of `pair_probability`. "isotonic": the share of similar pairs among those of the training samples, as a
         falling function of the squared distance; "threshold": the probability that the squared distance lies below
-        ``bias_``, which says how sure the side of the threshold is, not how likely the pair is similar
-    prior_mean, prior_precision : m₀ and δ, in coordinates of mean squared distance 1
-    solver : "lbfgs", or "bohning": the published fixed-curvature Newton steps
-    max_iter, tol, verbose : most iterations; relative slope or decrease to stop at; progress bar
+        ``bias_``, which says how sure the side of the threshold is, not how likely the pair is similar.
+    prior_mean : float, default=1.0
+        Prior mean m₀ of the weights, in coordinates of mean squared distance 1.
+    prior_precision : float > 0, default=1.0
+        Prior precision δ of the weights, in coordinates of mean squared distance 1.
+    solver : {"lbfgs", "bohning"}, default="lbfgs"
+        "lbfgs", or "bohning": the published fixed-curvature Newton steps.
+    max_iter : int, default=500
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-7
+        Relative slope or decrease at which the search stops.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    posterior_mean_ (K,), posterior_covariance_, basis_ (K, d) : m, V and the scaled directions
-    bias_, threshold_ : the squared distance that best parts similar from dissimilar training pairs, and its root
-    link_ (2, b) : knots of the isotonic link, over squared distance minus ``bias_``, or None
-    elbo_ : a lower bound of the log evidence: by Böhning's quadratic at m, greatest for covariance="bohning"
+    posterior_mean_ : ndarray of shape (K,)
+        Posterior mean m.
+    posterior_covariance_ : ndarray of shape (K, K)
+        Posterior covariance V.
+    basis_ : ndarray of shape (K, d)
+        The scaled principal directions.
+    bias_ : float
+        The squared distance that best parts similar from dissimilar training pairs.
+    threshold_ : float
+        Root of ``bias_``, to compare with distances.
+    link_ : ndarray of shape (2, b) or None
+        Knots of the isotonic link, over squared distance minus ``bias_``.
+    elbo_ : float
+        A lower bound of the log evidence: by Böhning's quadratic at m, greatest for covariance="bohning".
 
     Notes
     -----
+    For labels where it matters how sure a distance is: intervals of distances, probabilities of pairs, questions
+    worth asking. Only weights of principal directions are learned, so that `NCA` finds better maps where a point
+    estimate is enough.
+
+    An evaluation costs O(n k K) for k candidates and K directions, the candidates O(n² d), the covariance O(n k K²
+    + K³).
+
     The survey's H is Böhning's matrix, not the centring matrix; a neighbour itself is no competitor of its own;
     candidates are of all classes, since those of one class carry no information on labels. Anchors without a hit or
     without a miss carry none either and are skipped; if too few are left, candidates="hits_misses" is used, with a
@@ -84,7 +116,21 @@ class BNCA(MetricPosterior, LinearMetric):
 
     References
     ----------
-    D. Wang, X. Tan, "Bayesian neighborhood component analysis", IEEE Trans. Neural Networks and Learning Systems 2017.
+    | D. Wang, X. Tan, "Bayesian neighborhood component analysis", IEEE Trans. Neural Networks and Learning Systems
+      2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import BNCA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = BNCA().fit(X, y)
+    >>> low, high = metric.pair_distance_interval(X, [[0, 1], [0, 60]])
+    >>> bool((low < high).all())
+    True
+    >>> same, different = metric.pair_probability(X, [[0, 1], [0, 60]])
+    >>> bool(same > different)
+    True
     """
 
     _sees = (Labels,)

@@ -35,27 +35,58 @@ class DMBK(MomentsMetric):
 
     Parameters
     ----------
-    n_components : p < d, since with p = d the divergences do not depend on U (default: max(c − 1, d // 2), below d)
-    divergence : "normalised", log e_ij as above; "plain", log KL_ij, which enlarges divergences rather than balance
-        them; or "both", their sum
-    reg : weight of the distances of dissimilar pairs. With 0 class Gaussians are all that is needed, and chunks will do
-    whiten : the divergences fix the span of U only. True: the best U among those that whiten the covariance of the
-        classes; False: any U. The supremum is then often not attained: one or two directions grow without end
-    kl_constant : whether the divergences contain their −p/2, without which a class differs from itself
-    shrinkage : share of a multiple of the identity in each Σ_i, and in the covariance that is whitened
-    pairs : which pairs enter D: "auto", `AllPairs()` or `RandomPairs(n)`
-    n_init : starts: discriminant directions first, then random ones
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    n_components : int or None, default=None
+        Dimension p < d of the map, since with p = d the divergences do not depend on U; None: max(c − 1, d // 2), below
+        d.
+    divergence : {"normalised", "plain", "both"}, default="normalised"
+        "normalised", log e_ij as above; "plain", log KL_ij, which enlarges divergences rather than balance them; or
+        "both", their sum.
+    reg : float ≥ 0, default=1.0
+        Weight of the distances of dissimilar pairs. With 0 class Gaussians are all that is needed, and chunks will do.
+    whiten : bool, default=True
+        Whether U is sought among those that whiten the covariance of the classes, since the divergences fix its span
+        only; False: any U. The supremum is then often not attained: one or two directions grow without end.
+    kl_constant : bool, default=True
+        Whether the divergences contain their −p/2, without which a class differs from itself.
+    shrinkage : float ≥ 0, default=0.001
+        Share of a multiple of the identity in each Σ_i, and in the covariance that is whitened.
+    pairs : str or Sampler, default="auto"
+        Which pairs enter D: "auto", `AllPairs()` or `RandomPairs(n)`.
+    n_init : int, default=3
+        Number of starts: discriminant directions first, then random ones.
+    max_iter : int, default=500
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-5
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Notes
     -----
+    For labels with classes of very different sizes, and fewer dimensions: the divergences of small classes count as
+    much as those of large ones. Classes are taken for Gaussian clouds; it reduces the dimension, which loses detail
+    where d is small.
+
+    An evaluation costs O(c² p³ + c d² p) for c classes, plus O(n² p) for the distances of dissimilar pairs.
+
     The survey takes i < j under a root of c(c − 1), and its KL lacks −p. Classes of one sample have no divergence and
     count in S and D only.
 
     References
     ----------
-    L. Feng, H. Wang, B. Jin, H. Li, M. Xue, L. Wang, "Learning a distance metric by balancing KL-divergence for
-    imbalanced datasets", IEEE Transactions on Systems, Man, and Cybernetics: Systems 2018.
+    | L. Feng, H. Wang, B. Jin, H. Li, M. Xue, L. Wang, "Learning a distance metric by balancing KL-divergence for
+      imbalanced datasets", IEEE Transactions on Systems, Man, and Cybernetics: Systems 2018.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import DMBK
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = DMBK(2, reg=0.0, n_init=1, random_state=0).fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 2)
     """
 
     _sees = (Labels,)

@@ -29,33 +29,64 @@ class FastNCA(SearchedMetric):
 
     max_L (1/n) Σ_i p_i − reg |L|²,  p_i = Σ_{j∈H_i} p_ij,  p_ij ∝ exp(−|L(x_i − x_j)|²) on H_i ∪ M_i
 
-    with H_i the k nearest samples of the same class and M_i the k nearest of other classes, in the input space. One
-    evaluation costs O(nkp + npd) and memory is O(nk).
+    with H_i the k nearest samples of the same class and M_i the k nearest of other classes, in the input space.
 
     Parameters
     ----------
-    n_components : p (default: all features)
-    n_neighbors : k; a smaller class gives all its members
-    n_updates : how often at most hits and misses are sought anew, in the learned space, after the search has ended; it
-        goes on from there while the graph still changes and the objective on the new one can be improved
-    reg : penalty on |L|²; "auto": a thousandth of the value above which L = 0 becomes a local optimum
-    init : "auto" (LDA if p ≤ c − 1, else PCA), "pca", "lda", "identity", "random" or an array (p, d)
-    batch_size : mini-batches, for n beyond 10⁵: so many anchors at a time, each with its 2k neighbours.
-        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
-        ``history_`` has the means of the batches. None: no batches
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
-    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
-        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
-        searches to the end
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
+    n_neighbors : int, default=10
+        Number k of hits and of misses; a smaller class gives all its members.
+    n_updates : int, default=0
+        How often at most hits and misses are sought anew, in the learned space, after the search has ended; it goes on
+        from there while the graph still changes and the objective on the new one can be improved.
+    reg : float ≥ 0 or "auto", default="auto"
+        Penalty on ``|L|²``; "auto": a thousandth of the value above which L = 0 becomes a local optimum.
+    init : {"auto", "pca", "lda", "identity", "random"} or ndarray, default="auto"
+        Where the search starts: "auto" is LDA if p ≤ c − 1, else PCA; an array is a map (p, d).
+    batch_size : int or None, default=None
+        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, each with its 2k neighbours. Adam takes the
+        place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has
+        the means of the batches. None: no batches.
+    max_iter : int, default=500
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-5
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Notes
     -----
+    `NCA` for larger samples: each sample looks at k neighbours of its class and k others instead of all. Neighbours
+    are those of the input space; where these mislead, ``n_updates`` seeks them anew, or `NCA` sees all.
+
+    One evaluation costs O(n k p + n p d), memory O(n k); the neighbours cost O(n² d) once.
+
     The survey defines hits and misses and then swaps them: as printed it would seek neighbours of the wrong class. Its
     exponent lacks the square and its gradient a factor 2.
 
     References
     ----------
-    W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+    | W. Yang, K. Wang, W. Zuo, "Fast neighborhood component analysis", Neurocomputing 2012.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import FastNCA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = FastNCA(2, strength=1, max_iter=30, random_state=0).fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 2)
+    >>> bool(metric.score(X, y) > 0.9)
+    True
     """
 
     _sees = (Labels,)

@@ -26,19 +26,40 @@ class IGML(MomentsMetric):
 
     Parameters
     ----------
-    n_components : keep the leading eigenvectors of W
-    label_reg : λ; towards 0 the scatter within classes is whitened, towards ∞ the total scatter
-    reg : relative ridge on the matrix that is inverted, as a number (0: as published); "auto": the data choose it, see
-        `AutomaticStrength`
+    n_components : int or None, default=None
+        Number of leading eigenvectors of W to keep; None: all.
+    label_reg : float > 0, default=0.01
+        Ridge λ of the kernel of the labels; towards 0 the scatter within classes is whitened, towards ∞ the total
+        scatter.
+    reg : "auto" or float ≥ 0, default="auto"
+        Relative ridge on the matrix that is inverted, as a number (0: as published); "auto": the data choose it, see
+        `AutomaticStrength`.
 
     Notes
     -----
+    For labels, in closed form: between whitening what varies within classes (as `RCA` does) and whitening
+    everything, by one setting. Kernels of labels take all classes for equally far apart; where classes have several
+    clusters use `LFDA` or `LMNN`.
+
+    A fit costs O(n d² + d³).
+
     K_W has rank d < n and no determinant; its pseudo-determinant gives the problem above. X must be centred, since the
     linear kernel, unlike distances, depends on the origin.
 
     References
     ----------
-    S. Wang, R. Jin, "An information geometry approach for distance metric learning", AISTATS 2009.
+    | S. Wang, R. Jin, "An information geometry approach for distance metric learning", AISTATS 2009.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import IGML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = IGML().fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 4)
+    >>> bool(metric.score(X, y) > 0.9)
+    True
     """
 
     _sees = (Labels,)

@@ -36,33 +36,70 @@ class ITML(SearchedMetric, OnlineMetric):
 
     Parameters
     ----------
-    gamma : γ, price of a violated pair
-    bounds : (u, l) on squared distances; None: 5th and 95th percentile under the prior
-    prior : W₀: "identity", "covariance" or a positive definite array
-    pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
-    solver : "lbfgs" (with the duality gap as certificate, ``duality_gap_``) or "bregman" (cyclic projections, the
-        algorithm of the paper; slow; the only one for gamma=inf)
-    online : rule of ``partial_fit``: "loss" (one closed-form step a pair), "projection" (meet the bound exactly) or
-        "slack" (the offline problem on the new pairs with the current metric as prior)
-    eta : step of the "loss" rule, relative to the squared bound, so that it has no unit; times the weight of the pair
-    batch_size : mini-batches, for n beyond 10⁵: so many pairs at a time; of labels, random pairs.
-        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
-        ``history_`` has the means of the batches. None: no batches
-    tol : relative duality gap to reach. Batches do not look at it; ``duality_gap_`` says what it was in the end, inf if
-        the dual gives no bound there
-    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
-        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
-        searches to the end
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
+    gamma : float > 0, default=1.0
+        Price γ of a violated pair.
+    bounds : tuple of two floats or None, default=None
+        Bounds (u, l) on squared distances; None: 5th and 95th percentile under the prior.
+    prior : {"identity", "covariance"} or ndarray, default="identity"
+        Prior metric W₀: "identity", "covariance" or a positive definite array.
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`.
+    solver : {"lbfgs", "bregman"}, default="lbfgs"
+        "lbfgs" (with the duality gap as certificate, ``duality_gap_``) or "bregman" (cyclic projections, the algorithm
+        of the paper; slow; the only one for gamma=inf).
+    online : {"loss", "projection", "slack"}, default="loss"
+        Rule of ``partial_fit``: "loss" (one closed-form step a pair), "projection" (meet the bound exactly) or "slack"
+        (the offline problem on the new pairs with the current metric as prior).
+    eta : float > 0, default=0.1
+        Step of the "loss" rule, relative to the squared bound, so that it has no unit; times the weight of the pair.
+    batch_size : int or None, default=None
+        Size of mini-batches, for n beyond 10⁵: so many pairs at a time; of labels, random pairs. Adam takes the place
+        of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has the
+        means of the batches. None: no batches.
+    max_iter : int, default=200
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-8
+        Relative duality gap at which the search stops. Batches do not look at it; ``duality_gap_`` says what it was in
+        the end, inf if the dual gives no bound there.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Notes
     -----
+    For pairs marked similar or dissimilar, with a prior metric to stay near, and for streams of pairs. It learns a
+    whole matrix in the input's dimension: with more than some hundred features use `PCCA` or `DRML`, which reduce
+    it. From labels it asks that all pairs of a class be near, which classes of several clusters cannot meet.
+
+    An evaluation costs O(m d + n d² + d³) for m pairs, a step of ``partial_fit`` O(d²).
+
     ``partial_fit`` takes a stream. "loss" and "projection" treat one pair at a time, in the order given (labels:
     similar pairs of the batch first), so that cutting the same pairs into other batches does not change the result.
     Bounds and prior are settled by the first batch.
 
     References
     ----------
-    J. V. Davis, B. Kulis, P. Jain, S. Sra, I. S. Dhillon, "Information-theoretic metric learning", ICML 2007.
+    | J. V. Davis, B. Kulis, P. Jain, S. Sra, I. S. Dhillon, "Information-theoretic metric learning", ICML 2007.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import ITML, Pairs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Pairs([0, 50, 100, 0, 50], [1, 51, 101, 60, 110], [True, True, True, False, False], n=150)
+    >>> metric = ITML(strength=1).fit(X, side)
+    >>> bool(metric.duality_gap_ < 1e-4)
+    True
+    >>> near, far = metric.pair_distance(X, [[0, 1], [0, 60]])
+    >>> bool(near < far)
+    True
     """
 
     _sees = (Labels, Pairs)

@@ -32,18 +32,49 @@ class MLKR(LinearMetric):
 
     Parameters
     ----------
-    n_components : p (default: all features)
-    reg : penalty on |L|², in units of the variance of X
-    init : "pca", "identity", "random" or an array (p, d); named starts are scaled so that neighbours are at distance
-        about 1
-    batch_size : mini-batches, for n beyond 10⁵: so many samples at a time, against all others: O(batch · n).
-        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
-        ``history_`` has the means of the batches. None: no batches
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features.
+    reg : float ≥ 0, default=0.01
+        Penalty on ``|L|²``, in units of the variance of X.
+    init : {"pca", "identity", "random"} or ndarray, default="pca"
+        Where the search starts; named starts are scaled so that neighbours are at distance about 1, an array is a map
+        (p, d).
+    batch_size : int or None, default=None
+        Size of mini-batches, for n beyond 10⁵: so many samples at a time, against all others. Adam takes
+        the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_``
+        has the means of the batches. None: no batches.
+    max_iter : int, default=100
+        Largest number of iterations.
+    tol : float ≥ 0, default=0.0001
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
+
+    Notes
+    -----
+    For targets that are numbers: a regression by neighbours, `NCA` for what is not a class. It searches, so that
+    `SIR`, in closed form, comes first where the target follows few directions; the kernel regression itself is
+    ``kernel_predict``.
+
+    An evaluation costs O(n² p + n d p), with batches of b samples O(b n p).
 
     References
     ----------
-    K. Q. Weinberger, G. Tesauro, "Metric learning for kernel regression", AISTATS 2007.
+    | K. Q. Weinberger, G. Tesauro, "Metric learning for kernel regression", AISTATS 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import MLKR
+    >>> X = np.random.default_rng(0).normal(size=(100, 4))
+    >>> y = np.sin(2 * X[:, 0])
+    >>> metric = MLKR(1, random_state=0).fit(X, y)
+    >>> bool(abs(metric.components_[0]).argmax() == 0)
+    True
+    >>> metric.kernel_predict(X[:5], X, y).shape
+    (5,)
     """
 
     _sees = (Targets, Labels)
@@ -72,7 +103,22 @@ class MLKR(LinearMetric):
         return DistanceObjective(X, DenseEdges(len(X)), regression_loss(columns(side)), ridge_penalty(reg))
 
     def kernel_predict(self, X: Any, X_train: Any, y_train: Any) -> np.ndarray:
-        """Σ_j p_j y_j over the training samples, for each row of X: the regression whose error was minimised."""
+        """Σ_j p_j y_j over the training samples, for each row of X: the regression whose error was minimised.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples to predict for.
+        X_train : array-like of shape (n, d)
+            Training samples.
+        y_train : array-like of shape (n,) or (n, q)
+            Their targets.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, q)
+            The predictions.
+        """
         Z, Z_train = (np.asarray(self.transform(part), dtype=np.float64) for part in (X, X_train))
         y = np.asarray(y_train, dtype=np.float64)
         if len(y) != len(Z_train):

@@ -37,24 +37,59 @@ class NCA(SearchedMetric):
 
     Parameters
     ----------
-    n_components : p (default: all features)
-    objective : "sum" of p_i, or "log": sum of log p_i (anchors without a partner are left out)
-    reg : penalty on |L|²; the MAP estimate under a Gaussian prior of variance 1/(2 n reg). "auto": a thousandth of the
-        value above which L = 0 becomes a local optimum
-    init : "auto" (LDA if p ≤ c − 1, else PCA), "pca", "lda", "identity", "random" or an array (p, d); named starts are
-        scaled so that neighbours are at distance about 1
-    batch_size : mini-batches, for n beyond 10⁵: so many anchors at a time, against all candidates: O(batch · n).
-        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
-        ``history_`` has the means of the batches. None: no batches
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
-    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
-        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
-        searches to the end
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
+    objective : {"sum", "log"}, default="sum"
+        "sum" of p_i, or "log": sum of log p_i (anchors without a partner are left out).
+    reg : float ≥ 0 or "auto", default=0.0
+        Penalty on ``|L|²``; the MAP estimate under a Gaussian prior of variance 1/(2 n reg). "auto": a thousandth of
+        the value above which L = 0 becomes a local optimum.
+    init : {"auto", "pca", "lda", "identity", "random"} or ndarray, default="auto"
+        Where the search starts: "auto" is LDA if p ≤ c − 1, else PCA; named starts are scaled so that neighbours are at
+        distance about 1, an array is a map (p, d).
+    batch_size : int or None, default=None
+        Size of mini-batches, for n beyond 10⁵: so many anchors at a time, against all candidates. Adam
+        takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
+        ``history_`` has the means of the batches. None: no batches.
+    max_iter : int, default=100
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-5
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
+
+    Notes
+    -----
+    For labels and k-nearest neighbours, and for pictures in two dimensions: the accuracy of a soft neighbour is
+    maximised itself, so that classes may have any shape. The objective is not convex; it costs n², so that from
+    some ten thousand samples on `FastNCA` or ``batch_size`` are for you. Few samples and many features overfit:
+    give ``reg`` or fewer components.
+
+    An evaluation costs O(n² p + n d p), memory O(block · n); with batches of b anchors O(b n p).
 
     References
     ----------
-    J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
-    Z. Yang, J. Laaksonen, "Regularized neighborhood component analysis", SCIA 2007.
+    | J. Goldberger, S. Roweis, G. Hinton, R. Salakhutdinov, "Neighbourhood components analysis", NIPS 2005.
+    | Z. Yang, J. Laaksonen, "Regularized neighborhood component analysis", SCIA 2007.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import NCA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = NCA(2, strength=1, max_iter=30, random_state=0).fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 2)
+    >>> bool(metric.score(X, y) > 0.9)
+    True
     """
 
     _sees = (Labels,)

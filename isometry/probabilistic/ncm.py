@@ -28,27 +28,61 @@ class NCM(LinearMetric):
 
     min_L −(1/n) Σ_i log Σ_{m of class y_i} p(m|x_i) + reg s |L|²,  p(m|x) ∝ exp(−|L(x − μ_m)|²/2),  s = tr Cov X/d
 
-    The centroids μ_m are those of k-means in each class, and stay fixed. A step costs O(n K p) for K of them.
+    The centroids μ_m are those of k-means in each class, and stay fixed.
 
     Parameters
     ----------
-    n_components : p (default: all features)
-    n_centroids : of each class, at most half its samples; 1: the class means
-    reg : penalty on |L|². Without it the scale of a map that separates all classes grows without bound
-    init : "auto" (LDA if p ≤ c − 1, else PCA), "pca", "lda", "identity", "random" or an array (p, d); named starts are
-        scaled so that the nearest centroid is at distance about 1
-    batch_size : mini-batches of so many samples; Adam takes the place of L-BFGS, an iteration is 100 batches, and the
-        result is near the optimum, not at it; ``history_`` has the means of the batches. None: no batches
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features.
+    n_centroids : int, default=5
+        Number of centroids of each class, at most half its samples; 1: the class means.
+    reg : float ≥ 0, default=0.01
+        Penalty on ``|L|²``. Without it the scale of a map that separates all classes grows without bound.
+    init : {"auto", "pca", "lda", "identity", "random"} or ndarray, default="auto"
+        Where the search starts: "auto" is LDA if p ≤ c − 1, else PCA; named starts are scaled so that the nearest
+        centroid is at distance about 1, an array is a map (p, d).
+    batch_size : int or None, default=None
+        Size of mini-batches of samples; Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is
+        near the optimum, not at it; ``history_`` has the means of the batches. None: no batches.
+    max_iter : int, default=300
+        Largest number of iterations.
+    tol : float ≥ 0, default=0.0001
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    centroids_, centroid_classes_ : (K, d) the centroids, and the label (K,) of each
+    centroids_ : ndarray of shape (K, d)
+        The centroids.
+    centroid_classes_ : ndarray of shape (K,)
+        The label of each centroid.
+
+    Notes
+    -----
+    For many samples and many classes, to which new ones may be added by their means: an evaluation grows with the
+    centroids, not with n². It also classifies by itself. Where the vote of neighbours is what counts, `NCA` and
+    `LMNN` fit the task more closely.
+
+    An evaluation costs O(n d p + n K p) for K centroids.
 
     References
     ----------
-    T. Mensink, J. Verbeek, F. Perronnin, G. Csurka, "Distance-based image classification: generalizing to new classes
-    at near-zero cost", IEEE Transactions on Pattern Analysis and Machine Intelligence 2013.
+    | T. Mensink, J. Verbeek, F. Perronnin, G. Csurka, "Distance-based image classification: generalizing to new classes
+      at near-zero cost", IEEE Transactions on Pattern Analysis and Machine Intelligence 2013.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import NCM
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = NCM(n_centroids=1, random_state=0).fit(X, y)
+    >>> metric.centroids_.shape
+    (3, 4)
+    >>> bool((metric.predict(X) == y).mean() > 0.9)
+    True
     """
 
     _sees = (Labels,)
@@ -88,13 +122,35 @@ class NCM(LinearMetric):
         return class_centroids(X, side.codes, self.n_centroids, rng.randint(2**31), share=0.5)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(n, c) the probability of each class, in the order of ``np.unique`` of the labels."""
+        """The probability of each class, in the order of ``np.unique`` of the labels.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, c)
+            The probabilities.
+        """
         P, _ = neighbor_softmax(self._to_centroids(X) / 2)  # (n, K)
         classes, code = np.unique(self.centroid_classes_, return_inverse=True)
         return P @ np.eye(len(classes))[code]
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of the nearest centroid."""
+        """The class of the nearest centroid.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The classes.
+        """
         nearest = self._to_centroids(X).argmin(axis=1)
         return self.centroid_classes_[nearest]
 

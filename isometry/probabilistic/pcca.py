@@ -27,23 +27,57 @@ class PCCA(SearchedMetric):
 
     Parameters
     ----------
-    n_components : p (default: min(d, 40))
-    beta : β, sharpness of the loss
-    margin : b, the squared distance that separates similar from dissimilar. Only βb shapes the metric: margin b and
-        sharpness β give √b times the map of margin 1 and sharpness βb
-    reg : penalty on |L|²
-    pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
-    batch_size : mini-batches, for n beyond 10⁵: so many pairs at a time; of labels, random pairs.
-        Adam takes the place of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it;
-        ``history_`` has the means of the batches. None: no batches
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
-    strength, early_stopping : "auto": the data choose how much of the metric is mixed with the Euclidean one, and how
-        many iterations help, see `SearchedMetric`; strength=1 is the method as published, early_stopping=False always
-        searches to the end
+    n_components : int or None, default=None
+        Dimension p of the map; None: min(d, 40).
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
+    beta : float > 0, default=3.0
+        Sharpness β of the loss.
+    margin : float > 0, default=1.0
+        Squared distance b that separates similar from dissimilar. Only βb shapes the metric: margin b and sharpness β
+        give √b times the map of margin 1 and sharpness βb.
+    reg : float ≥ 0, default=0.0
+        Penalty on ``|L|²``.
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`.
+    batch_size : int or None, default=None
+        Size of mini-batches, for n beyond 10⁵: so many pairs at a time; of labels, random pairs. Adam takes the place
+        of L-BFGS, an iteration is 100 batches, and the result is near the optimum, not at it; ``history_`` has the
+        means of the batches. None: no batches.
+    max_iter : int, default=200
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-6
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
+
+    Notes
+    -----
+    For a sparse list of pairs in many dimensions: a map to few dimensions, learned at once. It has local minima;
+    where d is small, `LDML` solves the same kind of problem to its certified minimum.
+
+    An evaluation costs O(m p + n d p) for m pairs, O(n² p + n d p) over all pairs.
 
     References
     ----------
-    A. Mignon, F. Jurie, "PCCA: a new approach for distance learning from sparse pairwise constraints", CVPR 2012.
+    | A. Mignon, F. Jurie, "PCCA: a new approach for distance learning from sparse pairwise constraints", CVPR 2012.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import PCCA, Pairs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Pairs([0, 50, 100, 0, 50], [1, 51, 101, 60, 110], [True, True, True, False, False], n=150)
+    >>> metric = PCCA(2, strength=1, random_state=0).fit(X, side)
+    >>> near, far = metric.pair_distance(X, [[0, 1], [0, 60]])
+    >>> bool(near < 1 < far)
+    True
     """
 
     _sees = (Labels, Pairs)

@@ -33,25 +33,56 @@ class PLDA(MomentsMetric):
 
     Parameters
     ----------
-    n_components : keep only the directions of the largest ψ
-    estimator : of B and E: "moments", the analysis of variance, in closed form and for any class sizes; or "em", the
-        maximum of the likelihood ("Joint Bayesian")
-    reg : relative ridge on E, as a number; "auto": the data choose it, and how
-        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
-    shrinkage : share of B that becomes tr(B)/d · I: with c classes B has rank c − 1, and unseen classes need the rest
-    max_iter, tol, verbose : of "em"
+    n_components : int or None, default=None
+        Number of directions to keep, those of the largest ψ; None: all.
+    estimator : {"moments", "em"}, default="moments"
+        How B and E are found: "moments", the analysis of variance, in closed form and for any class sizes; or "em", the
+        maximum of the likelihood ("Joint Bayesian").
+    reg : "auto" or float ≥ 0, default="auto"
+        Relative ridge on E, as a number; "auto": the data choose it, and how much of the metric is mixed with the
+        Euclidean one, see `AutomaticStrength`.
+    shrinkage : float in [0, 1], default=0.1
+        Share of B that becomes tr(B)/d · I: with c classes B has rank c − 1, and unseen classes need the rest.
+    max_iter : int, default=200
+        Largest number of iterations of "em".
+    tol : float > 0, default=1e-6
+        Relative change of the likelihood at which "em" stops.
+    verbose : bool, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    directions_ : (p, d) Vᵀ
-    psi_ : (p,) ψ of these directions
-    mean_ : (d,) m
+    directions_ : ndarray of shape (p, d)
+        The directions Vᵀ.
+    psi_ : ndarray of shape (p,)
+        Variances ψ between classes along these directions.
+    mean_ : ndarray of shape (d,)
+        The mean m.
+
+    Notes
+    -----
+    For verification of classes never seen before: speakers, faces, products. Its score is a likelihood ratio with a
+    prior to choose, and several samples of a class can be enrolled together. Classes are taken for Gaussian clouds
+    of one covariance; it needs some tens of classes to learn how classes differ.
+
+    A fit costs O(n d² + d³), with "em" O(c d² + d³) for every iteration.
 
     References
     ----------
-    S. Ioffe, "Probabilistic linear discriminant analysis", ECCV 2006.
-    S. J. D. Prince, J. H. Elder, "Probabilistic linear discriminant analysis for inferences about identity", ICCV 2007.
-    D. Chen, X. Cao, L. Wang, F. Wen, J. Sun, "Bayesian face revisited: a joint formulation", ECCV 2012.
+    | S. Ioffe, "Probabilistic linear discriminant analysis", ECCV 2006.
+    | S. J. D. Prince, J. H. Elder, "Probabilistic linear discriminant analysis for inferences about identity", ICCV
+      2007.
+    | D. Chen, X. Cao, L. Wang, F. Wen, J. Sun, "Bayesian face revisited: a joint formulation", ECCV 2012.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import PLDA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = PLDA(reg=0.1).fit(X, y)
+    >>> same, different = metric.score_pairs(X, [[0, 1], [0, 60]])
+    >>> bool(same > 0 > different)
+    True
     """
 
     _sees = (Labels,)
@@ -93,9 +124,21 @@ class PLDA(MomentsMetric):
         return solution
 
     def score_pairs(self, X: Any, pairs: Any) -> np.ndarray:
-        """(m,) log-likelihood ratio of "same class" to "different classes", of rows of X listed as (m, 2) or `Pairs`.
+        """Log-likelihood ratio of "same class" to "different classes".
 
         ½ Σ_l [log((1+ψ)²/(1+2ψ)) + s²ψ/((1+ψ)(1+2ψ)) − t²ψ/(1+ψ)],  s, t = (u ± u')/√2,  u = Vᵀ(x − m)
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : array-like of shape (m, 2) or Pairs
+            Pairs of rows of X.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The ratios.
         """
         U, psi = self._coordinates(X), self.psi_
         i, j = pair_rows(pairs)
@@ -104,13 +147,41 @@ class PLDA(MomentsMetric):
         return np.asarray(constant + s @ (psi / ((1 + psi) * (1 + 2 * psi))) - t @ (psi / (1 + psi))) / 2
 
     def pair_probability(self, X: Any, pairs: Any, prior: float = 0.5) -> np.ndarray:
-        """(m,) probability that the samples of a pair are of one class, if ``prior`` is the share of such pairs."""
+        """Probability that the samples of a pair are of one class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : array-like of shape (m, 2) or Pairs
+            Pairs of rows of X.
+        prior : float, default=0.5
+            Share of pairs of one class among those asked about.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The probabilities.
+        """
         if not 0 < prior < 1:
             raise ValueError(f"prior={prior} is the share of pairs that are the same: choose it between 0 and 1")
         return np.asarray(expit(self.score_pairs(X, pairs) + logit(prior)))
 
     def enroll(self, X: Any, y: Any) -> Enrolled:
-        """What samples of (new) classes say of their means: scores other samples against them."""
+        """What samples of (new) classes say of their means: scores other samples against them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples of classes that may be new.
+        y : array-like of shape (n_samples,)
+            Their classes.
+
+        Returns
+        -------
+        Enrolled
+            Scores other samples against these classes.
+        """
         labels = Labels(y)
         U = self._coordinates(X)
         if len(labels) != len(U):

@@ -61,16 +61,47 @@ class MetricPosterior:
         return covariance**2 / (P * (1 - P))
 
     def pair_sqdist_moments(self, X: Any, pairs: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior mean and standard deviation of squared distances; takes what ``pair_distance`` takes.
+        """Posterior mean and standard deviation of squared distances.
 
         Not cut at 0: a Gaussian gives some weight to negative λ.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d) or (m, 2, d)
+            Rows, of which ``pairs`` lists some; or an array of pairs.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        mean : ndarray of shape (m,)
+            Posterior means.
+        deviation : ndarray of shape (m,)
+            Posterior standard deviations.
         """
         w, K = self._pair_features(X, pairs), len(self.basis_)
         mean, V = self.posterior_mean_[-K:], self.posterior_covariance_[-K:, -K:]
         return w @ mean, np.sqrt(np.einsum("ij,ij->i", w @ V, w))
 
     def pair_distance_interval(self, X: Any, pairs: Any = None, *, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper end of central posterior intervals of the distances."""
+        """Lower and upper end of central posterior intervals of the distances.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d) or (m, 2, d)
+            Rows, of which ``pairs`` lists some; or an array of pairs.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+        level : float, default=0.9
+            Probability that the interval should hold.
+
+        Returns
+        -------
+        low : ndarray of shape (m,)
+            Lower ends.
+        high : ndarray of shape (m,)
+            Upper ends.
+        """
         if not 0 < level < 1:
             raise ValueError(f"level={level} must lie between 0 and 1")
         mean, std = self.pair_sqdist_moments(X, pairs)
@@ -78,10 +109,22 @@ class MetricPosterior:
         return np.sqrt(np.maximum(mean - half_width, 0)), np.sqrt(np.maximum(mean + half_width, 0))
 
     def sample_metric(self, n_samples: int = 1, *, psd: str = "clip", random_state: Any = None) -> np.ndarray:
-        """Maps L (n_samples, K, d) drawn from the posterior.
+        """Maps drawn from the posterior.
 
-        A Gaussian gives some weight to negative λ. ``psd="clip"`` cuts what falls there at 0; "truncate" draws from the
-        posterior given λ ≥ 0, by Gibbs sampling, one chain for each draw.
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of maps.
+        psd : {"clip", "truncate"}, default="clip"
+            What to do with negative λ, to which a Gaussian gives some weight: "clip" cuts what falls there at 0;
+            "truncate" draws from the posterior given λ ≥ 0, by Gibbs sampling, one chain for each draw.
+        random_state : int, RandomState instance or None, default=None
+            Seed of what is random; an int gives the same result again.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, K, d)
+            The maps L.
         """
         check_is_fitted(self)
         one_of("psd", psd, ("clip", "truncate"))
@@ -93,12 +136,25 @@ class MetricPosterior:
         return np.sqrt(lam)[:, :, None] * self.basis_
 
     def pair_probability(self, X: Any, pairs: Any = None, *, exact: bool = False) -> np.ndarray:
-        """Probability that each pair is similar; takes what ``pair_distance`` takes.
+        """Probability that each pair is similar.
 
         With an isotonic link, the share of similar pairs among training pairs at the same mean squared distance: it
         is for pairs drawn at random from new rows, with classes as frequent as in training. Without, the average of
-        the likelihood over the posterior, for pairs drawn as those learned from; ``exact=True`` takes it by quadrature
-        where the default is an approximation, off by 0.011 at most.
+        the likelihood over the posterior, for pairs drawn as those learned from.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d) or (m, 2, d)
+            Rows, of which ``pairs`` lists some; or an array of pairs.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+        exact : bool, default=False
+            Whether to take the average by quadrature, where the default is an approximation, off by 0.011 at most.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The probabilities.
         """
         _, mean, variance = self._excess(self._pair_features(X, pairs))
         return self._average(mean, variance, exact=exact) if self.link_ is None else self._similar(mean)
@@ -106,8 +162,20 @@ class MetricPosterior:
     def query_score(self, X: Any, pairs: Any = None, *, strategy: str = "entropy") -> np.ndarray:
         """How much each pair is worth asking about.
 
-        "entropy" of the probability of being similar, averaged over the posterior; "bald", the part of it that is due
-        to not knowing the metric; "point", the entropy at the posterior mean.
+        Parameters
+        ----------
+        X : array-like of shape (n, d) or (m, 2, d)
+            Rows, of which ``pairs`` lists some; or an array of pairs.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+        strategy : {"entropy", "bald", "point"}, default="entropy"
+            "entropy" of the probability of being similar, averaged over the posterior; "bald", the part of it that is
+            due to not knowing the metric; "point", the entropy at the posterior mean.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The scores, higher for pairs worth more.
         """
         _, mean, variance = self._excess(self._pair_features(X, pairs))
         return self._score(mean, variance, strategy)
@@ -122,12 +190,34 @@ class MetricPosterior:
         pool_size: int = 100_000,
         random_state: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs of rows of X to ask about next, (n_queries, 2), and their scores when they were chosen.
+        """The pairs of rows of X to ask about next.
 
-        Chosen from ``pairs`` (m, 2), or from ``pool_size`` random pairs. One at a time: each counts as answered when
-        the next is chosen, so that a batch does not ask the same thing twice; as the answer is not known, the mean
-        stays and the covariance shrinks by what an answer takes away on average. That matters for "bald"; "entropy"
-        depends on the odds, which change little. Ties go to the pair that comes first.
+        One at a time: each counts as answered when the next is chosen, so that a batch does not ask the same thing
+        twice; as the answer is not known, the mean stays and the covariance shrinks by what an answer takes away on
+        average. That matters for "bald"; "entropy" depends on the odds, which change little. Ties go to the pair that
+        comes first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        n_queries : int, default=1
+            Number of pairs to choose.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Pairs to choose from, by row numbers; None: ``pool_size`` random pairs.
+        strategy : {"entropy", "bald", "point"}, default="entropy"
+            Score of a pair, as for `query_score`.
+        pool_size : int, default=100000
+            Number of random pairs to choose from.
+        random_state : int, RandomState instance or None, default=None
+            Seed of what is random; an int gives the same result again.
+
+        Returns
+        -------
+        pairs : ndarray of shape (n_queries, 2)
+            The pairs.
+        scores : ndarray of shape (n_queries,)
+            Their scores when they were chosen.
         """
         rng = check_random_state(random_state)
         pool = _random_pairs(len(X), pool_size, rng) if pairs is None else _pair_array(pairs)

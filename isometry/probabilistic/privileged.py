@@ -31,26 +31,60 @@ class PrivilegedML(LinearMetric):
 
     Parameters
     ----------
-    n_components : p < d starts from the leading eigenvectors of the full W₁ and descends on from there
-    reg, reg_privileged : penalties on the traces; without them pairs that can be separated have no finite minimiser
-    fit_bias : learn the constant b ≥ 0 as well; False is the published form, b = 0
-    pairs : which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    n_components : int or None, default=None
+        Dimension p of the map: p < d starts from the leading eigenvectors of the full W₁ and descends on from there;
+        None: all features.
+    reg : float ≥ 0, default=0.001
+        Penalty on tr(W₁); without penalties pairs that can be separated have no finite minimiser.
+    reg_privileged : float ≥ 0, default=0.001
+        Penalty on tr(W₂).
+    fit_bias : bool, default=True
+        Whether to learn the constant b ≥ 0 as well; False is the published form, b = 0.
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`.
+    max_iter : int, default=300
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-6
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    bias_ : b;  privileged_components_ : factor of W₂ on the standardised z, None if there were none
-    threshold_ : root of the mean threshold over the training pairs, to compare with ``pair_distance``
+    bias_ : float
+        The constant b.
+    privileged_components_ : ndarray or None
+        Factor of W₂ on the standardised z; None if there were none.
+    threshold_ : float
+        Root of the mean threshold over the training pairs, to compare with ``pair_distance``.
 
     Notes
     -----
+    For tables where training samples have features that new ones will not have: a diagnosis made later, a text
+    beside a picture. Without such features it is `LDML`, with one threshold for all pairs and its loss of local
+    detail.
+
+    An evaluation costs O(n² (d + q)) over all pairs, O(m (d + q)) over m listed ones, and the certificate O(d³ +
+    q³).
+
     The two distances are not made close, as the survey has it: similar pairs are drawn below their privileged distance
     and dissimilar ones pushed above it. Without privileged features the threshold is b alone.
 
     References
     ----------
-    X. Yang, M. Wang, L. Zhang, D. Tao, "Empirical risk minimization for metric learning using privileged information",
-    IJCAI 2016.
+    | X. Yang, M. Wang, L. Zhang, D. Tao, "Empirical risk minimization for metric learning using privileged
+      information", IJCAI 2016.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import PrivilegedML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = PrivilegedML(max_iter=50).fit(X[::3, :2], y[::3], privileged=X[::3, 2:])
+    >>> metric.transform(X[:, :2]).shape
+    (150, 2)
     """
 
     _sees = (Labels, Pairs)

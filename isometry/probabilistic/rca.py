@@ -25,21 +25,38 @@ class ProbabilisticRCA(MomentsMetric):
 
     Parameters
     ----------
-    n_components : p (default: all features)
-    margin : m, the mean squared distance to the chunklet centres; it only sets the scale. None: p, so that L C Lᵀ = I
-    reg : relative ridge on C, as a number (0: as published); "auto": the data choose it, see `AutomaticStrength`
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features.
+    margin : float > 0 or None, default=None
+        Mean squared distance m to the chunklet centres; it only sets the scale. None: p, so that L C Lᵀ = I.
+    reg : "auto" or float ≥ 0, default="auto"
+        Relative ridge on C, as a number (0: as published); "auto": the data choose it, see `AutomaticStrength`.
 
     Notes
     -----
+    `RCA` with a choice of the scale and, for p < d, the directions of most information instead of most variance.
+    With p = d it is RCA but for the scale; as there, what varies within chunklets is taken for noise.
+
+    A fit costs O(n d² + d³).
+
     The entropy is that of the whole projected sample, so Σ_x stands once in the objective, not the chunklet covariances
     that the survey sums; its constraint applies the metric twice.
 
     References
     ----------
-    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning distance functions using equivalence relations", ICML
-    2003.
-    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning a Mahalanobis metric from equivalence constraints",
-    JMLR 2005.
+    | A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning distance functions using equivalence relations", ICML
+      2003.
+    | A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning a Mahalanobis metric from equivalence constraints",
+      JMLR 2005.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import ProbabilisticRCA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = ProbabilisticRCA(2).fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 2)
     """
 
     _sees = (Chunklets,)

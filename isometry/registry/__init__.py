@@ -16,7 +16,28 @@ METHODS: tuple[Method, ...] = tuple(
 
 
 def all_methods(*, family: str | None = None, kind: str | None = None, sees: str | None = None) -> list[Method]:
-    """Rows of the table that match every filter given."""
+    """Rows of the table that match every filter given.
+
+    Parameters
+    ----------
+    family : str or None, default=None
+        One of ``FAMILIES``: "spectral", "geometric", "kernel", "probabilistic" or "deep"; None: all.
+    kind : str or None, default=None
+        Kind of the rows, "estimator" for example; None: all.
+    sees : str or None, default=None
+        Kind of supervision that a method takes: "labels", "pairs", "triplets", …; None: any.
+
+    Returns
+    -------
+    list of Method
+        The rows, by family and key.
+
+    Examples
+    --------
+    >>> from isometry.registry import all_methods
+    >>> "RCA" in [row.name for row in all_methods(family="spectral", sees="chunklets")]
+    True
+    """
     if family is not None and family not in FAMILIES:
         raise ValueError(f"unknown family {family!r}; expected one of {', '.join(FAMILIES)}")
     return [
@@ -31,7 +52,28 @@ def all_methods(*, family: str | None = None, kind: str | None = None, sees: str
 def get(name: str, kinds: Collection[str] | None = None) -> Method:
     """The row with this key or name, whatever the case; the first one if a name has several rows.
 
-    An error suggests rows of these ``kinds`` only, if given.
+    Parameters
+    ----------
+    name : str
+        Key or name of a method, such as "M06" or "RCA".
+    kinds : collection of str or None, default=None
+        Kinds of rows that an error may suggest; None: all.
+
+    Returns
+    -------
+    Method
+        The row.
+
+    Raises
+    ------
+    KeyError
+        If there is no such row; the message suggests names that are near.
+
+    Examples
+    --------
+    >>> from isometry.registry import get
+    >>> get("rca").key
+    'M06'
     """
     wanted = name.strip().lower()
     for row in METHODS:

@@ -18,6 +18,50 @@ class Method:
 
     A row holds what the class cannot know. What the class says itself (its docstring, the supervision it names) is read
     from its source when it is asked for, so that listing methods imports none of them (nor torch).
+
+    Attributes
+    ----------
+    key : str
+        Id in the method table, such as M06, P13 or D21; unique.
+    target : str
+        The class or function, "isometry.spectral.rca:RCA".
+    section : str
+        Title of the survey's section.
+    deviates : str
+        Where the code departs from the survey's printed equations, and why; "" if nowhere.
+    kind : str
+        "estimator"; in the deep family also "loss", "pair loss", "regularizer", "miner", ….
+    variant : str
+        Name of a variant: "log" makes this row NCA[log], the class with ``params``.
+    params : mapping
+        Constructor arguments that make the class this method.
+    published : mapping
+        Arguments for the paper's method, where defaults adapt.
+    test_params : mapping
+        Further arguments that keep tests quick.
+    traits : tuple of str
+        Claims that the contract suite tests.
+    xfails : mapping
+        Check that cannot hold → the reason.
+    below_euclidean : str
+        Why accuracy may fall below Euclidean by more than two points, if it may.
+    reference : int
+        Which of the class's References is the paper of this method.
+    own_title : str
+        Title in place of what the class says, for variants that differ from it.
+    own_equation : str
+        Equation in place of what the class says.
+    own_sees : str
+        For what is no estimator, the supervision it takes: "labels", "labels, pairs", "none", ….
+    builds : str
+        For a function, the class of the learner that it makes, which says what supervision it takes.
+
+    Examples
+    --------
+    >>> from isometry.registry import get
+    >>> row = get("RCA")
+    >>> row.name, row.family, row.sees
+    ('RCA', 'spectral', 'chunklets, labels, pairs')
     """
 
     key: str  # id in the method table: M06, P13, D21; unique
@@ -71,14 +115,42 @@ class Method:
         return self.own_sees or ", ".join(source.sees(self.builds or self.target))
 
     def load(self) -> Any:
-        """The class or factory itself."""
+        """The class or factory itself.
+
+        Returns
+        -------
+        object
+            The class or function.
+        """
         module, attribute = self.target.split(":")
         return getattr(importlib.import_module(module), attribute)
 
     def make(self, **params: Any) -> Any:
-        """A new instance; ``params`` override the row's own."""
+        """A new instance.
+
+        Parameters
+        ----------
+        **params : dict
+            Arguments in place of the row's own.
+
+        Returns
+        -------
+        object
+            The instance.
+        """
         return self.load()(**{**self.params, **params})
 
     def example(self, **params: Any) -> Any:
-        """A new instance with parameters that suit small test problems."""
+        """A new instance with parameters that suit small test problems.
+
+        Parameters
+        ----------
+        **params : dict
+            Arguments in place of the row's own.
+
+        Returns
+        -------
+        object
+            The instance.
+        """
         return self.make(**{**self.test_params, **params})

@@ -30,10 +30,10 @@ def equation(target: str) -> str:
 
 
 def references(target: str) -> list[str]:
-    """The entries of the section References; an entry ends where a line ends with a full stop."""
+    """The entries of the section References, a line block whose lines begin with a bar."""
     section = next((part for part in _docstring(target) if part.startswith("References\n")), "\n\n")
     entries = re.split(r"(?<=\.)\n", section.split("\n", 2)[2])
-    return [" ".join(entry.split()).rstrip(".") for entry in entries if entry]
+    return [" ".join(entry.split()).removeprefix("| ").rstrip(".") for entry in entries if entry]
 
 
 @cache

@@ -43,12 +43,37 @@ def write_report(
 
     Parameters
     ----------
-    comparison : what `isometry.compare` returned
-    path : an ``.html`` file, or a folder, which is created if need be and gets an ``index.html``
-    X, y : the data that were compared, for pictures of the space before and after. The best metrics are fitted once
-        more for them, on a part of the rows, and the pictures show the others
-    max_points : points drawn in a picture, at most
-    command : the command line that made the comparison, if one did
+    comparison : Comparison
+        What `isometry.compare` returned.
+    path : str or path-like
+        An ``.html`` file, or a folder, which is created if need be and gets an ``index.html``.
+    X : array-like of shape (n, d) or None, default=None
+        The data that were compared, for pictures of the space before and after. The best metrics are fitted once more
+        for them, on a part of the rows, and the pictures show the others.
+    y : array-like, Supervision or None, default=None
+        Their labels or other supervision.
+    max_points : int, default=2000
+        Number of points drawn in a picture, at most.
+    command : str or None, default=None
+        The command line that made the comparison, if one did.
+
+    Returns
+    -------
+    Path
+        Where the page is.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import compare
+    >>> from isometry.report import write_report
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = compare(X, y, ["RCA"], n_splits=3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = write_report(found, pathlib.Path(folder) / "report.html")
+    ...     print(page.name, "RCA" in page.read_text(encoding="utf-8"))
+    report.html True
     """
     path = page.report_file(path)  # before the fits: a path that cannot be written is an error at once
     refits = refit_best(comparison, X, y, max_points)

@@ -18,7 +18,30 @@ MARKERS = "os^Dv"
 
 
 def forest(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """The paired difference of each metric to Euclidean, with its interval; best at the top."""
+    """The paired difference of each metric to Euclidean, with its interval; best at the top.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What `isometry.compare` returned.
+    ax : matplotlib Axes or None, default=None
+        Where to draw; None: new axes.
+
+    Returns
+    -------
+    matplotlib Axes
+        What was drawn on.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import compare
+    >>> from isometry.report import forest
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ax = forest(compare(X, y, ["RCA"], n_splits=3))
+    >>> "RCA" in [label.get_text() for label in ax.get_yticklabels()]
+    True
+    """
     rows = [(r, r.difference) for r in comparison.results if r.difference is not None][::-1]
     if not rows:
         raise ValueError("no metric was compared with Euclidean: there is no difference to draw")
@@ -34,7 +57,32 @@ def forest(comparison: Comparison, ax: Axes | None = None) -> Axes:
 
 
 def embedding(Z: np.ndarray, y: Any = None, ax: Axes | None = None) -> Axes:
-    """Rows of Z (n, p) as points, coloured by class; more than two dimensions are cut to their two widest."""
+    """Rows of Z (n, p) as points, coloured by class; more than two dimensions are cut to their two widest.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, p)
+        Mapped samples.
+    y : array-like of shape (n,) or None, default=None
+        Labels, which give the colours.
+    ax : matplotlib Axes or None, default=None
+        Where to draw; None: new axes.
+
+    Returns
+    -------
+    matplotlib Axes
+        What was drawn on.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import FisherML
+    >>> from isometry.report import embedding
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ax = embedding(FisherML().fit_transform(X, y), y)
+    >>> len(ax.lines)
+    3
+    """
     ax = _axes(ax)
     P = views.planar(Z)  # (n, 2)
     if y is None:
@@ -58,7 +106,34 @@ def embedding(Z: np.ndarray, y: Any = None, ax: Axes | None = None) -> Axes:
 def metric_heatmap(
     metric: Any, feature_names: Sequence[str] | None = None, ax: Axes | None = None, *, max_features: int = 20
 ) -> Axes:
-    """W over the features of largest weight, heaviest first, scaled to mean weight 1."""
+    """W over the features of largest weight, heaviest first, scaled to mean weight 1.
+
+    Parameters
+    ----------
+    metric : fitted metric or Pipeline
+        A fitted linear metric, or a pipeline that ends with one.
+    feature_names : sequence of str or None, default=None
+        Names of the features; None: those that the metric saw, or numbers.
+    ax : matplotlib Axes or None, default=None
+        Where to draw; None: new axes.
+    max_features : int, default=20
+        Number of features that are shown, at most.
+
+    Returns
+    -------
+    matplotlib Axes
+        What was drawn on.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RCA
+    >>> from isometry.report import metric_heatmap
+    >>> iris = load_iris()
+    >>> ax = metric_heatmap(RCA().fit(iris.data, iris.target), iris.feature_names)
+    >>> len(ax.images)
+    1
+    """
     names = feature_names if feature_names is not None else getattr(metric, "feature_names_in_", None)
     W, names = views.leading_features(views.weight_matrix(metric), names, max_features)
     ax = _axes(ax, height=5.0)
@@ -71,7 +146,31 @@ def metric_heatmap(
 
 
 def distance_histogram(distances: np.ndarray, similar: np.ndarray, ax: Axes | None = None) -> Axes:
-    """Densities of the distances of similar and of dissimilar pairs."""
+    """Densities of the distances of similar and of dissimilar pairs.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (m,)
+        Distances of pairs.
+    similar : ndarray of shape (m,)
+        Which of the pairs are similar.
+    ax : matplotlib Axes or None, default=None
+        Where to draw; None: new axes.
+
+    Returns
+    -------
+    matplotlib Axes
+        What was drawn on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.report import distance_histogram
+    >>> distances = np.array([0.1, 0.2, 0.3, 0.9, 1.0, 1.2])
+    >>> ax = distance_histogram(distances, distances < 0.5)
+    >>> ax.get_xlabel() != ""
+    True
+    """
     edges, same, different = views.densities(distances, similar)
     ax = _axes(ax)
     ax.stairs(same, edges, fill=True, alpha=0.6, color=views.SAME, label="same class")
@@ -83,7 +182,32 @@ def distance_histogram(distances: np.ndarray, similar: np.ndarray, ax: Axes | No
 
 
 def roc_curve(distances: np.ndarray, similar: np.ndarray, ax: Axes | None = None, *, label: str = "") -> Axes:
-    """Similar pairs accepted against dissimilar pairs accepted, over all thresholds on the distance."""
+    """Similar pairs accepted against dissimilar pairs accepted, over all thresholds on the distance.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (m,)
+        Distances of pairs.
+    similar : ndarray of shape (m,)
+        Which of the pairs are similar.
+    ax : matplotlib Axes or None, default=None
+        Where to draw; None: new axes.
+    label : str, default=""
+        Name in the legend.
+
+    Returns
+    -------
+    matplotlib Axes
+        What was drawn on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry.report import roc_curve
+    >>> ax = roc_curve(np.array([0.1, 0.4, 0.3, 0.9]), np.array([True, True, False, False]))
+    >>> len(ax.lines) > 0
+    True
+    """
     from isometry.eval import roc
 
     curve = roc(distances, similar)
@@ -97,7 +221,32 @@ def roc_curve(distances: np.ndarray, similar: np.ndarray, ax: Axes | None = None
 
 
 def convergence(metric: Any, ax: Axes | None = None, *, label: str | None = None) -> Axes:
-    """The objective over the iterations of a fitted metric, or of the last step of a pipeline."""
+    """The objective over the iterations of a fitted metric, or of the last step of a pipeline.
+
+    Parameters
+    ----------
+    metric : fitted metric or Pipeline
+        A fitted metric that searched, or a pipeline that ends with one.
+    ax : matplotlib Axes or None, default=None
+        Where to draw; None: new axes.
+    label : str or None, default=None
+        Name in the legend.
+
+    Returns
+    -------
+    matplotlib Axes
+        What was drawn on.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import NCA
+    >>> from isometry.report import convergence
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ax = convergence(NCA(2, strength=1, max_iter=5, random_state=0).fit(X, y))
+    >>> len(ax.lines)
+    1
+    """
     learner = metric[-1] if hasattr(metric, "steps") else metric
     history = getattr(learner, "history_", None)
     if history is None or len(history) == 0:

@@ -25,10 +25,31 @@ def write_verification_report(
 
     Parameters
     ----------
-    verifier : fitted; its held-out pairs are what the page shows
-    path : an ``.html`` file, or a folder, which is created if need be and gets an ``index.html``
-    name : of the data
-    command : the command line that made it, if one did
+    verifier : PairVerifier
+        A fitted verifier; its held-out pairs are what the page shows.
+    path : str or path-like
+        An ``.html`` file, or a folder, which is created if need be and gets an ``index.html``.
+    name : str, default="pairs"
+        Name of the data.
+    command : str or None, default=None
+        The command line that made it, if one did.
+
+    Returns
+    -------
+    Path
+        Where the page is.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import PairVerifier
+    >>> from isometry.report import write_verification_report
+    >>> X, y = load_iris(return_X_y=True)
+    >>> verifier = PairVerifier(protocol="closed", random_state=0).fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(write_verification_report(verifier, pathlib.Path(folder) / "pairs.html").name)
+    pairs.html
     """
     point = verifier.operating_point()
     held = verifier.held_out_

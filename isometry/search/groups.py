@@ -18,7 +18,27 @@ __all__ = ["Duplicates", "communities", "duplicates"]
 
 
 class Duplicates(NamedTuple):
-    """Rows so near to one another that they may be copies."""
+    """Rows so near to one another that they may be copies.
+
+    Attributes
+    ----------
+    groups : list of ndarray
+        Ids that are linked by near pairs, largest group first, then by the first row.
+    pairs : ndarray of shape (t, 2)
+        Ids of near pairs, nearest first.
+    scores : ndarray of shape (t,)
+        Their distances, or cosines.
+    n_pairs : int
+        Number of near pairs there are, of which ``pairs`` may hold the nearest only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import duplicates
+    >>> found = duplicates(np.array([[0.0], [5.0], [0.1]]), 0.5)
+    >>> found.n_pairs, found.groups[0].tolist()
+    (1, [0, 2])
+    """
 
     groups: list[np.ndarray]  # ids that are linked by near pairs, largest group first, then by the first row
     pairs: np.ndarray  # (t, 2) ids of near pairs, nearest first
@@ -39,12 +59,29 @@ def duplicates(
 
     Parameters
     ----------
-    X : (n, d) rows
-    threshold : the largest distance of a near pair; with ``metric="cosine"`` the least cosine
-    metric : a fitted metric, or "euclidean" or "cosine" for embeddings as they are
-    ids : names of the rows; their numbers by default
-    max_pairs : pairs that are listed, the nearest ones; None: all. Groups are always of all pairs
-    verbose : show a progress bar
+    X : array-like of shape (n, d)
+        Rows.
+    threshold : float
+        The largest distance of a near pair; with ``metric="cosine"`` the least cosine.
+    metric : fitted metric, "euclidean" or "cosine", default="euclidean"
+        A fitted metric, or "euclidean" or "cosine" for embeddings as they are.
+    ids : array-like of shape (n,) or None, default=None
+        Names of the rows; None: their numbers.
+    max_pairs : int or None, default=1000000
+        Number of pairs that are listed, the nearest ones; None: all. Groups are always of all pairs.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    Duplicates
+        Groups, and the nearest pairs with their scores.
+
+    Notes
+    -----
+    For cleaning a table, or finding the same object entered twice. Groups follow links, so that a chain of near
+    rows is one group; around centres see `communities`, between two tables `Matcher`. Distances cost O(n² p) time,
+    memory O(block · n).
 
     Examples
     --------
@@ -115,15 +152,29 @@ def communities(
 
     Parameters
     ----------
-    X : (n, d) rows
-    threshold : the largest distance from the centre; with ``metric="cosine"`` the least cosine
-    min_size : members of a community, its centre included, at least
-    metric, ids, verbose : as for `duplicates`
+    X : array-like of shape (n, d)
+        Rows.
+    threshold : float
+        The largest distance from the centre; with ``metric="cosine"`` the least cosine.
+    min_size : int, default=10
+        Least number of members of a community, its centre included.
+    metric : fitted metric, "euclidean" or "cosine", default="euclidean"
+        A fitted metric, or "euclidean" or "cosine" for embeddings as they are.
+    ids : array-like of shape (n,) or None, default=None
+        Names of the rows; None: their numbers.
+    verbose : bool, default=False
+        Whether to show a progress bar.
 
     Returns
     -------
-    list of arrays : ids, those nearest to the centre first, which itself comes first if it was not taken; largest
-        community first, and of equal ones the one that was found first
+    list of ndarray
+        Ids, those nearest to the centre first, which itself comes first if it was not taken; largest community first,
+        and of equal ones the one that was found first.
+
+    Notes
+    -----
+    For a first look at what a collection holds, with nothing but a threshold. Copies are for `duplicates`, a fixed
+    number of clusters for k-means. Distances cost O(n² p) time, memory O(block · n).
 
     Examples
     --------

@@ -25,14 +25,49 @@ QUERIES = 8192  # rows that are mapped and searched at a time, between two steps
 
 
 class Neighbors(NamedTuple):
-    """The k nearest of each query, nearest first; ties in the order in which rows were added."""
+    """The k nearest of each query, nearest first; ties in the order in which rows were added.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (m, k)
+        Ids of the nearest rows.
+    scores : ndarray of shape (m, k)
+        Distances, or cosines.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Index
+    >>> found = Index().fit(np.array([[0.0], [1.0], [5.0]])).search(np.array([[0.9]]), 2)
+    >>> found.ids.tolist()
+    [[1, 0]]
+    """
 
     ids: np.ndarray  # (m, k)
     scores: np.ndarray  # (m, k) distances, or cosines
 
 
 class Near(NamedTuple):
-    """All that is near enough to some queries, by query and then in the order in which rows were added."""
+    """All that is near enough to some queries, by query and then in the order in which rows were added.
+
+    Attributes
+    ----------
+    queries : ndarray of shape (t,)
+        Numbers of the rows of the queries.
+    ids : ndarray of shape (t,)
+        Ids of what is near.
+    scores : ndarray of shape (t,)
+        Distances, or cosines.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Index
+    >>> index = Index().fit(np.array([[0.0], [1.0], [5.0]]))
+    >>> near = index.within(np.array([[0.4], [9.0]]), 1.0)
+    >>> near.queries.tolist(), near.ids.tolist()
+    ([0, 0], [0, 1])
+    """
 
     queries: np.ndarray  # (t,) numbers of rows of the queries
     ids: np.ndarray  # (t,)
@@ -48,22 +83,37 @@ class Index(BaseEstimator):
 
     Parameters
     ----------
-    metric : a fitted metric or pipeline, which maps the rows and is saved with them; or "euclidean" or "cosine" for
-        embeddings as they are
-    engine : "exact"; or with FAISS "faiss-flat" (exact), "faiss-ivf" (cells) or "faiss-hnsw" (a graph), the last two
-        approximate
-    quantizer : "float16", "int8" or "binary": keep short codes in place of embeddings, see `Quantizer`; "binary" keeps
-        bits to find candidates by and bytes to order them
-    effort : of the approximate engines, cells or candidates that a search looks at; None: what finds nearly all
-    rescore : with "binary", candidates for each neighbour
-    verbose : show a progress bar
+    metric : fitted metric, Pipeline, "euclidean" or "cosine", default="euclidean"
+        A fitted metric or pipeline, which maps the rows and is saved with them; or "euclidean" or "cosine" for
+        embeddings as they are.
+    engine : {"exact", "faiss-flat", "faiss-ivf", "faiss-hnsw"}, default="exact"
+        "exact"; or with FAISS "faiss-flat" (exact), "faiss-ivf" (cells) or "faiss-hnsw" (a graph), the last two
+        approximate.
+    quantizer : {"float16", "int8", "binary"} or None, default=None
+        Kind of short codes to keep in place of embeddings, see `Quantizer`; "binary" keeps bits to find candidates by
+        and bytes to order them.
+    effort : int or None, default=None
+        Number of cells or candidates that a search of the approximate engines looks at; None: what finds nearly all.
+    rescore : int, default=4
+        Number of candidates for each neighbour, with "binary".
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    ids_ : (n,) int64 or text
-    embeddings_ : (n, p) float32, or codes
-    origin_ : (p,) what was subtracted from embeddings, so that 32 bits have their digits where they differ; None for
-        the cosine
+    ids_ : ndarray of shape (n,)
+        Ids of the rows, int64 or text.
+    embeddings_ : ndarray of shape (n, p)
+        Embeddings as float32, or their codes.
+    origin_ : ndarray of shape (p,) or None
+        What was subtracted from embeddings, so that 32 bits have their digits where they differ; None for the cosine.
+
+    Notes
+    -----
+    For search in production: rows under ids, added and removed, saved with their metric. For one evaluation in
+    memory `isometry.eval.nearest` is enough.
+
+    A query costs O(n p) with the exact engine; memory is O(n p), 4 bytes a number, or less with a ``quantizer``.
 
     Examples
     --------
@@ -87,7 +137,22 @@ class Index(BaseEstimator):
     verbose: bool | int = False
 
     def fit(self, X: Any, y: Any = None, *, ids: Any = None) -> Self:
-        """Fill the index with rows (n, d), under ``ids``, or their numbers."""
+        """Fill the index with rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows.
+        y : object, default=None
+            Not used.
+        ids : array-like of shape (n,) or None, default=None
+            Names of the rows, whole numbers or text; None: their numbers.
+
+        Returns
+        -------
+        self
+            The index.
+        """
         check_parameters(self)
         if self.engine != "exact":
             if self.quantizer is not None:
@@ -106,7 +171,20 @@ class Index(BaseEstimator):
         return self
 
     def add(self, X: Any, ids: Any = None) -> Self:
-        """Add rows (m, d) under ids that are not there yet; without any, numbers go on where they ended."""
+        """Add rows under ids that are not there yet.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, d)
+            Rows.
+        ids : array-like of shape (m,) or None, default=None
+            Names of the rows; None: numbers go on where they ended.
+
+        Returns
+        -------
+        self
+            The index.
+        """
         if not hasattr(self, "ids_"):
             return self.fit(X, ids=ids)
         Z = self._space.embed(X)
@@ -130,7 +208,18 @@ class Index(BaseEstimator):
         return self
 
     def remove(self, ids: Any) -> Self:
-        """Remove rows by their ids; ids that are not there are an error, and then nothing is removed."""
+        """Remove rows by their ids.
+
+        Parameters
+        ----------
+        ids : array-like
+            Ids; any that is not there is an error, and then nothing is removed.
+
+        Returns
+        -------
+        self
+            The index.
+        """
         check_is_fitted(self)
         keep = np.ones(len(self.ids_), dtype=bool)
         keep[find_ids(self.ids_, ids, "the index")] = False
@@ -140,9 +229,21 @@ class Index(BaseEstimator):
         return self
 
     def search(self, X: Any, k: int = 10) -> Neighbors:
-        """The k nearest rows of each query (m, d): their ids and scores, which are distances or, of "cosine", cosines.
+        """The k nearest rows of each query.
 
         Euclidean distance and fitted metrics give distances, least first; the cosine gives cosines, greatest first.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, d)
+            Queries.
+        k : int, default=10
+            Number of neighbours.
+
+        Returns
+        -------
+        Neighbors
+            Their ids and scores.
         """
         check_is_fitted(self)
         if not 1 <= k <= len(self):
@@ -157,9 +258,21 @@ class Index(BaseEstimator):
         return Neighbors(self.ids_[rows], space.scores(d))
 
     def within(self, X: Any, threshold: float) -> Near:
-        """All rows near enough to each query: at most ``threshold`` away, or with a cosine of at least that.
+        """All rows near enough to each query.
 
         Compares with all rows, whatever the engine, and of codes with what they stand for.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, d)
+            Queries.
+        threshold : float
+            The largest distance, or the least cosine.
+
+        Returns
+        -------
+        Near
+            Their ids and scores, by query.
         """
         check_is_fitted(self)
         space = self._space
@@ -179,14 +292,36 @@ class Index(BaseEstimator):
         return hasattr(self, "ids_")
 
     def save(self, path: str | os.PathLike[str], card: dict[str, Any] | None = None) -> None:
-        """Write rows, ids and metric to one file without pickle; an older file is replaced only by a complete one."""
+        """Write rows, ids and metric to one file without pickle.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file; an older one is replaced only by a complete one.
+        card : dict or None, default=None
+            What else should be known of it, as JSON can hold it.
+        """
         save(self, path, card)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, metric: Any = None, n_features: int | None = None) -> Self:
-        """Read an index back; an error if it is one of another metric, or of rows of another width, than is expected.
+        """Read an index back.
 
         Engines of FAISS are built again at the first search.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, as `save` wrote it.
+        metric : fitted metric, str or None, default=None
+            What the index is expected to be of: an error if it is one of another metric.
+        n_features : int or None, default=None
+            Width that rows are expected to have: an error if it is another.
+
+        Returns
+        -------
+        Index
+            The index.
         """
         index = load(path)
         if not isinstance(index, cls):

@@ -22,7 +22,25 @@ __all__ = ["Matcher", "Matches"]
 
 
 class Matches(NamedTuple):
-    """Pairs of rows that match, in the order of the first table, then of the second."""
+    """Pairs of rows that match, in the order of the first table, then of the second.
+
+    Attributes
+    ----------
+    left : ndarray of shape (t,)
+        Ids of the first table.
+    right : ndarray of shape (t,)
+        Ids of the second table.
+    scores : ndarray of shape (t,)
+        Distances, or cosines.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Matcher
+    >>> found = Matcher(1.0).match(np.array([[0.0], [3.0]]), np.array([[0.5], [9.0]]))
+    >>> found.left.tolist(), found.right.tolist()
+    ([0], [0])
+    """
 
     left: np.ndarray  # (t,) ids of the first table
     right: np.ndarray  # (t,) ids of the second
@@ -38,15 +56,27 @@ class Matcher(BaseEstimator):
 
     Parameters
     ----------
-    threshold : the largest distance of a match; with ``metric="cosine"`` the least cosine. None: by `fit_threshold`
-    metric : a fitted metric, or "euclidean" or "cosine" for embeddings as they are
-    kind : "one-to-one"; "one-to-many": each row of the second table matches its nearest of the first, which may match
-        several; "many-to-one": the other way round; "many-to-many": all pairs near enough
+    threshold : float or None, default=None
+        The largest distance of a match; with ``metric="cosine"`` the least cosine. None: by `fit_threshold`.
+    metric : fitted metric, "euclidean" or "cosine", default="euclidean"
+        A fitted metric, or "euclidean" or "cosine" for embeddings as they are.
+    kind : {"one-to-one", "one-to-many", "many-to-one", "many-to-many"}, default="one-to-one"
+        "one-to-one"; "one-to-many": each row of the second table matches its nearest of the first, which may match
+        several; "many-to-one": the other way round; "many-to-many": all pairs near enough.
 
     Attributes
     ----------
-    threshold_ : the threshold that `fit_threshold` found
-    rate_ : the share it was asked to keep, on the pairs it saw, and the ends of its 95 % interval
+    threshold_ : float
+        The threshold that `fit_threshold` found.
+    rate_ : Interval
+        The share it was asked to keep, on the pairs it saw, and the ends of its 95 % interval.
+
+    Notes
+    -----
+    For record linkage and alignment: the same products in two shops, the same sentences in two languages. Within
+    one table use `duplicates`. A threshold from pairs that are known is better than a guess: see `fit_threshold`.
+
+    Distances cost O(n m p) for tables of n and m rows; the assignment is over the pairs near enough only.
 
     Examples
     --------
@@ -63,7 +93,24 @@ class Matcher(BaseEstimator):
     kind: Literal["one-to-one", "one-to-many", "many-to-one", "many-to-many"] = "one-to-one"
 
     def match(self, X: Any, Y: Any, *, ids: Any = None, other_ids: Any = None) -> Matches:
-        """The matches between rows X (m, d), named by ``ids``, and Y (n, d), by ``other_ids``, or by their numbers."""
+        """The matches between the rows of two tables.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, d)
+            Rows of the first table.
+        Y : array-like of shape (n, d)
+            Rows of the second table.
+        ids : array-like of shape (m,) or None, default=None
+            Names of the rows of X; None: their numbers.
+        other_ids : array-like of shape (n,) or None, default=None
+            Names of the rows of Y; None: their numbers.
+
+        Returns
+        -------
+        Matches
+            Ids of both tables, and scores.
+        """
         check_parameters(self)
         space = Space(self.metric)
         Z, G, radius = space.embed(X, "X"), space.embed(Y, "Y"), space.radius(self._threshold())
@@ -83,7 +130,20 @@ class Matcher(BaseEstimator):
         return Matches(left[i[order]], right[j[order]], space.scores(d[order]))
 
     def is_match(self, X: Any, Y: Any) -> np.ndarray:
-        """(m,) whether row i of X and row i of Y are near enough."""
+        """Whether row i of X and row i of Y are near enough.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, d)
+            Rows of the first table.
+        Y : array-like of shape (m, d)
+            Rows of the second table.
+
+        Returns
+        -------
+        ndarray of bool, shape (m,)
+            Whether they are.
+        """
         check_parameters(self)
         space = Space(self.metric)
         return np.asarray(_paired(space, X, Y) <= space.radius(self._threshold()))
@@ -102,11 +162,23 @@ class Matcher(BaseEstimator):
 
         Parameters
         ----------
-        X, Y : (m, d) the rows of each pair
-        same : (m,) whether they mean the same
-        fpr : accept at most this share of the pairs that differ, and as many as that allows
-        precision : of the pairs that are accepted, at least this share is the same; as many as that allows
-        criterion : "accuracy" or "balanced": accept so that most pairs, or most of either kind, are told rightly
+        X : array-like of shape (m, d)
+            One row of each pair.
+        Y : array-like of shape (m, d)
+            The other row of each pair.
+        same : array-like of bool, shape (m,)
+            Whether they mean the same.
+        fpr : float or None, default=None
+            Share of the pairs that differ which may be accepted; as many are accepted as that allows.
+        precision : float or None, default=None
+            Least share of pairs that are the same among those accepted; as many are accepted as that allows.
+        criterion : {"accuracy", "balanced"} or None, default=None
+            "accuracy" or "balanced": accept so that most pairs, or most of either kind, are told rightly.
+
+        Returns
+        -------
+        self
+            The matcher, with ``threshold_``.
         """
         targets = {"fpr": fpr, "precision": precision, "criterion": criterion}
         given = [name for name, value in targets.items() if value is not None]

@@ -27,6 +27,8 @@ WORD = 8  # bytes of the numbers by which bits are compared
 class Quantizer(BaseEstimator):
     """Codes of embeddings that take a half, a quarter or a thirty-second of the memory of float32.
 
+    The codes c or b of an embedding z, and what they stand for, ẑ::
+
         int8:    c_j = round(z_j / s_j),  s_j = max|z_j| / 127,      ẑ_j = s_j c_j
         binary:  b_j = [z_j > m_j],  m_j the mean,                   ẑ_j = m_j ± mean|z_j − m_j|
 
@@ -34,16 +36,31 @@ class Quantizer(BaseEstimator):
 
     Parameters
     ----------
-    kind : "float16", "int8" or "binary"
-    center : compare with the mean of each dimension to make bits; if not, with 0
-    rotate : turn the embeddings at random first, which spreads what they say evenly over the bits
-    random_state : seed of the rotation
+    kind : {"float16", "int8", "binary"}, default="int8"
+        Kind of the codes.
+    center : bool, default=True
+        Whether to compare with the mean of each dimension to make bits; if not, with 0.
+    rotate : bool, default=False
+        Whether to turn the embeddings at random first, which spreads what they say evenly over the bits.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the rotation.
 
     Attributes
     ----------
-    scale_ : (d,) s; 1 for a dimension that is 0 everywhere
-    mean_, spread_ : (d,) m, and the mean of |z − m|
-    rotation_ : (d, d) orthogonal; None without ``rotate``
+    scale_ : ndarray of shape (d,)
+        Steps s; 1 for a dimension that is 0 everywhere.
+    mean_ : ndarray of shape (d,)
+        Means m.
+    spread_ : ndarray of shape (d,)
+        Means of ``|z − m|``.
+    rotation_ : ndarray of shape (d, d) or None
+        An orthogonal matrix; None without ``rotate``.
+
+    Notes
+    -----
+    For galleries too large for float32. float16 loses next to nothing, int8 little; bits alone order roughly, and
+    are for finding candidates. Encoding costs O(n d), a search O(n d) for each query; codes take 2, 1 and 1/8 bytes
+    a number.
 
     Examples
     --------
@@ -66,7 +83,20 @@ class Quantizer(BaseEstimator):
     random_state: Seed = 0
 
     def fit(self, Z: Any, y: Any = None) -> Self:
-        """Learn the steps of the codes from embeddings (n, d)."""
+        """Learn the steps of the codes from embeddings.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n, d)
+            Embeddings.
+        y : object, default=None
+            Not used.
+
+        Returns
+        -------
+        self
+            The quantizer.
+        """
         check_parameters(self)
         Z = finite_rows(Z, "Z")
         d = Z.shape[1]
@@ -85,7 +115,20 @@ class Quantizer(BaseEstimator):
         return self
 
     def encode(self, Z: Any, kind: str | None = None) -> np.ndarray:
-        """Codes (n, d) of embeddings, or (n, ⌈d/8⌉) bytes of bits; of another ``kind`` if one is given."""
+        """Codes of embeddings.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n, d)
+            Embeddings.
+        kind : str or None, default=None
+            Kind of the codes, if another than that of the quantizer.
+
+        Returns
+        -------
+        ndarray of shape (n, d) or (n, ⌈d/8⌉)
+            The codes; of bits, bytes of eight.
+        """
         kind = self.kind if kind is None else one_of("kind", kind, tuple(KINDS))
         Z = self._turned(Z, "Z")
         if kind == "float16":
@@ -99,25 +142,68 @@ class Quantizer(BaseEstimator):
         return np.packbits(self.mean_.astype(Z.dtype) < Z, axis=1)
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """The embeddings (n, d) that codes stand for, float32."""
+        """The embeddings that codes stand for.
+
+        Parameters
+        ----------
+        codes : ndarray
+            Codes, as `encode` gave them.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            Embeddings, float32.
+        """
         Z = self._numbers(self._check_codes(codes))
         return Z if self.rotation_ is None else Z @ self.rotation_.T.astype(Z.dtype)
 
     def scores(self, Q: Any, codes: np.ndarray) -> np.ndarray:
-        """(m, n) −|q − ẑ|², minus the squared distances of embeddings Q (m, d) to what the codes stand for.
+        """Minus the squared distances of embeddings to what the codes stand for.
 
         For embeddings of length 1 the cosine is 1 + score / 2.
+
+        Parameters
+        ----------
+        Q : array-like of shape (m, d)
+            Embeddings.
+        codes : ndarray
+            Codes, as `encode` gave them.
+
+        Returns
+        -------
+        ndarray of shape (m, n)
+            The scores ``−|q − ẑ|²``.
         """
         return -self._sqdist(self._turned(Q, "Q").astype(np.float32, copy=False), self._check_codes(codes))
 
     def search(
         self, Q: Any, codes: np.ndarray, k: int, *, rescore: int = 4, fine: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The k codes nearest to each row of Q: indices (m, k) and squared distances (m, k), nearest first.
+        """The k codes nearest to each row of Q.
 
         Bits are first compared with those of Q: the ``rescore`` · k codes in which fewest differ are candidates. These
-        are ordered by their distance from Q itself, of the bits or, better, of the ``fine`` codes of the same rows:
-        ``encode(Z, "int8")``, or Z as it is. Ties go to the smaller index.
+        are ordered by their distance from Q itself, of the bits or, better, of the ``fine`` codes of the same rows.
+        Ties go to the smaller index.
+
+        Parameters
+        ----------
+        Q : array-like of shape (m, d)
+            Queries.
+        codes : ndarray
+            Codes, as `encode` gave them.
+        k : int
+            Number of neighbours.
+        rescore : int, default=4
+            Number of candidates for each neighbour, of bits.
+        fine : ndarray or None, default=None
+            Finer codes of the same rows: ``encode(Z, "int8")``, or Z as it is.
+
+        Returns
+        -------
+        indices : ndarray of shape (m, k)
+            Neighbours, nearest first.
+        distances : ndarray of shape (m, k)
+            Their squared distances.
         """
         codes, Q = self._check_codes(codes), self._turned(Q, "Q")
         fine = codes if fine is None else self._check_codes(fine)

@@ -44,31 +44,67 @@ class AutoMetric(MetricLearner):
 
     Parameters
     ----------
-    learners : "auto": closed forms, two kernel methods with 300 landmarks, and iterative methods, each drawn back to
-        Euclidean distance as far as the data ask for (by itself or by `Shrunk`), those of them that can learn from
-        ``y``; or candidates as for `compare`
-    scoring : as for `compare`; None: "precision@3" for labels, "map@r" for labels in the open protocol, "knn_r2" for
-        targets of a regression, "pair_auc" or "ordering" for others
-    protocol : "closed": new samples are of known classes; "open": of classes that were never seen
-    scaler : as for `compare`
-    n_splits : folds
-    level : of the interval of the verdict
-    budget : seconds that fit may take, but for the last fit to all samples; a fifth of them is kept for what choosing
-        is worth. Candidates there is no time for are left out, and named in ``comparison_``; if there is time for none,
-        distance stays Euclidean. None: as long as it takes
-    n_jobs : processes
-    random_state, verbose : seed; progress bar
+    learners : str or sequence, default="auto"
+        "auto": closed forms, two kernel methods with 300 landmarks, and iterative methods, each drawn back to Euclidean
+        distance as far as the data ask for (by itself or by `Shrunk`), those of them that can learn from ``y``; or
+        candidates as for `compare`.
+    scoring : str or None, default=None
+        Score, as for `compare`; None: "precision@3" for labels, "map@r" for labels in the open protocol, "knn_r2" for
+        targets of a regression, "pair_auc" or "ordering" for others.
+    protocol : {"closed", "open"}, default="closed"
+        "closed": new samples are of known classes; "open": of classes that were never seen.
+    scaler : str, transformer or None, default="auto"
+        Scaler before every metric, as for `compare`.
+    n_splits : int, default=5
+        Number of folds.
+    level : float, default=0.95
+        Confidence of the interval of the verdict.
+    budget : float, Budget or None, default=60.0
+        Seconds that fit may take, but for the last fit to all samples; a fifth of them is kept for what choosing is
+        worth. Candidates there is no time for are left out, and named in ``comparison_``; if there is time for none,
+        distance stays Euclidean. None: as long as it takes.
+    n_jobs : int or None, default=None
+        Number of processes, as in scikit-learn; None: one.
+    random_state : int, RandomState instance or None, default=0
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    pipeline_ : scaler and metric, fitted to all samples
-    best_ : name of the metric, "Euclidean" if nothing was reliably better
-    verdict_ : the outcome in words
-    difference_ : what choosing gains over Euclidean distance on new samples, and the ends of its interval. Folds learn
-        from fewer samples than the final metric, so that a cross-validation mostly shows too much: what half of them
-        teach is measured as well, and tells how the gain goes on. Without time for that it is the gain in the folds
-    leaderboard_ : of each candidate its name, score, difference to Euclidean with its interval, and seconds of a fit
-    comparison_ : the whole comparison; not saved
+    pipeline_ : Pipeline
+        Scaler and metric, fitted to all samples.
+    best_ : str
+        Name of the metric, "Euclidean" if nothing was reliably better.
+    verdict_ : str
+        The outcome in words.
+    difference_ : Interval
+        What choosing gains over Euclidean distance on new samples, and the ends of its interval. Folds learn from fewer
+        samples than the final metric, so that a cross-validation mostly shows too much: what half of them teach is
+        measured as well, and tells how the gain goes on. Without time for that it is the gain in the folds.
+    leaderboard_ : list of dict
+        Of each candidate its name, score, difference to Euclidean with its interval, and seconds of a fit.
+    comparison_ : Comparison
+        The whole comparison; not saved.
+
+    Notes
+    -----
+    For a user who wants a metric, not a study: it compares, chooses, and says what choosing is worth. Where one
+    method is known to suit, fit that; where the comparison itself is of interest, `compare`.
+
+    It takes about ``budget`` seconds, whatever the data; without one, ``n_splits`` fits of every candidate and
+    O(n² d) for their neighbours.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import AutoMetric
+    >>> X, y = load_iris(return_X_y=True)
+    >>> auto = AutoMetric(["RCA"], n_splits=3, budget=None).fit(X, y)
+    >>> auto.best_ in ("RCA", "Covariance", "Euclidean")
+    True
+    >>> auto.transform(X).shape
+    (150, 4)
     """
 
     learners: Any = "auto"
@@ -84,7 +120,22 @@ class AutoMetric(MetricLearner):
     verbose: bool | int = False
 
     def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
-        """Compare, choose, and learn from all samples; ``y`` are class labels or a supervision object."""
+        """Compare, choose, and learn from all samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        y : array-like, Supervision or None, default=None
+            Class labels or a supervision object.
+        **more : dict
+            Refused: candidates take X and y only.
+
+        Returns
+        -------
+        self
+            The fitted metric.
+        """
         if more:
             raise TypeError(f"AutoMetric.fit takes X and y, and no {next(iter(more))!r}")
         check_parameters(self)
@@ -130,7 +181,18 @@ class AutoMetric(MetricLearner):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Map X to the space where the chosen distance is Euclidean."""
+        """Map X to the space where the chosen distance is Euclidean.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, p)
+            The mapped samples.
+        """
         self._check_fitted()
         return np.asarray(self.pipeline_.transform(X))
 

@@ -26,9 +26,12 @@ class Budget:
 
     Parameters
     ----------
-    seconds : of all fits and their scores, together
-    clock : gives seconds since some moment
-    reserve : share of the seconds that is kept for what follows the fits of the folds
+    seconds : float
+        Seconds of all fits and their scores, together.
+    clock : callable, default=time.monotonic
+        Function that gives seconds since some moment.
+    reserve : float, default=0.0
+        Share of the seconds that is kept for what follows the fits of the folds.
     """
 
     seconds: float

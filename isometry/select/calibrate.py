@@ -47,34 +47,59 @@ class PairVerifier(BaseEstimator):
 
     Parameters
     ----------
-    learner : a metric learner, or a pipeline that ends with one; None: distances of X as it is, e.g. embeddings. A
-        metric that is fitted already stays as it is inside scikit-learn's ``FrozenEstimator``
-    method : "sigmoid" or "isotonic" (which needs thousands of pairs)
-    n_splits : folds
-    protocol : for labels: "open" holds out whole classes, as when new identities come; "closed" holds out samples of
-        classes that are known. None: open where there are at least 4 classes. Pairs are held out by components of their
-        graph
-    prior : share of "same" among the pairs that will be asked about. None: the share among all pairs in ``y``. The
-        probabilities rest on it: from labels of c classes of one size it is about 1/c
-    max_pairs : of labelled samples at most this many held-out pairs are measured
-    calibration : "cross": as above; "train": by the pairs that the metric was learned from, which flatters it, for
-        comparison with other libraries or where pairs are too few to hold some out
-    preprocessor : the table whose row numbers the tuples hold; or a function, called once with the distinct names in
-        the tuples, that returns a row of numbers for each
-    random_state : seed of folds and of the choice of pairs
+    learner : metric learner, Pipeline or None, default=None
+        A metric learner, or a pipeline that ends with one; None: distances of X as it is, e.g. embeddings. A metric
+        that is fitted already stays as it is inside scikit-learn's ``FrozenEstimator``.
+    method : {"sigmoid", "isotonic"}, default="sigmoid"
+        Form of the probability; "isotonic" needs thousands of pairs.
+    n_splits : int, default=5
+        Number of folds.
+    protocol : {"closed", "open"} or None, default=None
+        For labels: "open" holds out whole classes, as when new identities come; "closed" holds out samples of classes
+        that are known. None: open where there are at least 4 classes. Pairs are held out by components of their graph.
+    prior : float or None, default=None
+        Share of "same" among the pairs that will be asked about. None: the share among all pairs in ``y``. The
+        probabilities rest on it: from labels of c classes of one size it is about 1/c.
+    max_pairs : int, default=200000
+        Number of held-out pairs of labelled samples that are measured, at most.
+    calibration : {"cross", "train"}, default="cross"
+        "cross": as above; "train": by the pairs that the metric was learned from, which flatters it, for comparison
+        with other libraries or where pairs are too few to hold some out.
+    preprocessor : array-like, callable or None, default=None
+        The table whose row numbers the tuples hold; or a function, called once with the distinct names in the tuples,
+        that returns a row of numbers for each.
+    random_state : int, RandomState instance or None, default=None
+        Seed of folds and of the choice of pairs.
 
     Attributes
     ----------
-    metric_ : the fitted learner
-    threshold_ : distance up to which pairs are accepted; after ``fit``, where the probability is one half
-    reject_threshold_ : distance beyond which pairs are rejected; between the two ``predict`` gives 0
-    calibrator_ : the fitted link from u to the probability
-    auc_ : area under the ROC curve of the held-out pairs
-    calibration_error_ : expected calibration error of the held-out pairs, by links fitted to other folds
-    prior_ : share of "same" that the probabilities assume
-    n_pairs_ : number of held-out pairs
-    n_sampled_negatives_ : different pairs that were drawn at random, because ``y`` held none
-    classes_ : −1 and 1
+    metric_ : metric learner
+        The fitted learner.
+    threshold_ : float
+        Distance up to which pairs are accepted; after ``fit``, where the probability is one half.
+    reject_threshold_ : float
+        Distance beyond which pairs are rejected; between the two ``predict`` gives 0.
+    calibrator_ : object
+        The fitted link from u to the probability.
+    auc_ : float
+        Area under the ROC curve of the held-out pairs.
+    calibration_error_ : float
+        Expected calibration error of the held-out pairs, by links fitted to other folds.
+    prior_ : float
+        Share of "same" that the probabilities assume.
+    n_pairs_ : int
+        Number of held-out pairs.
+    n_sampled_negatives_ : int
+        Number of different pairs that were drawn at random, because ``y`` held none.
+    classes_ : ndarray of shape (2,)
+        The values −1 and 1.
+
+    Notes
+    -----
+    For decisions about pairs: the same person, the same product, a duplicate or not, with an error rate that can be
+    promised. To rank candidates a metric alone will do.
+
+    A fit costs ``n_splits`` + 1 fits of the learner and O(``max_pairs``) distances.
 
     Examples
     --------
@@ -114,8 +139,19 @@ class PairVerifier(BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn metric and probability from class labels, from `Pairs` or other supervision over the rows of X, or from
-        tuples X and their signs y.
+        """Learn metric, probability and threshold.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows (n, d); or tuples (m, 2, d), (m, 3, d) or (m, 4, d); or, with a preprocessor, names (m, 2).
+        y : array-like, Supervision or None, default=None
+            Class labels, `Pairs` or other supervision over the rows of X, or the signs ±1 of tuples.
+
+        Returns
+        -------
+        self
+            The fitted verifier.
         """
         self._check_parameters()
         if self.preprocessor is not None or np.ndim(X) == 3:
@@ -142,15 +178,36 @@ class PairVerifier(BaseEstimator):
         return self.set_threshold(np.sqrt(limit * self.scale_) if limit >= 0 else -np.inf)
 
     def transform(self, X: Any) -> np.ndarray:
-        """Map rows X (n, d) to the space where the learned distance is Euclidean."""
+        """Map rows to the space where the learned distance is Euclidean.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, p)
+            The mapped samples.
+        """
         check_is_fitted(self)
         return np.asarray(self.metric_.transform(X))
 
     def pair_distance(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """(m,) learned distances of pairs.
+        """Learned distances of pairs.
 
-        Either rows X (n, d) with ``pairs`` as (m, 2) row numbers or a `Pairs` object; or X as an array (m, 2, d); or,
-        with a preprocessor, X as names (m, 2).
+        Parameters
+        ----------
+        X : array-like
+            Rows (n, d), of which ``pairs`` lists some; or an array of pairs (m, 2, d); or, with a preprocessor, names
+            (m, 2).
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The distances.
         """
         T = self._tuples(X, pairs)
         if T.rows.shape[1] != 2:
@@ -158,20 +215,76 @@ class PairVerifier(BaseEstimator):
         return self._distances(T, T.rows)[0]
 
     def pair_score(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """(m,) minus the distance: higher for pairs that are more alike."""
+        """Minus the distance: higher for pairs that are more alike.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows (n, d), of which ``pairs`` lists some; or an array of pairs (m, 2, d); or, with a preprocessor, names
+            (m, 2).
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Minus the distances.
+        """
         return -self.pair_distance(X, pairs)
 
     def pair_probability(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """(m,) probability that the two samples of each pair are the same; X and pairs as for `pair_distance`."""
+        """Probability that the two samples of each pair are the same.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows (n, d), of which ``pairs`` lists some; or an array of pairs (m, 2, d); or, with a preprocessor, names
+            (m, 2).
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The probabilities.
+        """
         return self._probability(self.pair_distance(X, pairs))
 
     def predict_proba(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """(m, 2) probabilities that the samples of each pair differ, and that they are the same."""
+        """Probabilities that the samples of each pair differ, and that they are the same.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows (n, d), of which ``pairs`` lists some; or an array of pairs (m, 2, d); or, with a preprocessor, names
+            (m, 2).
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        ndarray of shape (m, 2)
+            The probabilities.
+        """
         p = self.pair_probability(X, pairs)
         return np.stack([1 - p, p], axis=1)
 
     def decision_function(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """(m,) minus the distance of pairs; of triplets and quadruplets, how much farther the far ones are."""
+        """Minus the distance of pairs; of triplets and quadruplets, how much farther the far ones are.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows (n, d), of which ``pairs`` lists some; or tuples (m, 2, d), (m, 3, d) or (m, 4, d); or, with a
+            preprocessor, names.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The scores.
+        """
         T = self._tuples(X, pairs)
         if T.rows.shape[1] == 2:
             return -self._distances(T, T.rows)[0]
@@ -179,9 +292,22 @@ class PairVerifier(BaseEstimator):
         return far - near
 
     def predict(self, X: Any, pairs: Any = None) -> np.ndarray:
-        """(m,) +1 for the same, −1 for different, 0 where the distance lies in the band between the thresholds.
+        """Whether the samples of each pair are the same.
 
         Of triplets and quadruplets: +1 where the near ones are nearer, −1 where they are farther, 0 for a tie.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows (n, d), of which ``pairs`` lists some; or tuples (m, 2, d), (m, 3, d) or (m, 4, d); or, with a
+            preprocessor, names.
+        pairs : array-like of shape (m, 2), Pairs or None, default=None
+            Row numbers of the pairs, or a `Pairs` object; None: X itself holds pairs.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Decisions: +1 for the same, −1 for different, 0 where the distance lies in the band between the thresholds.
         """
         T = self._tuples(X, pairs)
         if T.rows.shape[1] != 2:
@@ -194,6 +320,18 @@ class PairVerifier(BaseEstimator):
         """Area under the ROC curve over the pairs of ``y``, or of tuples X.
 
         Of triplets and quadruplets: the share whose order is right.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows (n, d), or tuples.
+        y : array-like, Supervision or None, default=None
+            Labels or `Pairs` over the rows, or the signs ±1 of tuples.
+
+        Returns
+        -------
+        float
+            The area, or the share.
         """
         check_is_fitted(self)
         if np.ndim(X) != 3 and self.preprocessor is None:
@@ -204,7 +342,20 @@ class PairVerifier(BaseEstimator):
         return self._curve(X, y).auc
 
     def set_threshold(self, threshold: float, reject: float | None = None) -> Self:
-        """Accept pairs up to this distance; reject those beyond ``reject``, which is the same unless given."""
+        """Accept pairs up to a distance.
+
+        Parameters
+        ----------
+        threshold : float
+            The largest distance of a pair that is accepted.
+        reject : float or None, default=None
+            Distance beyond which pairs are rejected; None: the same.
+
+        Returns
+        -------
+        self
+            The verifier.
+        """
         check_is_fitted(self, "metric_")
         reject = threshold if reject is None else reject
         if not (isinstance(threshold, Real) and isinstance(reject, Real) and threshold <= reject):
@@ -216,8 +367,21 @@ class PairVerifier(BaseEstimator):
         return self
 
     def set_band(self, *, fpr: float, fnr: float) -> Self:
-        """Accept where at most a share ``fpr`` of the different pairs is accepted, reject where at most a share ``fnr``
-        of the same pairs is rejected; ``predict`` gives 0 between the two. One threshold, if it meets both.
+        """Accept and reject with errors of at most given shares, and leave open what lies between.
+
+        Between the two thresholds ``predict`` gives 0. It is one threshold, if that meets both.
+
+        Parameters
+        ----------
+        fpr : float
+            Largest share of the different pairs that is accepted.
+        fnr : float
+            Largest share of the same pairs that is rejected.
+
+        Returns
+        -------
+        self
+            The verifier.
         """
         check_is_fitted(self)
         accept, reject = self.roc_.threshold_at_fpr(fpr), self.roc_.threshold_at_tpr(1 - fnr)
@@ -232,17 +396,28 @@ class PairVerifier(BaseEstimator):
         min_rate: float | None = None,
         beta: float = 1.0,
     ) -> Self:
-        """Set the threshold by pairs: tuples X with signs y, or rows X with labels or `Pairs`; by default those that
-        ``fit`` held out.
+        """Set the threshold by pairs.
 
         Parameters
         ----------
-        X, y : pairs to choose it by, best none that the metric has seen
-        strategy : "accuracy" or "f_beta" for the highest; "max_tpr": most same pairs accepted while at least a share
+        X : array-like or None, default=None
+            Tuples, or rows with labels or `Pairs` in y, best such that the metric has not seen; None: those that
+            ``fit`` held out.
+        y : array-like, Supervision or None, default=None
+            Signs ±1 of tuples, or labels or `Pairs` over the rows.
+        strategy : {"accuracy", "f_beta", "max_tpr", "max_tnr"}, default="accuracy"
+            "accuracy" or "f_beta" for the highest; "max_tpr": most same pairs accepted while at least a share
             ``min_rate`` of the different ones is rejected; "max_tnr": most different pairs rejected while at least a
-            share ``min_rate`` of the same ones is accepted
-        min_rate : of the two last strategies
-        beta : of "f_beta": how many times as much recall counts as precision
+            share ``min_rate`` of the same ones is accepted.
+        min_rate : float or None, default=None
+            Share that the two last strategies keep.
+        beta : float, default=1.0
+            How many times as much recall counts as precision, for "f_beta".
+
+        Returns
+        -------
+        self
+            The verifier.
         """
         check_is_fitted(self)
         if strategy not in STRATEGIES:
@@ -273,12 +448,22 @@ class PairVerifier(BaseEstimator):
 
         Parameters
         ----------
-        fpr : false-match rate: at most this share of the different pairs is accepted, and as many same pairs as that
-            allows
-        precision : at least this share of the accepted pairs is the same, if a share ``prior_`` of all pairs is
-        cost : of a false match and of a false non-match: the threshold of least expected cost
-        threshold : a distance, to see what it does. Without any target: that in use
-        level : of the intervals
+        fpr : float or None, default=None
+            False-match rate: at most this share of the different pairs is accepted, and as many same pairs as that
+            allows.
+        precision : float or None, default=None
+            Least share of same pairs among those accepted, if a share ``prior_`` of all pairs is the same.
+        cost : tuple of two floats or None, default=None
+            Prices of a false match and of a false non-match: the threshold of least expected cost.
+        threshold : float or None, default=None
+            A distance, to see what it does. Without any target: that in use.
+        level : float, default=0.95
+            Confidence of the intervals.
+
+        Returns
+        -------
+        OperatingPoint
+            The threshold, the probability there, and rates of errors with their intervals.
         """
         check_is_fitted(self)
         if sum(goal is not None for goal in (fpr, precision, cost, threshold)) > 1:
@@ -306,14 +491,31 @@ class PairVerifier(BaseEstimator):
         return self.held_out_.curve(self.scale_)
 
     def reliability(self, bins: int = 15) -> Reliability:
-        """Stated probabilities of the held-out pairs, by links fitted to other folds, against how often they are the
-        same.
+        """Stated probabilities of the held-out pairs against how often they are the same.
+
+        The probabilities are by links fitted to other folds.
+
+        Parameters
+        ----------
+        bins : int, default=15
+            Number of bins of equal width.
+
+        Returns
+        -------
+        Reliability
+            The bins.
         """
         check_is_fitted(self, "held_out_")
         return reliability(self.held_out_.probability, self.held_out_.same, self.held_out_.weight, bins)
 
     def save(self, path: Any) -> None:
-        """Write the fitted verifier to one file; `isometry.load` reads it back."""
+        """Write the fitted verifier to one file; `isometry.load` reads it back.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file to write; by custom it ends in ``.safetensors``.
+        """
         from isometry.io.store import save
 
         save(self, path)

@@ -1,4 +1,4 @@
-"""The honest comparison: does any learned metric beat plain Euclidean distance on held-out data?"""
+"""The honest comparison: whether any learned metric beats plain Euclidean distance on held-out data."""
 
 from __future__ import annotations
 
@@ -81,40 +81,76 @@ def compare(
 
     Parameters
     ----------
-    X : (n_samples, n_features) array or DataFrame of numbers; float32 is kept. With a transformer as ``scaler`` its
-        cells may be anything that this transformer takes
-    y : class labels; targets of a regression, as `Targets` or an array of fractions, from which methods of labels learn
-        by slices at quantiles; or another supervision object such as `Pairs`
-    learners : names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed
-        forms), a family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name
-    scoring : "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
+    X : array-like of shape (n_samples, n_features)
+        Array or DataFrame of numbers; float32 is kept. With a transformer as ``scaler`` its cells may be anything that
+        this transformer takes.
+    y : array-like or Supervision
+        Class labels; targets of a regression, as `Targets` or an array of fractions, from which methods of labels learn
+        by slices at quantiles; or another supervision object such as `Pairs`.
+    learners : str, sequence or dict, default="default"
+        Names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed forms), a
+        family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name.
+    scoring : str or None, default=None
+        Score: "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
         "ordering" for triplets and quadruplets; "knn_r2", the R² of k-NN regression, for targets. None: "knn",
-        "pair_auc", "ordering" or "knn_r2", by the kind of ``y``, and "map@r" in the open protocol
-    n_neighbors : k of "knn" and "knn_r2"
-    protocol : "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open":
-        held-out classes were never seen in training, and held-out points look among themselves. For labels only
-    n_splits, n_repeats : folds of a cross-validation, and how often it is repeated with other folds
-    scaler : "standard", "minmax", "robust", "normalize", None, or a transformer or pipeline, which sees the rows as
-        they were given, gaps and text included; fitted inside each fold. "auto": "normalize" for embeddings, that is
-        rows of unit length or, in the open protocol, many features of one scale, so that Euclidean ranks as the cosine
-        of the raw vectors does; else "standard"
-    tune : None, "default", or a parameter grid for some of the names; searched inside each training fold
-    unit : put unit length after every map (`Normalized`), so that directions are compared; Euclidean distance takes
-        part both ways
-    level : of the intervals. Marks "better" and "worse" hold jointly at this level (Holm's correction)
-    n_jobs : processes, as in scikit-learn; results do not depend on it. Each fit has one BLAS thread
-    random_state : seed of the folds, and of learners whose own ``random_state`` is None
-    budget : seconds that fits and scores may take; None: as long as they need. The cost of each candidate is estimated
-        from fits on a few rows; those there is no time for are left out and named, as is what was stopped
-    refit : what ``best_estimator`` is: the metric that is "reliable"-ly best or else of the highest score, or the
-        "automatic" choice of `AutoMetric`, which may be Euclidean
-    verbose : show a progress bar on a terminal, elsewhere a line for each fold
-    name : of the data, for reports
+        "pair_auc", "ordering" or "knn_r2", by the kind of ``y``, and "map@r" in the open protocol.
+    n_neighbors : int, default=3
+        Number k of neighbours of "knn" and "knn_r2".
+    protocol : {"closed", "open"}, default="closed"
+        "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open": held-out
+        classes were never seen in training, and held-out points look among themselves. For labels only.
+    n_splits : int, default=5
+        Number of folds of the cross-validation.
+    n_repeats : int, default=1
+        How often it is repeated with other folds.
+    scaler : str, transformer or None, default="auto"
+        Scaler before every metric: "standard", "minmax", "robust", "normalize", None, or a transformer or pipeline,
+        which sees the rows as they were given, gaps and text included; fitted inside each fold. "auto": "normalize" for
+        embeddings, that is rows of unit length or, in the open protocol, many features of one scale, so that Euclidean
+        ranks as the cosine of the raw vectors does; else "standard".
+    tune : mapping, "default" or None, default=None
+        Parameter grid for some of the names, searched inside each training fold; "default": grids of ours; None: none.
+    unit : bool, default=False
+        Whether to put unit length after every map (`Normalized`), so that directions are compared; Euclidean distance
+        takes part both ways.
+    level : float, default=0.95
+        Confidence of the intervals. Marks "better" and "worse" hold jointly at this level (Holm's correction).
+    n_jobs : int or None, default=None
+        Number of processes, as in scikit-learn; results do not depend on it. Each fit has one BLAS thread.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the folds, and of learners whose own ``random_state`` is None.
+    budget : float, Budget or None, default=None
+        Seconds that fits and scores may take; None: as long as they need. The cost of each candidate is estimated from
+        fits on a few rows; those there is no time for are left out and named, as is what was stopped.
+    refit : {"reliable", "automatic"}, default="reliable"
+        What ``best_estimator`` is: the metric that is "reliable"-ly best or else of the highest score, or the
+        "automatic" choice of `AutoMetric`, which may be Euclidean.
+    verbose : bool, default=False
+        Whether to show a progress bar on a terminal, elsewhere a line for each fold.
+    name : str or None, default=None
+        Name of the data, for reports.
 
     Returns
     -------
-    Comparison : prints as a table with a verdict. After Ctrl-C it holds what had finished, and ``interrupted`` is true.
-        Metrics are then compared on the folds that all of them finished.
+    Comparison
+        Prints as a table with a verdict. After Ctrl-C it holds what had finished, and ``interrupted`` is true. Metrics
+        are then compared on the folds that all of them finished.
+
+    Notes
+    -----
+    It costs ``n_splits`` · ``n_repeats`` fits of every candidate, and O(n² d) for the neighbours of each;
+    ``budget`` ends it in time. To have a metric rather than a table, use `AutoMetric`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import compare
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = compare(X, y, ["RCA", "DCA"], n_splits=3)
+    >>> sorted(result.name for result in found.results)
+    ['Covariance', 'DCA', 'Euclidean', 'RCA']
+    >>> found.scoring, found.protocol
+    ('knn', 'closed')
     """
     started = time.perf_counter()
     if budget is not None and not isinstance(budget, Budget):

@@ -47,10 +47,10 @@ def values_of_choice(V: Sequence[np.ndarray], plan: Plan) -> tuple[np.ndarray, l
 
 
 def automatic_choice(names: Sequence[str], V: Sequence[np.ndarray], plan: Plan, level: float) -> AutomaticChoice | None:
-    """The metric to take: the one with the highest mean, if it is above Euclidean at this ``level``, one-sided, and if
-    choosing by the other folds gains as well: what led by luck mostly does not. None if nothing was scored.
+    """The metric to take: the one with the highest mean, if that is reliable; None if nothing was scored.
 
-    ``V`` are the values (repeats, n) of the metrics, Euclidean first.
+    It must be above Euclidean at this ``level``, one-sided, and choosing by the other folds must gain as well: what led
+    by luck mostly does not. ``V`` are the values (repeats, n) of the metrics, Euclidean first.
     """
     values, chosen = values_of_choice(V, plan)
     difference = gain_interval(values - V[0], None, plan, level)

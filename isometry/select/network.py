@@ -108,9 +108,19 @@ def compare_network(
 
     Parameters
     ----------
-    network : fitted; only its ``transform`` is used
-    train, held : (X, y)
-    image_shape : (c, h, w) if the rows are images, which are compared pixel by pixel and not standardised
+    network : estimator
+        Fitted; only its ``transform`` is used.
+    train : tuple of ndarray
+        Samples and labels (X, y) that the network was trained on.
+    held : tuple of ndarray
+        Samples and labels (X, y) that were held out.
+    image_shape : tuple of int or None, default=None
+        Shape (c, h, w) if the rows are images, which are compared pixel by pixel and not standardised.
+
+    Returns
+    -------
+    NetworkComparison
+        Scores of all maps, with intervals.
     """
     X_held, y_held = held
     raw = "standardised features" if image_shape is None else "raw pixels"

@@ -12,7 +12,30 @@ __all__ = ["HeldOutPairs", "OperatingPoint"]
 
 
 class OperatingPoint(NamedTuple):
-    """A threshold, and how often it errs on pairs held out."""
+    """A threshold, and how often it errs on pairs held out.
+
+    Attributes
+    ----------
+    threshold : float
+        Pairs at most this far apart are accepted as the same.
+    probability : float
+        Probability that a pair at this distance is the same.
+    fpr : Interval
+        False-match rate: share of different pairs that are accepted.
+    fnr : Interval
+        False-non-match rate: share of same pairs that are not.
+    precision : Interval
+        Share of same pairs among the accepted ones.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import PairVerifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> point = PairVerifier(protocol="closed", random_state=0).fit(X, y).operating_point(fpr=0.05)
+    >>> bool(round(point.fpr.mean, 6) <= 0.05)
+    True
+    """
 
     threshold: float  # pairs at most this far apart are accepted as the same
     probability: float  # that a pair at this distance is the same

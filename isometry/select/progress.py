@@ -22,8 +22,10 @@ class Progress:
 
     Parameters
     ----------
-    verbose : show something
-    clock : in seconds
+    verbose : bool
+        Whether to show something.
+    clock : callable
+        Function that gives seconds since some moment.
     """
 
     def __init__(self, verbose: bool, clock: Callable[[], float]):

@@ -19,7 +19,49 @@ BASELINE = "Euclidean"  # what every other metric is compared with
 
 @dataclass
 class MethodResult:
-    """One candidate: how it scored on held-out data, and how that differs from Euclidean on the same points."""
+    """One candidate: how it scored on held-out data, and how that differs from Euclidean on the same points.
+
+    Attributes
+    ----------
+    name : str
+        Display name, unique in a comparison: "LMNN", or "NCA(n_components=2)".
+    estimator : metric learner
+        The learner, not fitted.
+    score : Interval or None
+        Mean over held-out points, with its interval; None if every fit failed.
+    difference : Interval or None
+        Paired difference to Euclidean; None for Euclidean itself and for failures.
+    reliable : str
+        "better", "worse" or "unclear" against Euclidean, corrected for the number of candidates; "" if that cannot be
+        said.
+    fit_seconds : float
+        Seconds of a fit, the mean over folds.
+    values : ndarray of shape (n,)
+        Value of each held-out sample, averaged over repeats; their mean is the score; NaN: none.
+    failures : list of str
+        Reasons, one for each failed fit.
+    n_fits : int
+        Number of fits.
+    unconverged : int
+        Number of fits that ended with a ConvergenceWarning.
+    warnings : list of str
+        Other distinct warnings.
+    best_params : list of dict
+        Parameters of each outer fold, when tuned.
+    n_planned : int
+        Number of fits that were to be made; n_fits is less only after an interruption or at the end of a budget.
+    left_out : str
+        Why there was no time for it.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import compare
+    >>> X, y = load_iris(return_X_y=True)
+    >>> result = next(r for r in compare(X, y, ["RCA"], n_splits=3).results if r.name == "RCA")
+    >>> result.n_fits, bool(result.score.low <= result.score.mean <= result.score.high)
+    (3, True)
+    """
 
     name: str  # display name, unique in a comparison: "LMNN", or "NCA(n_components=2)"
     estimator: Any  # the unfitted learner
@@ -38,6 +80,7 @@ class MethodResult:
 
     @property
     def complete(self) -> bool:
+        """Whether all fits that were to be made were made."""
         return self.n_fits >= self.n_planned
 
     @property
@@ -78,7 +121,52 @@ class AutomaticChoice:
 
 @dataclass
 class Comparison:
-    """The outcome of `compare`. Printing it shows the table and the verdict."""
+    """The outcome of `compare`. Printing it shows the table and the verdict.
+
+    Attributes
+    ----------
+    results : list of MethodResult
+        Candidates, best first, failures last.
+    scoring : str
+        Name of the score: "knn", "map@r", "recall@1", "pair_auc", ….
+    protocol : {"closed", "open"}
+        Whether held-out samples were of known classes.
+    n_splits : int
+        Number of folds.
+    n_repeats : int
+        How often the cross-validation was repeated.
+    level : float
+        Confidence of the intervals.
+    verdict : str
+        The outcome in one or two sentences.
+    data : dict
+        What was compared: name, n_samples, n_features, n_classes, supervision, feature_names, class_names.
+    settings : dict
+        How: scaler, tune, random_state, n_jobs, versions, seconds.
+    interrupted : bool
+        Whether it was ended before its time.
+    best : str or None
+        Name of the reliably best metric; None if none is.
+    best_estimator : Pipeline or None
+        Scaler and learner of ``best_name``, fitted on all data.
+    best_name : str or None
+        The name in ``best``, or who has the top score; the next if that could not be fitted.
+    automatic : AutomaticChoice or None
+        What choosing the best is worth; None if nothing was scored.
+    notes : list of str
+        What the reader should know about folds, failures and data.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import compare
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = compare(X, y, ["RCA"], n_splits=3)
+    >>> list(found.to_frame().columns)[:3]
+    ['method', 'score', 'low']
+    >>> found.best_name in ("RCA", "Covariance", "Euclidean")
+    True
+    """
 
     results: list[MethodResult]  # best first, failures last
     scoring: str  # "knn", "map@r", "recall@1", "pair_auc", ...
@@ -103,7 +191,13 @@ class Comparison:
         raise KeyError(f"no metric called {name!r} was compared; there are {', '.join(r.name for r in self.results)}")
 
     def to_frame(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
+        """The table as a pandas DataFrame.
+
+        Returns
+        -------
+        DataFrame
+            One row for each candidate.
+        """
         import pandas
 
         nothing = Interval(np.nan, np.nan, np.nan)
@@ -116,7 +210,13 @@ class Comparison:
         return pandas.DataFrame(rows, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """What was found, for programs: the rows of the table, verdict and settings, without estimators and values."""
+        """What was found, for programs, without estimators and values.
+
+        Returns
+        -------
+        dict
+            The rows of the table, verdict and settings.
+        """
         facts = ("name", "reliable", "fit_seconds", "n_fits", "n_planned", "unconverged", "left_out", "failures")
         rows = []
         for r in self.results:
@@ -154,7 +254,13 @@ class Comparison:
         return "\n".join([*lines, "", self.verdict])
 
     def transformed_names(self) -> list[str] | None:
-        """Names of the features that metrics see, after the scaler; None where it does not tell them."""
+        """Names of the features that metrics see, after the scaler.
+
+        Returns
+        -------
+        list of str or None
+            The names; None where the scaler does not tell them.
+        """
         names = self.data.get("feature_names")
         scaler: Any = None if self.best_estimator is None or len(self.best_estimator) < 2 else self.best_estimator[0]
         if names is None or not hasattr(scaler, "get_feature_names_out"):
@@ -185,7 +291,22 @@ class Comparison:
         )
 
     def report(self, path: str | Path, X: Any = None, y: Any = None) -> Path:
-        """Write the report page; give X and y to have the pictures of the data too."""
+        """Write the report page.
+
+        Parameters
+        ----------
+        path : str or path-like
+            An ``.html`` file, or a folder, which gets an ``index.html``.
+        X : array-like of shape (n, d) or None, default=None
+            The data that were compared, for the pictures.
+        y : array-like, Supervision or None, default=None
+            Their labels or other supervision.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
         from isometry.report import write_report
 
         return write_report(self, path, X=X, y=y)

@@ -32,30 +32,60 @@ class BoostMetric(LinearMetric):
 
     min_{W ⪰ 0} log mean over triplets of exp(d²(a, p) − d²(a, n)) + ν tr W,  ν = reg/(d w₀)
 
-    where w₀ I is the metric with median gap |d²(a, p) − d²(a, n)| = 1. Samples are scaled to mean squared distance 1.
-    Triplets that can all be met with a margin above ν for each unit of the trace leave no minimum; a trace above ten
-    times that of w₀ I therefore costs more and more.
+    where w₀ I is the metric with median gap ``|d²(a, p) − d²(a, n)|`` = 1. Samples are scaled to mean squared
+    distance 1. Triplets that can all be met with a margin above ν for each unit of the trace leave no minimum; a
+    trace above ten times that of w₀ I therefore costs more and more.
 
     Parameters
     ----------
-    reg : weight of the trace, without a unit
-    solver : "psd", on a factor of W, with a certificate of the minimum; or "boost": one rank-one metric after another,
-        slower, and the weights of all so far are adapted each time
-    comparisons : which to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`; `RandomComparisons(n)` or
-        another sampler
-    max_iter, tol, random_state, verbose : most iterations, or rank-one metrics; relative slope or decrease to stop at;
-        seed; progress bar
+    reg : float ≥ 0, default=0.1
+        Weight of the trace, without a unit.
+    solver : {"psd", "boost"}, default="psd"
+        "psd", on a factor of W, with a certificate of the minimum; or "boost": one rank-one metric after another,
+        slower, and the weights of all so far are adapted each time.
+    comparisons : str or Sampler, default="auto"
+        Which triplets to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`; `RandomComparisons(n)` or
+        another sampler.
+    max_iter : int, default=500
+        Largest number of iterations, or of rank-one metrics.
+    tol : float ≥ 0, default=0.0001
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    objective_ : value at the solution
-    path_ : (T, d) with solver="boost": rows √w v of the metrics w v vᵀ, in the order in which they were found; a row of
-        0 is one that later ones replaced
+    objective_ : float
+        Value of the objective at the solution.
+    path_ : ndarray of shape (T, d)
+        With solver="boost": rows √w v of the metrics w v vᵀ, in the order in which they were found; a row of 0 is one
+        that later ones replaced.
+
+    Notes
+    -----
+    For triplets, or labels of which triplets are made, and a metric of low rank: the trace keeps few directions.
+    Losses are exponential, so that a few wrong triplets weigh heavily; with noisy ones `RelativeML` with
+    loss="logistic" is safer.
+
+    One evaluation costs O(m d + n d²) for m triplets.
 
     References
     ----------
-    C. Shen, J. Kim, L. Wang, A. van den Hengel, "Positive semidefinite metric learning using boosting-like algorithms",
-    JMLR 2012.
+    | C. Shen, J. Kim, L. Wang, A. van den Hengel, "Positive semidefinite metric learning using boosting-like
+      algorithms", JMLR 2012.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import BoostMetric, Triplets
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Triplets([0, 50, 100], [1, 51, 101], [60, 110, 20], n_samples=150)
+    >>> metric = BoostMetric().fit(X, side)
+    >>> near, far = metric.pair_distance(X, [[0, 1], [0, 60]])
+    >>> bool(near < far)
+    True
     """
 
     _sees = (Labels, Triplets)

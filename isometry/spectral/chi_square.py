@@ -32,29 +32,59 @@ class ChiSquareLMNN(MetricLearner):
 
     min_L (1/n) Σ_{i, j→i} [(1 − μ) χ²(Lx_i, Lx_j) + μ Σ_l [m + χ²(Lx_i, Lx_j) − χ²(Lx_i, Lx_l)]₊]
 
-    with χ²(a, b) = ½ Σ (a − b)²/(a + b) and columns of L (p, d) that are ≥ 0 and sum to 1. Rows of X are ≥ 0 and are
-    divided by their sums. m is ``margin`` times the median gap |χ²(i, j) − χ²(i, l)| at the start.
+    with χ²(a, b) = ½ Σ (a − b)²/(a + b) and columns of L (p, d) that are ≥ 0 and sum to 1. Rows of X are ≥ 0 and
+    are divided by their sums. m is ``margin`` times the median gap ``|χ²(i, j) − χ²(i, l)|`` at the start.
 
     Parameters
     ----------
-    n_bins : p ≥ 2, of the histograms that samples are mapped to (default: as many as features)
-    n_neighbors, mu : k target neighbours, and the weight μ of the hinges
-    margin : in units of the median gap
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed of the landmarks
-        of ``transform``; progress bar
+    n_bins : int or None, default=None
+        Number p ≥ 2 of bins of the histograms that samples are mapped to; None: as many as features.
+    n_neighbors : int, default=3
+        Number k of target neighbours.
+    mu : float in [0, 1], default=0.5
+        Weight μ of the hinges against the distances of target neighbours.
+    margin : float > 0, default=1.0
+        Margin m, in units of the median gap.
+    max_iter : int, default=80
+        Largest number of iterations.
+    tol : float ≥ 0, default=0.0001
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the landmarks of ``transform``.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    components_ : L (p, d)
+    components_ : ndarray of shape (p, d)
+        The map L.
 
     Notes
     -----
+    For histograms: counts of words, colours or visual words, of rows that are ≥ 0. For other tables, and for those
+    with negative entries, use `LMNN`; rows that are 0 everywhere are refused.
+
+    An iteration costs O(n k p) for the triplets and O(n p d) for the map; neighbours cost O(n² p).
+
     On histograms χ² = 1 − Σ 2ab/(a + b), and the sum is a kernel, so that χ² is a squared Euclidean distance exactly:
     ``transform`` gives coordinates in which it is, spanned by 500 samples at most. ``chi_square`` is exact for all.
 
     References
     ----------
-    D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
+    | D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import ChiSquareLMNN
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1], 20)
+    >>> X = rng.poisson(np.where(y[:, None] == 0, [9, 5, 1, 3], [1, 5, 9, 3])).astype(float)
+    >>> metric = ChiSquareLMNN(2, max_iter=20).fit(X, y)
+    >>> metric.components_.shape
+    (2, 4)
+    >>> bool(np.allclose(metric.components_.sum(axis=0), 1))
+    True
     """
 
     _sees = (Labels,)
@@ -103,7 +133,20 @@ class ChiSquareLMNN(MetricLearner):
         return (overlap(A, self.landmarks_) @ self.basis_).astype(X.dtype, copy=False)
 
     def chi_square(self, X: Any, pairs: Any) -> np.ndarray:
-        """χ²(Lx, Lx') of listed pairs, exactly: rows X (n, d), and (m, 2) indices or a `Pairs` object."""
+        """The distances χ²(Lx, Lx') of listed pairs, exactly.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : array-like of shape (m, 2) or Pairs
+            Pairs of rows of X.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The distances.
+        """
         check_is_fitted(self)
         A = histograms(validate_data(self, X, dtype=np.float64, reset=False)) @ self.components_.T
         i, j = pair_rows(pairs)

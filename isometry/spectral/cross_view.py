@@ -59,7 +59,20 @@ class CrossView(LinearMetric):
         raise NotImplementedError
 
     def transform_view(self, X: Any, view: int = 0) -> np.ndarray:
-        """Map samples of which only the columns of one view are known (n, d_view), 0 or 1, to the common space."""
+        """Map samples of which only the columns of one view are known to the common space.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d_view)
+            Columns of one view.
+        view : {0, 1}, default=0
+            Which view.
+
+        Returns
+        -------
+        ndarray of shape (n, p)
+            The mapped samples.
+        """
         check_is_fitted(self)
         if view not in (0, 1):
             raise ValueError(f"view={view!r} must be 0 or 1")
@@ -82,22 +95,52 @@ class CCA(CrossView):
 
     Parameters
     ----------
-    n_components : number of pairs of directions; None: as many as the narrower view has
-    views : two sets of columns, each a list of indices, of names (if X has them), or a slice; None: two halves of X
-    power : of the correlations as weights: 0 counts all directions alike; 1 lets those count that the other view knows
-    reg : relative ridge on the covariances of the views; at least 0.01, with a warning, if a view has as many columns
-        as there are samples
+    n_components : int or None, default=None
+        Number of pairs of directions; None: as many as the narrower view has.
+    views : sequence or None, default=None
+        Two sets of columns, each a list of indices, of names (if X has them), or a slice; None: two halves of X.
+    power : float ≥ 0, default=1.0
+        Power of the correlations as weights: 0 counts all directions alike; 1 lets those count that the other view
+        knows.
+    reg : float ≥ 0, default=0.01
+        Relative ridge on the covariances of the views; at least 0.01, with a warning, if a view has as many columns as
+        there are samples.
 
     Attributes
     ----------
-    correlations_ : ρ (p,), largest first
-    views_, mean_ : the columns of both views, and the mean of X
+    correlations_ : ndarray of shape (p,)
+        Correlations ρ, largest first.
+    views_ : list
+        The columns of both views.
+    mean_ : ndarray of shape (d,)
+        Mean of X.
+
+    Notes
+    -----
+    For two descriptions of the same objects, such as pictures and their captions, that are to be searched by one
+    another. It looks at no labels: to tell classes apart use `FishMML`, which has views and labels. For relations
+    that are not linear there is `KernelCCA`.
+
+    A fit costs O(n d² + d³).
 
     References
     ----------
-    H. Hotelling, "Relations between two sets of variates", Biometrika 1936.
-    Y. Gong, Q. Ke, M. Isard, S. Lazebnik, "A multi-view embedding space for modeling internet images, tags, and their
-    semantics", International Journal of Computer Vision 2014.
+    | H. Hotelling, "Relations between two sets of variates", Biometrika 1936.
+    | Y. Gong, Q. Ke, M. Isard, S. Lazebnik, "A multi-view embedding space for modeling internet images, tags, and their
+      semantics", International Journal of Computer Vision 2014.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import CCA
+    >>> rng = np.random.default_rng(0)
+    >>> common = rng.normal(size=(200, 1))
+    >>> X = np.hstack([common + 0.1 * rng.normal(size=(200, 3)), common + 0.1 * rng.normal(size=(200, 2))])
+    >>> metric = CCA(1, views=[[0, 1, 2], [3, 4]]).fit(X)
+    >>> bool(metric.correlations_[0] > 0.95)
+    True
+    >>> metric.transform_view(X[:5, 3:], view=1).shape
+    (5, 1)
     """
 
     n_components: int | None = None
@@ -132,17 +175,41 @@ class Procrustes(CrossView):
 
     Parameters
     ----------
-    n_components : number of pairs of directions, those of largest covariance; None: as many as the narrower view has
-    views : two sets of columns, each a list of indices, of names (if X has them), or a slice; None: two halves of X
-    scale : bring both views to total variance 1 first
+    n_components : int or None, default=None
+        Number of pairs of directions, those of largest covariance; None: as many as the narrower view has.
+    views : sequence or None, default=None
+        Two sets of columns, each a list of indices, of names (if X has them), or a slice; None: two halves of X.
+    scale : bool, default=True
+        Whether to bring both views to total variance 1 first.
 
     Attributes
     ----------
-    views_, mean_ : the columns of both views, and the mean of X
+    views_ : list
+        The columns of both views.
+    mean_ : ndarray of shape (d,)
+        Mean of X.
+
+    Notes
+    -----
+    For two spaces that should be one but for a rotation, such as embeddings of two models, or of two languages.
+    Where views also differ in what they stretch, `CCA` finds what they have in common.
+
+    A fit costs O(n d² + d³).
 
     References
     ----------
-    P. H. Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 1966.
+    | P. H. Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 1966.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import Procrustes
+    >>> rng = np.random.default_rng(0)
+    >>> A = rng.normal(size=(50, 3))
+    >>> turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    >>> metric = Procrustes().fit(np.hstack([A, A @ turn]))
+    >>> bool(np.allclose(metric.transform_view(A, view=0), metric.transform_view(A @ turn, view=1)))
+    True
     """
 
     n_components: int | None = None

@@ -23,25 +23,52 @@ class FishMML(LinearMetric):
 
     max_{U_rᵀU_r = I} Σ_r tr(U_rᵀ(S_b^r + λ₁S_t^r)U_r) + λ₂ Σ_{r<w} HSIC(X^rU_r, X^wU_w)
 
-    with S_b, S_t the between-class and total covariance of a view. For linear kernels (n − 1)² HSIC = |U_rᵀC_rwU_w|_F²,
-    C_rw the cross-scatter of two views, so each U_r in turn is a set of leading eigenvectors.
+    with S_b, S_t the between-class and total covariance of a view. For linear kernels (n − 1)² HSIC =
+    ``|U_rᵀC_rwU_w|_F²``, C_rw the cross-scatter of two views, so each U_r in turn is a set of leading eigenvectors.
     The output joins the views.
 
     Parameters
     ----------
-    n_components : directions for each view, one number or one per view; "auto" is max(2, c − 1). A view with no more
-        columns than that is only rotated
-    views : list of column sets, each a list of indices, of names (if X has them), or a slice; None: two halves of X.
-        Columns in no view are left out
-    lambda1 : λ₁, weight of the total variance
-    lambda2 : λ₂, weight of the agreement between views
-    scale_views : bring every view to total variance 1, in learning and in the output; without it the term in λ₂, which
-        grows with the fourth power of the units, dominates or vanishes
-    max_iter, tol, verbose : of the sweeps over views
+    n_components : int, sequence of int, "auto" or None, default="auto"
+        Number of directions of each view, one number or one per view; "auto" is max(2, c − 1). A view with no more
+        columns than that is only rotated.
+    views : sequence or None, default=None
+        Sets of columns, each a list of indices, of names (if X has them), or a slice; None: two halves of X. Columns in
+        no view are left out.
+    lambda1 : float ≥ 0, default=1.0
+        Weight λ₁ of the total variance.
+    lambda2 : float ≥ 0, default=1.0
+        Weight λ₂ of the agreement between views.
+    scale_views : bool, default=True
+        Whether to bring every view to total variance 1, in learning and in the output; without it the term in λ₂, which
+        grows with the fourth power of the units, dominates or vanishes.
+    max_iter : int, default=50
+        Largest number of sweeps over the views.
+    tol : float ≥ 0, default=1e-6
+        Relative change of the objective at which the sweeps stop.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
+
+    Notes
+    -----
+    For labelled samples described in several ways, such as colour, texture and text, each a set of columns. With
+    one view it is no more than Fisher's discriminant without its whitening: use `FisherML`. Each view keeps as many
+    directions as asked for, whether it tells classes apart or not.
+
+    A sweep costs O(d³) after O(n d²) for the covariances.
 
     References
     ----------
-    C. Zhang, Y. Liu, Y. Liu, Q. Hu, X. Liu, P. Zhu, "FISH-MML: Fisher-HSIC multi-view metric learning", IJCAI 2018.
+    | C. Zhang, Y. Liu, Y. Liu, Q. Hu, X. Liu, P. Zhu, "FISH-MML: Fisher-HSIC multi-view metric learning", IJCAI 2018.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import FishMML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = FishMML(1, views=[[0, 1], [2, 3]]).fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 2)
     """
 
     _sees = (Labels,)

@@ -30,30 +30,66 @@ class GBLMNN(MetricLearner):
 
     min_φ (1 − μ) Σ_{i, j→i} d²(i, j) + μ Σ_{i, j→i, l} [1 + d²(i, j) − d²(i, l)]₊,  φ(x) = Lx + Σ_t α_t T_t(x)
 
-    with d² = |φ(x) − φ(x')|². L is that of `LMNN`; each tree T_t, with p outputs, follows the negative gradient at the
-    mapped samples. Targets j → i are the nearest of the class in the map of LMNN.
+    with d² = ``|φ(x) − φ(x')|²``. L is that of `LMNN`; each tree T_t, with p outputs, follows the negative gradient
+    at the mapped samples. Targets j → i are the nearest of the class in the map of LMNN.
 
     Parameters
     ----------
-    n_components : p (default: all features)
-    n_estimators : most trees; 0 is LMNN
-    max_depth, min_samples_leaf : of a tree
-    learning_rate : share of the step that a line search finds
-    n_neighbors, mu : k and μ, as in `LMNN`
-    validation : share of every class with at least 3 samples that is held out, to stop by its k-NN accuracy; 0: none,
-        and all trees are kept
-    patience : rounds without better accuracy there before it stops; the best number of trees is kept
-    random_state, verbose : seed; progress bar
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features.
+    n_estimators : int, default=100
+        Largest number of trees; 0 is LMNN.
+    max_depth : int, default=4
+        Depth of a tree.
+    min_samples_leaf : int, default=5
+        Least number of samples in a leaf of a tree.
+    learning_rate : float in (0, 1], default=0.3
+        Share of the step that a line search finds.
+    n_neighbors : int, default=3
+        Number k of target neighbours; a smaller class uses all its members.
+    mu : float in [0, 1], default=0.5
+        Weight μ of the push term.
+    validation : float in [0, 1], default=0.2
+        Share of every class with at least 3 samples that is held out, to stop by its k-NN accuracy; 0: none, and all
+        trees are kept.
+    patience : int, default=10
+        Number of rounds without better accuracy there before it stops; the best number of trees is kept.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    components_ : L (p, d) of LMNN
-    n_trees_ : how many trees are kept
-    history_ : the objective after each round, over the samples of other classes that were listed then
+    components_ : ndarray of shape (p, d)
+        The map L of LMNN.
+    n_trees_ : int
+        How many trees are kept.
+    history_ : ndarray
+        The objective after each round, over the samples of other classes that were listed then.
+
+    Notes
+    -----
+    For labelled samples whose classes no linear map separates, with at least some hundred samples. It is slower
+    than `LMNN` and its map is piecewise constant beyond it; where classes are linearly apart it gains nothing.
+
+    A round costs O(n d log n) for the tree and O(n k p) for the triplets; the search for impostors costs O(n² p)
+    every ten rounds.
 
     References
     ----------
-    D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
+    | D. Kedem, S. Tyree, K. Q. Weinberger, F. Sha, G. Lanckriet, "Non-linear metric learning", NIPS 2012.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import GBLMNN
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = GBLMNN(n_estimators=5, random_state=0).fit(X[::2], y[::2])
+    >>> metric.transform(X).shape
+    (150, 4)
+    >>> metric.n_trees_ <= 5
+    True
     """
 
     _sees = (Labels,)

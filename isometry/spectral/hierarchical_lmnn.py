@@ -46,21 +46,40 @@ class HierarchicalLMNN(LinearMetric):
 
     Parameters
     ----------
-    n_neighbors : k positives and negatives of an anchor
-    mu : μ in [0, 1], weight of the push term
-    margin : its unit is that of squared distances: standardise the features
-    mining : how triplets are chosen in a ball, by the names of `LMNN`
-    n_rounds : how often balls are drawn
-    sample_portion : the share of a ball's points that is taken in the first round; it falls by 0.05 a round, to 0.2
-    max_iter, tol : of each small problem
-    random_state, verbose : seed; progress bar
+    n_neighbors : int, default=3
+        Number k of positives and of negatives of an anchor.
+    mu : float in [0, 1], default=0.5
+        Weight μ of the push term.
+    margin : float > 0, default=1.0
+        Margin, in the unit of squared distances: standardise the features.
+    mining : str, default="semi_hard"
+        How triplets are chosen in a ball, by the names of `LMNN`.
+    n_rounds : int, default=10
+        How often balls are drawn.
+    sample_portion : float in (0, 1], default=1.0
+        Share of a ball's points that is taken in the first round; it falls by 0.05 a round, to 0.2.
+    max_iter : int, default=200
+        Largest number of iterations of each small problem.
+    tol : float ≥ 0, default=0.01
+        Relative decrease at which each small problem stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    n_steps_ : how many balls held a sample to learn from
+    n_steps_ : int
+        How many balls held a sample to learn from.
 
     Notes
     -----
+    For labelled samples that are too many for all triplets of `LMNN`: each problem is small. The result depends on
+    the balls that were drawn; `LMNN` with ``batch_size`` follows one objective instead, and where n is some
+    thousands `LMNN` itself is exact.
+
+    A ball of b points costs O(b² d + b k² d) in each iteration, whatever n; drawing balls costs O(n d).
+
     The survey leaves the scheme out. I is added because M alone would flatten what the next balls need. After each step
     the map is scaled so that the points keep their total variance, the unit of the margin. Radii are 0.1, 0.4, 0.7, …
     of the root of the total variance; of the mean deviation of a feature, balls would be empty in ten dimensions. A
@@ -69,9 +88,20 @@ class HierarchicalLMNN(LinearMetric):
 
     References
     ----------
-    P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
-    nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
-    Imaging Systems 6(1), 2020.
+    | P. A. Poorheravi, B. Ghojogh, V. Gaudet, F. Karray, M. Crowley, "Acceleration of large margin metric learning for
+      nearest neighbor classification using triplet mining and stratified sampling", Journal of Computational Vision and
+      Imaging Systems 6(1), 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import HierarchicalLMNN
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = HierarchicalLMNN(n_rounds=3, random_state=0).fit(X, y)
+    >>> metric.n_steps_ > 0
+    True
+    >>> metric.components_.shape
+    (4, 4)
     """
 
     _sees = (Labels,)

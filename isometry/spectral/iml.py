@@ -36,24 +36,54 @@ class IML(LinearMetric):
 
     Parameters
     ----------
-    n_components : rows of L (default: all features)
-    n_neighbors : k
-    a : in [0, 1], weight of the similar pairs
-    margin : m, between similar and dissimilar squared distances; the unit of d² is 1, so standardise the features.
-        For the F₁ of a rare class the paper chooses among 1, 10, …, 10⁴ by cross-validation
-    reg : γ, the pull towards the Euclidean metric
-    init : "identity", "pca", "lda", "random" or an array (p, d)
-    n_refresh : how often at most the candidates for Dis are sought among all samples, in each stage
-    max_iter, tol, random_state, verbose : most iterations of each solve; relative slope or
-        decrease to stop at; seed; progress bar
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features.
+    n_neighbors : int, default=3
+        Number k of neighbours of either kind.
+    a : float in [0, 1], default=0.5
+        Weight of the similar pairs against the dissimilar ones.
+    margin : float > 0, default=1.0
+        Margin m between similar and dissimilar squared distances; the unit of d² is 1, so standardise the features. For
+        the F₁ of a rare class the paper chooses among 1, 10, …, 10⁴ by cross-validation.
+    reg : float ≥ 0, default=0.01
+        Weight γ of the pull towards the Euclidean metric.
+    init : {"identity", "pca", "lda", "random"} or ndarray, default="identity"
+        Where the search starts; an array is a map (p, d).
+    n_refresh : int, default=10
+        How often at most the candidates for Dis are sought among all samples, in each stage.
+    max_iter : int, default=1000
+        Largest number of iterations of each solve.
+    tol : float ≥ 0, default=1e-5
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    objective_ : the value at the solution, of the rounded hinge
+    objective_ : float
+        Value of the objective at the solution, of the rounded hinge.
+
+    Notes
+    -----
+    For labels of which some are rare: all classes weigh the same, whatever their size. Where classes are of like
+    size, `LMNN` is the simpler problem.
+
+    An iteration costs O(n k d), each search for the nearest of other classes O(n² d).
 
     References
     ----------
-    L. Gautheron, A. Habrard, E. Morvant, M. Sebban, "Metric learning from imbalanced data", ICTAI 2019.
+    | L. Gautheron, A. Habrard, E. Morvant, M. Sebban, "Metric learning from imbalanced data", ICTAI 2019.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import IML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = IML(max_iter=50).fit(X[::3], y[::3])
+    >>> metric.components_.shape
+    (4, 4)
     """
 
     _sees = (Labels,)

@@ -29,32 +29,58 @@ class LFDA(ScatterMetric):
 
     max_V tr((VᵀS_lwV)⁻¹ VᵀS_lbV)
 
-    S_lw = ½ Σ A_ij/n_c zzᵀ over pairs of a class, S_lb = ½ Σ A_ij(1/n − 1/n_c) zzᵀ over these and ½ Σ zzᵀ/n over pairs
-    of different classes, with z = x_i − x_j and A_ij = exp(−|z|²/(σ_iσ_j)), σ_i the distance to the k-th nearest sample
-    of the class. Far samples of one class are not drawn together, so that it may fall into several clusters.
+    S_lw = ½ Σ A_ij/n_c zzᵀ over pairs of a class, S_lb = ½ Σ A_ij(1/n − 1/n_c) zzᵀ over these and ½ Σ zzᵀ/n over
+    pairs of different classes, with z = x_i − x_j and ``A_ij = exp(−|z|²/(σ_iσ_j))``, σ_i the distance to the k-th
+    nearest sample of the class. Far samples of one class are not drawn together, so that it may fall into several
+    clusters.
 
     With ``beta`` the scatter S_t of all samples, labelled or not, takes part (SELF): S_b = (1 − β)S_lb + βS_t and
     S_w = (1 − β)S_lw + β tr(S_t)/d I, between LFDA (0) and PCA (1). Then −1 in y marks samples without a label.
 
     Parameters
     ----------
-    n_components : keep the leading directions; None: all whose λ is positive
-    n_neighbors : k, at most one less than the size of the class
-    embedding : rows of the map: "weighted", √λ v, so that directions count by how well they separate; "plain", v;
-        "orthonormal", an orthonormal basis of their span
-    reg : relative ridge on S_w, as a number; "auto": the data choose it, and how
-        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
-    beta : β
+    n_components : int or None, default=None
+        Number of leading directions to keep; None: all whose λ is positive.
+    n_neighbors : int, default=7
+        Number k of neighbours that set the local scale σ_i, at most one less than the size of the class.
+    embedding : {"weighted", "plain", "orthonormal"}, default="weighted"
+        Rows of the map: "weighted", √λ v, so that directions count by how well they separate; "plain", v;
+        "orthonormal", an orthonormal basis of their span.
+    reg : "auto" or float ≥ 0, default="auto"
+        Relative ridge on S_w, as a number; "auto": the data choose it, and how much of the metric is mixed with the
+        Euclidean one, see `AutomaticStrength`.
+    beta : float in [0, 1], default=0.0
+        Share β of the scatter of all samples.
 
     Attributes
     ----------
-    eigenvalues_ : λ of S_b v = λ S_w v for the rows of the map
+    eigenvalues_ : ndarray
+        Values λ of S_b v = λ S_w v for the rows of the map.
+
+    Notes
+    -----
+    For labels where classes may fall into several clusters, and for a map to few dimensions; with ``beta`` also
+    where most samples have no label. Where classes are single clouds `FisherML` does the same without neighbours.
+
+    A fit costs O(n² d + d³), the square for pairs within classes and for σ.
 
     References
     ----------
-    M. Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR 2007.
-    M. Sugiyama, T. Idé, S. Nakajima, J. Sese, "Semi-supervised local Fisher discriminant analysis for dimensionality
-    reduction", Machine Learning 2010.
+    | M. Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR
+      2007.
+    | M. Sugiyama, T. Idé, S. Nakajima, J. Sese, "Semi-supervised local Fisher discriminant analysis for dimensionality
+      reduction", Machine Learning 2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import LFDA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = LFDA(2).fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 2)
+    >>> metric.eigenvalues_.shape
+    (2,)
     """
 
     _sees = (Labels,)
@@ -71,7 +97,26 @@ class LFDA(ScatterMetric):
         return "minus one" if self.beta > 0 else "dropped"
 
     def scatters(self, X: np.ndarray, side: Labels) -> tuple[Frame, np.ndarray, np.ndarray, np.ndarray]:
-        """The frame of the samples, and S_b, S_w and S_t in it."""
+        """The scatters that the metric follows from, for any ``reg``.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Samples.
+        side : Labels
+            Their labels.
+
+        Returns
+        -------
+        frame : Frame
+            The frame of the samples.
+        S_b : ndarray
+            Local scatter between classes, in it.
+        S_w : ndarray
+            Local scatter within classes, in it.
+        S_t : ndarray
+            Scatter of all samples, in it.
+        """
         frame = Frame.of(X.astype(np.float64))
         Z, known, b = frame.X, side.labelled, self.beta
         S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors)

@@ -31,23 +31,51 @@ class LLERegularizedML(AutomaticStrength):
 
     Parameters
     ----------
-    n_components : p; "auto" is max(2, c − 1) with labels and 2 with pairs, but fewer than the data span
-    n_neighbors : k neighbours a sample is reconstructed from
-    reg : λ ≥ 0, weight of the geometry, as a number (1 in the papers' trials); "auto": the data choose it, and how much
-        of the metric is mixed with the Euclidean one, see `AutomaticStrength`
-    weighting : "sum": λ is what one sample weighs against one similar pair, so that the labels take over as they become
-        many; or "mean": m is the number of samples, and λ weighs means, whatever the numbers
-    lle_reg : relative ridge on the local Gram matrices, needed for k > d
-    algorithm : "trace_ratio", or "gevp": the leading generalised eigenvectors, which are not orthonormal
-    max_iter, tol : of the search for the ratio
+    n_components : int, "auto" or None, default="auto"
+        Dimension p of the map; "auto" is max(2, c − 1) with labels and 2 with pairs, but fewer than the data span.
+    n_neighbors : int, default=10
+        Number k of neighbours that a sample is reconstructed from.
+    reg : "auto" or float ≥ 0, default="auto"
+        Weight λ ≥ 0 of the geometry, as a number (1 in the papers' trials); "auto": the data choose it, and how much of
+        the metric is mixed with the Euclidean one, see `AutomaticStrength`.
+    weighting : {"sum", "mean"}, default="sum"
+        "sum": λ is what one sample weighs against one similar pair, so that the labels take over as they become many;
+        or "mean": m is the number of samples, and λ weighs means, whatever the numbers.
+    lle_reg : float ≥ 0, default=0.001
+        Relative ridge on the local Gram matrices, needed for k > d.
+    algorithm : {"trace_ratio", "gevp"}, default="trace_ratio"
+        "trace_ratio", or "gevp": the leading generalised eigenvectors, which are not orthonormal.
+    max_iter : int, default=50
+        Largest number of iterations of the search for the ratio.
+    tol : float ≥ 0, default=1e-10
+        Relative change of the ratio at which the search stops.
 
     Attributes
     ----------
-    ratio_ : the ratio at the solution ("trace_ratio"), or the sum of the leading eigenvalues ("gevp")
+    ratio_ : float
+        The ratio at the solution ("trace_ratio"), or the sum of the leading eigenvalues ("gevp").
+
+    Notes
+    -----
+    For few labels or pairs and many samples without: these keep their place among their neighbours. With labels for
+    all samples the geometry adds little, and `TraceRatioML` is faster.
+
+    A fit costs O(n² d) for the neighbours, O(n k³) for the weights and O(d³) for each of the eigenproblems.
 
     References
     ----------
-    M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+    | M. S. Baghshah, S. B. Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import Labels, LLERegularizedML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> some = np.where(np.arange(150) % 5 == 0, y, -1)
+    >>> metric = LLERegularizedML(2, reg=1.0).fit(X, Labels(some, unlabelled=-1))
+    >>> metric.transform(X).shape
+    (150, 2)
     """
 
     _sees = (Labels, Pairs)

@@ -25,28 +25,67 @@ class LLMA(MetricLearner):
 
     y = x + Bπ(x),  π_l(x) = exp(−|x − c_l|²/2w²);  min_B mean_S |y_i − y_j|² + λ mean_ω (|y_i − y_j| − |x_i − x_j|)²
 
-    where the second mean runs over neighbours with weights ω_ij = exp(−|x_i − x_j|²/σ²), and the centres c_l are the
-    samples that occur in S; plus a small penalty on |B|². Nothing pushes dissimilar samples apart. The map is curved.
-    Semi-supervised: samples with the label −1, or in no pair, count among the neighbours.
+    where the second mean runs over neighbours with weights ω_ij = ``exp(−|x_i − x_j|²/σ²)``, and the centres c_l
+    are the samples that occur in S; plus a small penalty on ``|B|²``. Nothing pushes dissimilar samples apart. The
+    map is curved. Semi-supervised: samples with the label −1, or in no pair, count among the neighbours.
 
     Parameters
     ----------
-    reg : λ ≥ 0, weight of the local distances
-    width : w; None: half the median distance h to the ``n_neighbors``-th neighbour. A wide basis merges classes
-    sigma : σ; None: h
-    ridge : relative penalty on |B|². Near 0 the shifts of close centres cancel on the samples and throw any other point
-    n_neighbors : neighbours whose distances should stay
-    pairs : which similar pairs to take if given labels: "auto" is `NeighborPairs(5)`; or another sampler
-    max_centers : above this many, the centres are those of k-means
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    reg : float ≥ 0, default=1.0
+        Weight λ ≥ 0 of the local distances.
+    width : float > 0 or None, default=None
+        Width w of the basis; None: half the median distance h to the ``n_neighbors``-th neighbour. A wide basis merges
+        classes.
+    sigma : float > 0 or None, default=None
+        Reach σ of the weights ω; None: h.
+    ridge : float ≥ 0, default=0.01
+        Relative penalty on ``|B|²``. Near 0 the shifts of close centres cancel on the samples and throw any other
+        point.
+    n_neighbors : int, default=10
+        Number of neighbours whose distances should stay.
+    pairs : str or Sampler, default="auto"
+        Which similar pairs to take if given labels: "auto" is `NeighborPairs(5)`; or another sampler.
+    max_centers : int, default=500
+        Largest number of centres: above it, they are those of k-means.
+    max_iter : int, default=300
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-6
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    centers_, shifts_ : (k, d) the centres c_l about the mean of X, and the columns of B
+    centers_ : ndarray of shape (k, d)
+        The centres c_l about the mean of X.
+    shifts_ : ndarray of shape (k, d)
+        The columns of B.
+
+    Notes
+    -----
+    For clustering with a few similar pairs: samples move a little, and what is near stays near. Nothing pushes
+    dissimilar samples apart, and a point far from all centres does not move; for classification use `LMNN` or
+    `NCA`.
+
+    An iteration costs O(n c d) for c centres, the neighbours O(n² d).
 
     References
     ----------
-    H. Chang, D.-Y. Yeung, "Locally linear metric adaptation for semi-supervised clustering", ICML 2004.
+    | H. Chang, D.-Y. Yeung, "Locally linear metric adaptation for semi-supervised clustering", ICML 2004.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import LLMA, Pairs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Pairs([0, 50, 100], [40, 90, 140], [True, True, True], n=150)
+    >>> metric = LLMA(max_iter=20).fit(X, side)
+    >>> metric.transform(X).shape
+    (150, 4)
+    >>> metric.centers_.shape
+    (6, 4)
     """
 
     _sees = (Labels, Pairs)

@@ -31,17 +31,46 @@ class LSML(LinearMetric):
 
     Parameters
     ----------
-    gamma : γ, price of the residuals; 1 hardly moves the metric, 10² to 10⁴ are useful
-    prior : W₀: "identity", "covariance" or a positive definite array. The identity is in units in which the mean
-        squared distance is 1; the others are taken as they are
-    comparisons : which to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`; `RandomComparisons(n)` or
-        another sampler
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    gamma : float ≥ 0, default=10000.0
+        Price γ of the residuals; 1 hardly moves the metric, 10² to 10⁴ are useful.
+    prior : {"identity", "covariance"} or ndarray, default="identity"
+        Prior metric W₀, of which an array is positive definite. The identity is in units in which the mean squared
+        distance is 1; the others are taken as they are.
+    comparisons : str or Sampler, default="auto"
+        Which comparisons to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`; `RandomComparisons(n)` or
+        another sampler.
+    max_iter : int, default=200
+        Largest number of iterations.
+    tol : float ≥ 0, default=0.0001
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
+
+    Notes
+    -----
+    For triplets or quadruplets: "a and b are nearer than c and d", from judgements of people or from ranks. It
+    stays near a prior metric, and is quick. Where the prior is far from the truth, `RelativeML` moves farther;
+    pairs marked as same or different are for `ITML` or `KISSME`.
+
+    An evaluation costs O(m d + n d²) for m comparisons, plus O(d³).
 
     References
     ----------
-    E. Y. Liu, Z. Guo, X. Zhang, V. Jojic, W. Wang, "Metric learning from relative comparisons by minimizing squared
-    residual", ICDM 2012.
+    | E. Y. Liu, Z. Guo, X. Zhang, V. Jojic, W. Wang, "Metric learning from relative comparisons by minimizing squared
+      residual", ICDM 2012.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import LSML, Quadruplets
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Quadruplets([0, 50], [1, 51], [0, 50], [60, 110], n_samples=150)
+    >>> metric = LSML().fit(X, side)
+    >>> near, far = metric.pair_distance(X, [[0, 1], [0, 60]])
+    >>> bool(near < far)
+    True
     """
 
     _sees = (Labels, Triplets, Quadruplets)

@@ -31,26 +31,55 @@ class MLR(LinearMetric):
 
     min_{W ⪰ 0} mean over q of max_y [Δ(y*, y) − ⟨W, ψ(q, y*) − ψ(q, y)⟩] + (reg/d) tr W
 
-    over rankings y of the other samples, y* a right one, ψ the partial-order feature with scores −d². Samples have mean
-    squared distance 1. For "auc" the maximum is the mean of [1 + 2(d²(q, p) − d²(q, n))]₊ over relevant p and
-    irrelevant n, and the problem convex. Of `Pairs`, the similar partners of a sample are relevant, the dissimilar not.
+    over rankings y of the other samples, ``y*`` a right one, ψ the partial-order feature with scores −d². Samples
+    have mean squared distance 1. For "auc" the maximum is the mean of [1 + 2(d²(q, p) − d²(q, n))]₊ over relevant p
+    and irrelevant n, and the problem convex. Of `Pairs`, the similar partners of a sample are relevant, the
+    dissimilar not.
 
     Parameters
     ----------
-    loss : Δ: "auc", the share of pairs in wrong order; or "map", 1 − average precision, whose worst ranking is found by
-        dynamic programming, ten times slower
-    reg : weight of the trace
-    batch_size : so many queries at a time, by Adam; an iteration is 100 batches. None: all at once for "auc" and up to
-        5,000 samples, else 32
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    loss : {"auc", "map"}, default="auc"
+        Loss Δ: "auc", the share of pairs in wrong order; or "map", 1 − average precision, whose worst ranking is found
+        by dynamic programming, ten times slower.
+    reg : float ≥ 0, default=0.01
+        Weight of the trace.
+    batch_size : int or None, default=None
+        Size of mini-batches: so many queries at a time, by Adam; an iteration is 100 batches. None: all at once for
+        "auc" and up to 5,000 samples, else 32.
+    max_iter : int, default=60
+        Largest number of iterations.
+    tol : float ≥ 0, default=0.0001
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    objective_ : value at the solution; with batches their last mean
+    objective_ : float
+        Value of the objective at the solution; with batches their last mean.
+
+    Notes
+    -----
+    For retrieval, where the order of all results counts: each sample asks, and those of its class should come
+    first. Not for classes of several clusters, which it draws together; there `LMNN` or `NCA` look at neighbours
+    only.
+
+    An evaluation costs O(n² log n + n² d), with batches of b queries O(b n (log n + d)).
 
     References
     ----------
-    B. McFee, G. Lanckriet, "Metric learning to rank", ICML 2010.
+    | B. McFee, G. Lanckriet, "Metric learning to rank", ICML 2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import MLR
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = MLR(max_iter=20).fit(X[::3], y[::3])
+    >>> metric.transform(X).shape
+    (150, 4)
     """
 
     _sees = (Labels, Pairs)

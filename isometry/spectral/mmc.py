@@ -33,26 +33,56 @@ class MMC(LinearMetric):
 
     Parameters
     ----------
-    n_components : rows of L (default: all features; only then is the optimum global)
-    diagonal : learn a weight for each feature instead of a full matrix
-    alpha : α, the mean distance of dissimilar pairs afterwards: it only sets the scale
-    reg : relative ridge on M_S. Without it the problem has no solution if similar pairs leave a direction unused
-    init : "identity", "pca", "lda", "random" or an array (p, d); a diagonal metric needs none
-    pairs : which dissimilar pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features, and only then is the optimum global.
+    diagonal : bool, default=False
+        Whether to learn a weight for each feature instead of a full matrix.
+    alpha : float > 0, default=1.0
+        Mean distance α of dissimilar pairs afterwards: it only sets the scale.
+    reg : float ≥ 0, default=1e-6
+        Relative ridge on M_S. Without it the problem has no solution if similar pairs leave a direction unused.
+    init : {"auto", "identity", "pca", "lda", "random"} or ndarray, default="identity"
+        Where the search starts; an array is a map (p, d). A diagonal metric needs none.
+    pairs : str or Sampler, default="auto"
+        Which dissimilar pairs to take if given labels: "auto", `AllPairs()` or `RandomPairs(n)`.
+    max_iter : int, default=200
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-6
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    gap_ : duality gap over g at the solution; 0 proves that it is the global optimum
+    gap_ : float
+        Duality gap over g at the solution; 0 proves that it is the global optimum.
 
     Notes
     -----
+    The method that began the field, for pairs or labels and clustering. Its optimum often has rank one, which is
+    too little for several classes: for classification `FisherML`, `ITML` or `LMNN` are better. With ``diagonal`` it
+    chooses among features.
+
+    An iteration costs O(m d + d³) for m dissimilar pairs.
+
     The unsquared constraint does not rule out rank one: with all pairs of labels the exact optimum often has it.
 
     References
     ----------
-    E. P. Xing, A. Y. Ng, M. I. Jordan, S. Russell, "Distance metric learning with application to clustering with
-    side-information", NIPS 2002.
+    | E. P. Xing, A. Y. Ng, M. I. Jordan, S. Russell, "Distance metric learning with application to clustering with
+      side-information", NIPS 2002.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import MMC, Pairs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Pairs([0, 0, 50, 50, 100], [1, 50, 51, 100, 0], [True, False, True, False, False], n=150)
+    >>> metric = MMC().fit(X, side)
+    >>> bool(metric.gap_ < 1e-3)
+    True
     """
 
     _sees = (Labels, Pairs)

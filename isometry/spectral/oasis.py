@@ -25,34 +25,61 @@ class OASIS(OnlineMetric):
 
     W ← argmin_W' ½|W' − W|² + C ξ  subject to  s(x, x⁺) − s(x, x⁻) ≥ 1 − ξ, ξ ≥ 0,  s(x, x') = xᵀW'x'
 
-    which is W + τ x(x⁺ − x⁻)ᵀ with τ = min(C, loss/(|x|²|x⁺ − x⁻|²)); W = I at first. Samples are taken about the mean
-    of those seen first, and in units in which their mean squared norm is 1.
+    which is W + τ x(x⁺ − x⁻)ᵀ with ``τ = min(C, loss/(|x|²|x⁺ − x⁻|²))``; W = I at first. Samples are taken about
+    the mean of those seen first, and in units in which their mean squared norm is 1.
 
     W is a similarity, not a metric: ``score_pairs`` gives it. The map, and all distances, are those of the positive
     semi-definite part of (W + Wᵀ)/2.
 
     Parameters
     ----------
-    C : the longest step
-    n_iter : how many random triplets are drawn from labels; given triplets are taken once each, in their order, or as
-        often as their weight says, the last time in part
-    balanced : draw the class of a triplet first, so that small classes count as much as large ones
-    project : keep W symmetric and positive semi-definite, by a projection every 1,000 steps
-    random_state, verbose : seed; progress bar
+    C : float > 0, default=0.1
+        Length of the longest step.
+    n_iter : int, default=20000
+        Number of random triplets that are drawn from labels; given triplets are taken once each, in their order, or as
+        often as their weight says, the last time in part.
+    balanced : bool, default=False
+        Whether to draw the class of a triplet first, so that small classes count as much as large ones.
+    project : bool, default=False
+        Whether to keep W symmetric and positive semi-definite, by a projection every 1,000 steps.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    bilinear_ : W (d, d), for samples (x − mean_)/unit_
-    mean_, unit_ : what is subtracted from samples, and what they are divided by
+    bilinear_ : ndarray of shape (d, d)
+        The matrix W, for samples ``(x − mean_)/unit_``.
+    mean_ : ndarray of shape (d,)
+        What is subtracted from samples.
+    unit_ : float
+        What samples are divided by.
 
     Notes
     -----
+    For streams, and for very many samples: a step costs the same however many were seen. What is learned is a
+    similarity; where a distance is wanted, and the data fit in memory, `LMNN` or `NCA` search for one.
+
+    A step costs O(d²), with ``project`` and for the map O(d³) now and then.
+
     ``partial_fit`` takes a stream: triplets one after another, however they are cut into chunks.
 
     References
     ----------
-    G. Chechik, V. Sharma, U. Shalit, S. Bengio, "Large scale online learning of image similarity through ranking", JMLR
-    2010.
+    | G. Chechik, V. Sharma, U. Shalit, S. Bengio, "Large scale online learning of image similarity through ranking",
+      JMLR 2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import OASIS
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = OASIS(n_iter=500, random_state=0).fit(X, y)
+    >>> metric.bilinear_.shape
+    (4, 4)
+    >>> metric.score_pairs(X, [[0, 1], [0, 60]]).shape
+    (2,)
     """
 
     _sees = (Labels, Triplets)
@@ -108,7 +135,20 @@ class OASIS(OnlineMetric):
         return losses
 
     def score_pairs(self, X: Any, pairs: Any) -> np.ndarray:
-        """The learned similarity xᵀWx' of listed pairs: rows X (n, d), and (m, 2) indices or a `Pairs` object."""
+        """The learned similarity xᵀWx' of listed pairs.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        pairs : array-like of shape (m, 2) or Pairs
+            Pairs of rows of X.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            The similarities.
+        """
         check_is_fitted(self)
         X = (validate_data(self, X, dtype=np.float64, reset=False) - self.mean_) / self.unit_
         i, j = pair_rows(pairs)

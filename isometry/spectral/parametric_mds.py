@@ -25,18 +25,35 @@ class ParametricMDS(LinearMetric):
     min_L mean over pairs of (|L(x_i − x_j)| − δ_ij)²,  δ_ij² = 2 − exp(−|x_i − x_j|²/β) − [i, j similar]
 
     δ is a metric, and every dissimilar pair has δ ≥ 1 > every similar one. The loss "sstress" is
-    mean (|L(x_i − x_j)|² − δ_ij²)² instead, which is convex in W = LᵀL.
+    ``mean (|L(x_i − x_j)|² − δ_ij²)²`` instead, which is convex in W = LᵀL.
 
     Parameters
     ----------
-    n_components : rows of L (default: all features)
-    beta : β; None: the mean squared distance
-    loss : "stress" or "sstress"
-    pairs : which pairs to take if given labels: "auto", `AllPairs()`, or `RandomPairs(n)`, weighted to stand for all
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    n_components : int or None, default=None
+        Dimension p of the map; None: all features.
+    beta : float > 0 or None, default=None
+        Unit β of squared distances; None: the mean squared distance.
+    loss : {"stress", "sstress"}, default="stress"
+        Which of the two losses.
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels: "auto", `AllPairs()`, or `RandomPairs(n)`, weighted to stand for all.
+    max_iter : int, default=300
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-6
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Notes
     -----
+    For labels or pairs and a picture: distances in two dimensions that show classes apart and still follow the
+    input. It also learns from distances that pairs should have. For classification alone, `NCA` or `LMNN` are
+    nearer to the task.
+
+    An evaluation costs O(n² p + n d p) over all pairs, O(m p) over m listed ones.
+
     ``Pairs(i, j, target=e, n=n)`` bring distances of their own, which take the place of δ.
 
     The survey prints Euclidean targets, which W = I meets exactly: nothing would be learned. The form of δ is ours; the
@@ -44,7 +61,16 @@ class ParametricMDS(LinearMetric):
 
     References
     ----------
-    Z. Zhang, J. T. Kwok, D.-Y. Yeung, "Parametric distance metric learning with label information", IJCAI 2003.
+    | Z. Zhang, J. T. Kwok, D.-Y. Yeung, "Parametric distance metric learning with label information", IJCAI 2003.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import ParametricMDS
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = ParametricMDS(2, random_state=0).fit(X[::3], y[::3])
+    >>> metric.transform(X).shape
+    (150, 2)
     """
 
     _sees = (Labels, Pairs)

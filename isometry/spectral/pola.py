@@ -22,29 +22,56 @@ class POLA(OnlineMetric):
 
     (W, b) ← projection on {t (vᵀWv − b) ≤ −1}, then on {W ⪰ 0, b ≥ 1},  v = x_i − x_j, t = +1 similar, −1 dissimilar
 
-    The first projection is W − tα vvᵀ, b + tα with α = [t(vᵀWv − b) + 1]₊/(|v|⁴ + 1); it starts at W = 0, b = 1. A pair
-    of weight w takes w such steps, the last of them a part of one. Samples are in units in which the mean squared
+    The first projection is W − tα vvᵀ, b + tα with ``α = [t(vᵀWv − b) + 1]₊/(|v|⁴ + 1)``; it starts at W = 0, b = 1. A
+    pair of weight w takes w such steps, the last of them a part of one. Samples are in units in which the mean squared
     distance of those seen first is 1.
 
     Parameters
     ----------
-    pairs : which pairs to take if given labels, in random order: "auto" is `RandomPairs(2000)`; or another sampler
-    n_epochs : passes over the pairs in ``fit``
-    average : the result is the mean of all (W, b) along the way, instead of the last
-    random_state, verbose : seed; progress bar
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels, in random order: "auto" is `RandomPairs(2000)`; or another sampler.
+    n_epochs : int, default=1
+        Number of passes over the pairs in ``fit``.
+    average : bool, default=True
+        Whether the result is the mean of all (W, b) along the way, instead of the last.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    threshold_ : √b, the distance below which pairs are similar
-    last_, total_ : (d² + 1,) W and b after the last step, and their sums over the steps, in the units of the search
+    threshold_ : float
+        The distance √b below which pairs are similar.
+    last_ : ndarray of shape (d² + 1,)
+        W and b after the last step, in the units of the search.
+    total_ : ndarray of shape (d² + 1,)
+        Sums of W and b over the steps, in the units of the search.
 
     Notes
     -----
+    For a stream of pairs, each seen once, with a threshold that is learned beside the metric. One pass ends short
+    of the optimum: where all pairs are at hand, `ITML` or `LDML` search for it.
+
+    A step costs O(d²) for a dissimilar pair and O(d³) for a similar one, whose projection needs the smallest
+    eigenvalue of W.
+
     ``partial_fit`` takes a stream: pairs one after another, however they are cut into chunks.
 
     References
     ----------
-    S. Shalev-Shwartz, Y. Singer, A. Y. Ng, "Online and batch learning of pseudo-metrics", ICML 2004.
+    | S. Shalev-Shwartz, Y. Singer, A. Y. Ng, "Online and batch learning of pseudo-metrics", ICML 2004.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import POLA, Pairs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = POLA()
+    >>> for i, j, same in ([0, 1, True], [0, 50, False], [50, 51, True], [50, 100, False]):
+    ...     metric = metric.partial_fit(X[[i, j]], Pairs([0], [1], [same], n=2))
+    >>> bool(metric.threshold_ > 0)
+    True
     """
 
     _sees = (Labels, Pairs)

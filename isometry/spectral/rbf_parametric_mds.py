@@ -25,19 +25,52 @@ class RBFParametricMDS(MetricLearner):
 
     Parameters
     ----------
-    n_components : size of the output (default: the number of features)
-    n_basis : number of basis functions; their centres are those of k-means
-    beta : β of the basis and of the dissimilarities; None: the mean squared distance
-    reg : relative penalty on |L|²
-    pairs, max_iter, tol, random_state, verbose : as in `ParametricMDS`
+    n_components : int or None, default=None
+        Dimension p of the output; None: the number of features.
+    n_basis : int, default=100
+        Number k of basis functions; their centres are those of k-means.
+    beta : float > 0 or None, default=None
+        Width β of the basis and of the dissimilarities; None: the mean squared distance.
+    reg : float ≥ 0, default=0.001
+        Relative penalty on ``|L|²``.
+    pairs : str or Sampler, default="auto"
+        Which pairs to take if given labels: "auto", `AllPairs()`, or `RandomPairs(n)`, weighted to stand for all.
+    max_iter : int, default=300
+        Largest number of iterations.
+    tol : float ≥ 0, default=1e-6
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    centers_, coef_ : (k, d) centres about the mean of X, and L (p, k)
+    centers_ : ndarray of shape (k, d)
+        Centres about the mean of X.
+    coef_ : ndarray of shape (p, k)
+        The map L.
+
+    Notes
+    -----
+    As `ParametricMDS`, for relations that are not linear: a smooth map of radial basis functions. Far from the
+    training samples it is constant; with many features distances to centres are all alike, and a linear map does
+    better.
+
+    An evaluation costs O(n² p + n k p) for k basis functions.
 
     References
     ----------
-    Z. Zhang, J. T. Kwok, D.-Y. Yeung, "Parametric distance metric learning with label information", IJCAI 2003.
+    | Z. Zhang, J. T. Kwok, D.-Y. Yeung, "Parametric distance metric learning with label information", IJCAI 2003.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RBFParametricMDS
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = RBFParametricMDS(2, n_basis=20, max_iter=20, random_state=0).fit(X[::3], y[::3])
+    >>> metric.transform(X).shape
+    (150, 2)
     """
 
     _sees = (Labels, Pairs)

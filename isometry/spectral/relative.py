@@ -30,32 +30,66 @@ class RelativeML(LinearMetric):
     min_{W ⪰ 0} mean over comparisons of ℓ(d²(near) − d²(far)) + reg Ω(W),  ℓ(h) = [1 + h]₊,  Ω(W) = tr W/(d w₀)
 
     with W = w₀ I where the search starts. Samples are scaled to mean squared distance 1, and 1/w₀ is the median gap
-    |d²(near) − d²(far)|, so that the margin 1 is a typical gap and ``reg`` has no unit.
+    ``|d²(near) − d²(far)|``, so that the margin 1 is a typical gap and ``reg`` has no unit.
 
     Parameters
     ----------
-    loss : ℓ: "hinge" [1 + h]₊, "squared_hinge" [1 + h]₊², "logistic" log(1 + exp(h))
-    penalty : Ω: "trace" tr W/(d w₀), "frobenius" |W|²/(2 d w₀²), "logdet" (tr W/w₀ − log det(W/w₀))/d − 1
-    reg : weight of the penalty
-    structure : "full", or "diagonal": one weight for each feature
-    A : (d, k) the metric is A W Aᵀ with W (k, k); None: the features themselves
-    comparisons : which to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`, "ordinal", for labels with
-        an order, `OrdinalTriplets()`; or `RandomComparisons(n)` or another sampler
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    loss : {"hinge", "squared_hinge", "logistic"}, default="hinge"
+        Loss ℓ: "hinge" [1 + h]₊, "squared_hinge" [1 + h]₊², "logistic" log(1 + exp(h)).
+    penalty : {"trace", "frobenius", "logdet"}, default="trace"
+        Penalty Ω: "trace" tr W/(d w₀), "frobenius" ``|W|²/(2 d w₀²)``, "logdet" (tr W/w₀ − log det(W/w₀))/d − 1.
+    reg : float ≥ 0, default=0.1
+        Weight of the penalty.
+    structure : {"full", "diagonal"}, default="full"
+        "full", or "diagonal": one weight for each feature.
+    A : ndarray of shape (d, k) or None, default=None
+        Fixed map: the metric is A W Aᵀ with W (k, k); None: the features themselves.
+    comparisons : str or Sampler, default="auto"
+        Which comparisons to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`, "ordinal", for labels
+        with an order, `OrdinalTriplets()`; or `RandomComparisons(n)` or another sampler.
+    max_iter : int, default=200
+        Largest number of iterations.
+    tol : float ≥ 0, default=0.0001
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    objective_ : value at the solution, the hinge rounded over a hundredth of the margin
+    objective_ : float
+        Value of the objective at the solution, the hinge rounded over a hundredth of the margin.
+
+    Notes
+    -----
+    For triplets and quadruplets, when loss and penalty are to be chosen: the hinge for sure comparisons, the
+    logistic loss for noisy ones, the trace for few directions, "diagonal" for a choice of features. With labels
+    alone `LMNN` finds its own triplets.
+
+    An evaluation costs O(m d + n d²) for m comparisons.
 
     References
     ----------
-    M. Schultz, T. Joachims, "Learning a distance metric from relative comparisons", NIPS 2003.
-    Y. Ying, K. Huang, C. Campbell, "Sparse metric learning via smooth optimization", NIPS 2009.
-    W.-S. Zheng, S. Gong, T. Xiang, "Person re-identification by probabilistic relative distance comparison", CVPR 2011.
-    J. Mei, M. Liu, H. R. Karimi, H. Gao, "LogDet divergence-based metric learning with triplet constraints and its
-    applications", IEEE Transactions on Image Processing 2014.
-    B. Nguyen, C. Morell, B. De Baets, "Distance metric learning for ordinal classification based on triplet
-    constraints", Knowledge-Based Systems 2018.
+    | M. Schultz, T. Joachims, "Learning a distance metric from relative comparisons", NIPS 2003.
+    | Y. Ying, K. Huang, C. Campbell, "Sparse metric learning via smooth optimization", NIPS 2009.
+    | W.-S. Zheng, S. Gong, T. Xiang, "Person re-identification by probabilistic relative distance comparison", CVPR
+      2011.
+    | J. Mei, M. Liu, H. R. Karimi, H. Gao, "LogDet divergence-based metric learning with triplet constraints and its
+      applications", IEEE Transactions on Image Processing 2014.
+    | B. Nguyen, C. Morell, B. De Baets, "Distance metric learning for ordinal classification based on triplet
+      constraints", Knowledge-Based Systems 2018.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RelativeML, Triplets
+    >>> X, y = load_iris(return_X_y=True)
+    >>> side = Triplets([0, 50, 100], [1, 51, 101], [60, 110, 20], n_samples=150)
+    >>> metric = RelativeML().fit(X, side)
+    >>> near, far = metric.pair_distance(X, [[0, 1], [0, 60]])
+    >>> bool(near < far)
+    True
     """
 
     _sees = (Labels, Triplets, Quadruplets)

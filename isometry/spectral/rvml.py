@@ -29,16 +29,37 @@ class RVML(MomentsMetric):
 
     Parameters
     ----------
-    points : virtual points: "class", a unit vector for each class, so that L has rank c − 1 and without ridge the span
-        of LDA; or "landmarks", the nearest of a few centres of the own class, which leaves the rank free
-    n_landmarks : centres for each class, by k-means; None: half the root of its size
-    reg : weight of the ridge, as a number; "auto": the data choose it, and how
-        much of the metric is mixed with the Euclidean one, see `AutomaticStrength`
-    random_state : seed of k-means
+    points : {"class", "landmarks"}, default="class"
+        Virtual points: "class", a unit vector for each class, so that L has rank c − 1 and without ridge the span of
+        LDA; or "landmarks", the nearest of a few centres of the own class, which leaves the rank free.
+    n_landmarks : int or None, default=None
+        Number of centres for each class, by k-means; None: half the root of its size.
+    reg : "auto" or float ≥ 0, default="auto"
+        Weight of the ridge, as a number; "auto": the data choose it, and how much of the metric is mixed with the
+        Euclidean one, see `AutomaticStrength`.
+    random_state : int, RandomState instance or None, default=None
+        Seed of k-means.
+
+    Notes
+    -----
+    For labels and a regression that is solved at once: fast, with any ridge, and a start for other methods. Virtual
+    points of classes are equally far from one another, whatever the classes mean; for classes of several clusters
+    use points="landmarks".
+
+    A fit costs O(n d² + d³).
 
     References
     ----------
-    M. Perrot, A. Habrard, "Regressive virtual metric learning", NIPS 2015.
+    | M. Perrot, A. Habrard, "Regressive virtual metric learning", NIPS 2015.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RVML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = RVML().fit(X, y)
+    >>> metric.transform(X).shape
+    (150, 4)
     """
 
     _sees = (Labels,)

@@ -41,28 +41,66 @@ class SCML(TaskMetric):
     class around every centre of k-means; of triplets, eigenvectors of Σ z_ap z_apᵀ − Σ z_an z_anᵀ over d triplets at a
     time. Samples are scaled to mean squared distance 1, so that ``reg`` has no unit.
 
-    Several tasks share the directions: ``fit(X, y, tasks=t)`` with a name for each sample gives weights to each task,
-    and the penalty is (reg/K) Σ_k |(w_k¹ … w_k^T)|₂, so that a direction is of use to many tasks or to none. Triplets
-    count where all three samples are of one task. ``transform`` takes the mean of the weights, ``task_transform`` those
-    of one task.
+    Several tasks share the directions: ``fit(X, y, tasks=t)`` with a name for each sample gives weights to each
+    task, and the penalty is (reg/K) Σ_k ``|(w_k¹ … w_k^T)|₂``, so that a direction is of use to many tasks or to
+    none. Triplets count where all three samples are of one task. ``transform`` takes the mean of the weights,
+    ``task_transform`` those of one task.
 
     Parameters
     ----------
-    n_basis : K, about how many directions; None: 20 for each feature, at most 400
-    reg : weight of Σ w: larger means fewer directions
-    comparisons : which to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`; `RandomComparisons(n)` or
-        another sampler
-    max_iter, tol, random_state, verbose : most iterations; relative slope or decrease to stop at; seed; progress bar
+    n_basis : int or None, default=None
+        Number K of directions, about; None: 20 for each feature, at most 400.
+    reg : float ≥ 0, default=0.01
+        Weight of Σ w: larger means fewer directions.
+    comparisons : str or Sampler, default="auto"
+        Which triplets to take if given labels: "auto" is `NeighborTriplets(3, misses=10)`; `RandomComparisons(n)` or
+        another sampler.
+    max_iter : int, default=1000
+        Largest number of iterations.
+    tol : float ≥ 0, default=0.0001
+        Relative slope or decrease at which the search stops.
+    random_state : int, RandomState instance or None, default=None
+        Seed of what is random; an int gives the same result again.
+    verbose : bool or int, default=False
+        Whether to show a progress bar.
 
     Attributes
     ----------
-    basis_, weights_ : (K, d) unit vectors b_k, and w (K,) for samples in their own units; with tasks the mean of theirs
-    tasks_, task_weights_, task_components_ : (T,) names of the tasks, their weights (T, K) and maps (T, d, d)
-    objective_ : value at the solution, the hinge rounded over a hundredth of the margin
+    basis_ : ndarray of shape (K, d)
+        The unit vectors b_k.
+    weights_ : ndarray of shape (K,)
+        The weights w for samples in their own units; with tasks the mean of theirs.
+    tasks_ : ndarray of shape (T,)
+        Names of the tasks.
+    task_weights_ : ndarray of shape (T, K)
+        Weights of the tasks.
+    task_components_ : ndarray of shape (T, d, d)
+        Maps of the tasks.
+    objective_ : float
+        Value of the objective at the solution, the hinge rounded over a hundredth of the margin.
+
+    Notes
+    -----
+    For many features: of a few hundred directions those are kept that help, so that the metric has few numbers to
+    learn. Also for several tasks. The directions come from the labels; with few labels and few features `LMNN` is
+    freer.
+
+    An iteration costs O(T K) for T triplets and K directions.
 
     References
     ----------
-    Y. Shi, A. Bellet, F. Sha, "Sparse compositional metric learning", AAAI 2014.
+    | Y. Shi, A. Bellet, F. Sha, "Sparse compositional metric learning", AAAI 2014.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import SCML
+    >>> X, y = load_iris(return_X_y=True)
+    >>> metric = SCML(40, random_state=0).fit(X[::2], y[::2])
+    >>> metric.weights_.shape == (len(metric.basis_),)
+    True
+    >>> bool((metric.weights_ >= 0).all())
+    True
     """
 
     _sees = (Labels, Triplets)

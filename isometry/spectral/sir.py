@@ -25,23 +25,45 @@ class SIR(MomentsMetric):
 
     Parameters
     ----------
-    n_components : keep the leading directions; None: all with λ > 0, at most h − 1
-    n_slices : h, at quantiles of one target or clusters of several; at most a fifth of the samples. Equal targets share
-        a slice, and a few distinct values are slices of their own
-    weighted : rows are √λ v, so that directions count by how much they tell, instead of v
-    reg : relative ridge on S_t
+    n_components : int or None, default=None
+        Number of leading directions to keep; None: all with λ > 0, at most h − 1.
+    n_slices : int, default=10
+        Number h of slices, at quantiles of one target or clusters of several; at most a fifth of the samples. Equal
+        targets share a slice, and a few distinct values are slices of their own.
+    weighted : bool, default=True
+        Whether rows are √λ v, so that directions count by how much they tell, instead of v.
+    reg : float ≥ 0, default=0.001
+        Relative ridge on S_t.
 
     Attributes
     ----------
-    eigenvalues_ : λ of S_b v = λ S_t v, in [0, 1], for the rows of the map
+    eigenvalues_ : ndarray
+        Values λ of S_b v = λ S_t v, in [0, 1], for the rows of the map.
 
     Notes
     -----
+    For targets that are numbers: the few directions that a regression depends on, in closed form, before any model
+    is chosen. Not for a target that is symmetric about the mean of a direction; `MLKR` finds these, by a search.
+
+    A fit costs O(n d² + d³).
+
     ``partial_fit`` takes the edges of the slices from the first chunk.
 
     References
     ----------
-    K.-C. Li, "Sliced inverse regression for dimension reduction", Journal of the American Statistical Association 1991.
+    | K.-C. Li, "Sliced inverse regression for dimension reduction", Journal of the American Statistical Association
+      1991.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import SIR
+    >>> X = np.random.default_rng(0).normal(size=(400, 5))
+    >>> y = np.exp(X[:, 0] - X[:, 1])
+    >>> metric = SIR(1).fit(X, y)
+    >>> direction = metric.components_[0] / np.linalg.norm(metric.components_[0])
+    >>> bool(abs(direction @ [1, -1, 0, 0, 0]) > 1.3)
+    True
     """
 
     _sees = (Targets,)

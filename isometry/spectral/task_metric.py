@@ -20,7 +20,20 @@ class TaskMetric(LinearMetric):
     task_components_: np.ndarray  # (T, r, d)
 
     def task_transform(self, X: Any, task: Any) -> np.ndarray:
-        """Map X by the metric of one task, given by name."""
+        """Map X by the metric of one task.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Samples.
+        task : object
+            Name of the task.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, p)
+            The mapped samples.
+        """
         check_is_fitted(self)
         found = np.flatnonzero(self.tasks_ == task)
         if len(found) != 1:

@@ -81,7 +81,7 @@ def test_info_shows_the_row_and_the_parameters():
         assert " ".join(part.split()) in text
     for name, parameter in inspect.signature(row.load()).parameters.items():
         assert re.search(rf"^{name} +{re.escape(repr(parameter.default))} +\S", text, re.M), name
-    assert re.search(r"^mu .* μ in \[0, 1\], weight of the push term", text, re.M)
+    assert re.search(r"^mu .* Weight μ of the push term", text, re.M)
     assert re.search(r"^verbose .* progress bar", text, re.M)
 
 
@@ -96,10 +96,10 @@ def test_info_of_every_classical_method(row):
 
 
 def test_parameter_docs_are_parsed():
-    entries = "a, b : first\n    and more\nc : third : part\nd, e : one;\n    two"
-    doc = f"Head.\n\nParameters\n----------\n{entries}\n\nNotes\n-----\nf : no"
-    shared = {"a": "first and more", "b": "first and more"}
-    assert parameter_docs(doc) == shared | {"c": "third : part", "d": "one", "e": "two"}
+    entries = 'a, b : int, default=1\n    First\n    and more.\nc : {"x", "y"}\n    Third : ``part``; and so on.'
+    doc = f"Head.\n\nParameters\n----------\n{entries}\n\nNotes\n-----\nf : no\n    No."
+    shared = {"a": "First and more.", "b": "First and more."}
+    assert parameter_docs(doc) == shared | {"c": "Third : part; and so on."}
     assert parameter_docs("Nothing here.") == {}
 
 

@@ -19,7 +19,20 @@ KERNELS = ("rbf", "laplacian", "linear", "poly", "polynomial", "sigmoid", "cosin
 
 
 class ExportError(ValueError):
-    """A metric that cannot be written in a form."""
+    """A metric that cannot be written in a form.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isometry import GrassmannGMML, export
+    >>> from isometry.io import ExportError
+    >>> metric = GrassmannGMML().fit(np.random.default_rng(0).normal(size=(6, 3, 1)), [0, 0, 0, 1, 1, 1])
+    >>> try:
+    ...     export(metric, "metric.npy")
+    ... except ExportError:
+    ...     print("not in this form")
+    not in this form
+    """
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ class Affine:
 
     @property
     def matrix(self) -> np.ndarray:
-        """(p, d)"""
+        """W (p, d) of Wx + b."""
         return np.diag(self.weight) if self.weight.ndim == 1 else self.weight
 
     @property
@@ -63,7 +76,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Relu:
-    """max(x, 0)"""
+    """The larger of x and 0, entry by entry."""
 
 
 @dataclass(frozen=True)

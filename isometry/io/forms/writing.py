@@ -68,15 +68,36 @@ def export(model: Any, path: str | os.PathLike[str], form: str | None = None) ->
 
     Parameters
     ----------
-    model : a fitted metric or pipeline
-    path : its ending names the form: ``.npy`` or ``.safetensors`` (the matrix of a linear map), ``.onnx``, ``.py``
-        (NumPy alone), ``.duckdb.sql``, ``.pgvector.sql``, or none, for a folder with a `Dense` module of
-        sentence-transformers. An older file is replaced only by a complete one
-    form : a name of `FORMS`, whatever the ending
+    model : fitted metric or Pipeline
+        A fitted metric or pipeline.
+    path : str or path-like
+        File or folder, whose ending names the form: ``.npy`` or ``.safetensors`` (the matrix of a linear map),
+        ``.onnx``, ``.py`` (NumPy alone), ``.duckdb.sql``, ``.pgvector.sql``, or none, for a folder with a `Dense`
+        module of sentence-transformers. An older file is replaced only by a complete one.
+    form : str or None, default=None
+        A name of `isometry.io.forms.FORMS`, whatever the ending.
+
+    Returns
+    -------
+    Path
+        What was written.
 
     Raises
     ------
-    ExportError : the metric cannot be written in this form; the message says in which it can
+    ExportError
+        If the metric cannot be written in this form; the message says in which it can.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RCA, export
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = export(RCA().fit(X, y), pathlib.Path(folder) / "metric.npy")
+    ...     print(np.load(written).shape)
+    (4, 4)
     """
     check_is_fitted(model)
     form = form_of(path, form)
@@ -97,7 +118,27 @@ def export(model: Any, path: str | os.PathLike[str], form: str | None = None) ->
 
 
 def exportable_forms(model: Any) -> list[str]:
-    """Names of the forms in which a fitted metric can be written."""
+    """Names of the forms in which a fitted metric can be written.
+
+    Parameters
+    ----------
+    model : fitted metric or Pipeline
+        A fitted metric or pipeline.
+
+    Returns
+    -------
+    list of str
+        Names of forms, as `export` takes them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from isometry import RCA
+    >>> from isometry.io import exportable_forms
+    >>> X, y = load_iris(return_X_y=True)
+    >>> "npy" in exportable_forms(RCA().fit(X, y))
+    True
+    """
     try:
         steps = steps_of(model)
     except ExportError:
