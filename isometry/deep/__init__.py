@@ -5,7 +5,7 @@ from isometry.registry.exports import exports
 _OTHERS = {  # by module: what is exported beside the methods of the table
     "augment": ("Affine", "Augment", "Augmented", "Flip", "Mix", "Noise", "Shift"),
     "backbones": ("Network", "backbone"),
-    "batches": ("BucketedBatches", "ShuffledBatches", "TableDataset"),
+    "batches": ("BucketedBatches", "BucketedClasses", "ShuffledBatches", "TableDataset"),
     "checkpoint": ("CheckpointError", "load_checkpoint", "save_checkpoint"),
     "class_gaussians": ("ClassGaussians",),
     "columns": ("ColumnTable",),

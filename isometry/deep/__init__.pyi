@@ -10,6 +10,7 @@ from isometry.deep.augment import Shift as Shift
 from isometry.deep.backbones import Network as Network
 from isometry.deep.backbones import backbone as backbone
 from isometry.deep.batches import BucketedBatches as BucketedBatches
+from isometry.deep.batches import BucketedClasses as BucketedClasses
 from isometry.deep.batches import ShuffledBatches as ShuffledBatches
 from isometry.deep.batches import TableDataset as TableDataset
 from isometry.deep.checkpoint import CheckpointError as CheckpointError
@@ -126,6 +127,8 @@ from isometry.deep.losses.triplet import Tuplet as Tuplet
 from isometry.deep.losses.triplet_global import TripletGlobal as TripletGlobal
 from isometry.deep.losses.tuplet_margin import IntraPairVariance as IntraPairVariance
 from isometry.deep.losses.tuplet_margin import TupletMargin as TupletMargin
+from isometry.deep.losses.weighted import ClassWeighted as ClassWeighted
+from isometry.deep.losses.weighted import Threshold as Threshold
 from isometry.deep.miners import BatchAll as BatchAll
 from isometry.deep.miners import BatchHard as BatchHard
 from isometry.deep.miners import BatchSemiHard as BatchSemiHard

@@ -176,10 +176,111 @@ class BucketedBatches(ShuffledBatches):
         return batches[rng.permutation(len(batches))].ravel()
 
 
+class BucketedClasses(PKBatchSampler):
+    """Batches of P classes with K samples each, such that samples of a batch are of similar length.
+
+    Which classes a batch has is what `PKBatchSampler` plans. Of ``bucket`` batches together, each class deals its
+    samples out by length: its shortest to the batch that shall be shortest, and so on, in a random order of the
+    batches. A class still gives K different samples at a time, and the same ones in all.
+
+    Parameters
+    ----------
+    labels : sequence (n,)
+        One label a sample, of any type.
+    lengths : sequence (n,)
+        Of the samples.
+    classes_per_batch : int, default=8
+        P.
+    samples_per_class : int, default=8
+        K.
+    bucket : int, default=50
+        Batches that are dealt out together.
+    n_batches : int, default=None
+        Batches in an epoch; None: as many as it takes for all samples.
+    random_state : int, default=0
+        Seed; the same in all processes.
+
+    Examples
+    --------
+    >>> from isometry.deep.batches import BucketedClasses
+    >>> lengths = [1, 2, 3, 4, 10, 20, 30, 40]
+    >>> batches = list(BucketedClasses([0, 0, 1, 1, 0, 0, 1, 1], lengths, 2, 2))
+    >>> sorted(max(lengths[row] for row in rows) for rows in batches)
+    [4, 40]
+    """
+
+    def __init__(
+        self,
+        labels: LabelList,
+        lengths: Any,
+        classes_per_batch: int = 8,
+        samples_per_class: int = 8,
+        bucket: int = 50,
+        *,
+        n_batches: int | None = None,
+        random_state: int = 0,
+    ):
+        super().__init__(labels, classes_per_batch, samples_per_class, n_batches=n_batches, random_state=random_state)
+        self.lengths, self.bucket = np.asarray(lengths), positive("bucket", bucket)
+        n = len(as_array(labels))
+        if self.lengths.shape != (n,):
+            raise ValueError(f"{n} samples need as many lengths, got shape {self.lengths.shape}")
+
+    def items(self, start: int) -> Iterator[list[int]]:
+        for first in range(start // self.bucket * self.bucket, len(self), self.bucket):
+            batches = self._dealt(first, min(self.bucket, len(self) - first))
+            yield from batches[max(start - first, 0) :]
+
+    def _dealt(self, first: int, count: int) -> list[list[int]]:
+        """The rows of ``count`` batches of this epoch from batch ``first`` on."""
+        offset = self.epoch * len(self) + first
+        plan = [
+            [(c, self._samples(c, turn, often), often) for c, turn, often in self._chosen(offset + b)]
+            for b in range(count)
+        ]
+        rng = np.random.default_rng([self.random_state, self.epoch, first])  # the same in all processes
+        visits: dict[int, list[tuple[int, int]]] = {}  # class → where it comes, from the shortest batch on
+        for b in rng.permutation(count).tolist():
+            for k, (c, _, often) in enumerate(plan[b]):
+                if often == 1:  # else processes share the class in a step, and its samples are divided already
+                    visits.setdefault(c, []).append((b, k))
+        rows = [[part for _, part, _ in batch] for batch in plan]
+        for places in visits.values():
+            planned = [rows[b][k] for b, k in places]
+            for (b, k), dealt in zip(places, by_length(planned, self.lengths)):
+                rows[b][k] = dealt
+        return [np.concatenate(batch).tolist() for batch in rows]
+
+
+def by_length(parts: list[np.ndarray], lengths: np.ndarray) -> list[np.ndarray]:
+    """Parts of K different rows each, dealt out anew from the shortest to the longest; still K different rows each."""
+    rows, count = np.unique(np.concatenate(parts), return_counts=True)
+    if len(parts) < 2 or any(len(set(part.tolist())) < len(part) for part in parts):
+        return parts
+    order = np.argsort(lengths[rows], kind="stable")
+    rows, count, dealt = rows[order], count[order], []
+    for left in range(len(parts), 0, -1):
+        must = np.flatnonzero(count == left)  # rows that all parts that are left need
+        free = np.flatnonzero((count > 0) & (count < left))[: len(parts[0]) - len(must)]
+        taken = np.sort(np.concatenate([must, free]))
+        count[taken] -= 1
+        dealt.append(rows[taken])
+    return dealt
+
+
 def class_balanced(
-    labels: LabelList, classes_per_batch: int, samples_per_class: int, n_batches: int | None, random_state: int
+    labels: LabelList,
+    classes_per_batch: int,
+    samples_per_class: int,
+    n_batches: int | None,
+    random_state: int,
+    lengths: Any = None,
+    bucket: int = 0,
 ) -> PKBatchSampler:
-    """P × K batches, all processes together; with fewer classes than P all of them, and K raised to keep the size."""
+    """P × K batches, all processes together; with fewer classes than P all of them, and K raised to keep the size.
+
+    Given the lengths of samples, those of a batch are of similar length, ``bucket`` batches at a time.
+    """
     world = rank_and_size()[1]
     P, K, members = classes_per_batch, samples_per_class, class_members(labels)
     if P % world:
@@ -193,7 +294,9 @@ def class_balanced(
             f"batches of {P} classes with {K} samples each are {P * K} samples, but there are only {n}: lower "
             "classes_per_batch or samples_per_class"
         )
-    return PKBatchSampler(labels, P // world, K, n_batches=n_batches, random_state=random_state)
+    if lengths is None or not bucket:
+        return PKBatchSampler(labels, P // world, K, n_batches=n_batches, random_state=random_state)
+    return BucketedClasses(labels, lengths, P // world, K, bucket, n_batches=n_batches, random_state=random_state)
 
 
 class Probe(NamedTuple):
@@ -235,15 +338,17 @@ def training_data(
             probe = Probe(as_data(take(samples, np.flatnonzero(held)), None), labels[held])
             samples, labels = take(samples, np.flatnonzero(~held)), labels[~held]
     data: Any = as_data(samples, labels)
+    lengths = getattr(data, "lengths", None)
     if labels is None:
-        size, lengths = batches.classes_per_batch * batches.samples_per_class, getattr(data, "lengths", None)
+        size = batches.classes_per_batch * batches.samples_per_class
         if lengths is None or not batches.bucket:
             plan = ShuffledBatches(len(data), size, random_state=random_state)
         else:
             plan = BucketedBatches(lengths, size, batches.bucket, random_state=random_state)
         return make_loader(data, plan, batches.workers), probe
     P, K, n_batches = batches.classes_per_batch, batches.samples_per_class, batches.batches_per_epoch
-    loader = make_loader(data, class_balanced(labels, P, K, n_batches, random_state), batches.workers)
+    plan_of_classes = class_balanced(labels, P, K, n_batches, random_state, lengths, batches.bucket)
+    loader = make_loader(data, plan_of_classes, batches.workers)
     if probe is None:
         rows = np.random.default_rng(random_state).permutation(len(data))[:PROBE_SIZE]
         probe = Probe(as_data(take(samples, rows), None), None)

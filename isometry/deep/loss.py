@@ -1,6 +1,4 @@
-"""What all losses share.
-
-From ``forward`` to the formula of a loss it is three steps:
+"""What all losses share. From ``forward`` to the formula of a loss it is three steps:
 
 1. ``Loss.forward`` checks what it is given and calls ``compute``.
 2. ``Loss.compute`` makes the masks of positives and negatives (B, R), brings embeddings and references to unit length
@@ -14,6 +12,9 @@ of the masks. A loss that compares something else, such as centres of classes, o
 ``compute`` takes it in place of ``loss`` where ``accelerated`` is True. If ``totals`` says what the slopes are divided
 by, they are worked out block by block of anchors, in O(block · R) memory beside the masks. A test compares the two for
 every loss that has both: set ``accelerated = False`` to compute by the formula.
+
+A loss that is one mean over terms of anchors writes ``split(D, pos, neg)`` in place of ``loss``: what each term adds,
+and what it counts. Weights of anchors, values of each anchor and a range of terms (``losses/weighted.py``) follow.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from isometry.deep.functional import (
 from isometry.deep.miners import Miner, TripleMiner
 from isometry.deep.named import make_named
 from isometry.deep.slopes import Triples, in_blocks, of_triples, with_slopes
+from isometry.deep.terms import Terms, as_weight, mean_of_terms, means_of_anchors
 
 ROOTS: dict[Any, Callable[[Tensor], Tensor]] = {  # Euclidean distances from those of the loss
     "euclidean": lambda D: D,
@@ -53,6 +55,17 @@ class LossModule(nn.Module):
     lr_mult: float = 1.0  # their learning rate, in units of the backbone's
     lr_cap: float = 1e-2
     beside: str = ""  # if it collapses when it stands alone: with what it is meant to stand
+
+    def no_terms(self) -> TypeError:
+        """The error of a loss that is no mean over terms of anchors."""
+        return TypeError(
+            f"{type(self).__name__}{self.not_split()} is not one mean over terms of anchors: they have no weights "
+            "and no values of their own in it; let the sampler draw some samples more often, or take another loss"
+        )
+
+    def not_split(self) -> str:
+        """With which settings the loss is no mean over terms, if that depends on them."""
+        return ""
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:
         """Optimiser groups for the parameters of the loss, given the learning rate of the backbone.
@@ -75,7 +88,7 @@ class LabelLoss(LossModule, ABC):
 
     squared = False  # True: it takes squares of the embeddings, which must be finite too
 
-    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+    def forward(self, z: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """The loss of embeddings (B, p) with labels or targets (B, …).
 
         Parameters
@@ -84,20 +97,36 @@ class LabelLoss(LossModule, ABC):
             Embeddings (B, p); half precision is raised to float32.
         y : Tensor
             Labels or targets (B, …).
+        weight : Tensor (B,) or None, default=None
+            Weights of the samples: a whole number counts one so many times, 0 leaves it out. For losses that are one
+            mean over terms of samples; a ``TypeError`` for others.
 
         Returns
         -------
         Tensor
             A scalar: zero, but part of the graph, for an empty batch.
         """
+        z, y = self.inputs(z, y)
+        weight = None if weight is None else as_weight(weight, z)
+        if not len(z):
+            return z.sum() * 0
+        with without_autocast(z.device):
+            value = self.compute(z, y) if weight is None else mean_of_terms(*self.terms(z, y), weight)
+            return finite(value, self, z)
+
+    def per_anchor(self, z: Tensor, y: Tensor) -> Tensor:
+        """The loss of each sample by itself, (B,)."""
+        z, y = self.inputs(z, y)
+        with without_autocast(z.device):
+            return means_of_anchors(*self.terms(z, y))
+
+    def inputs(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings and labels of the right kind, or an error."""
         z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z", self.squared)
         y = as_labels(y, z.device)
         if len(y) != len(z):
             raise ValueError(f"{len(z)} embeddings need as many labels or targets, got {len(y)}")
-        if not len(z):
-            return z.sum() * 0
-        with without_autocast(z.device):
-            return finite(self.compute(z, y), self, z)
+        return z, y
 
     @abstractmethod
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
@@ -115,6 +144,10 @@ class LabelLoss(LossModule, ABC):
         Tensor
             The scalar.
         """
+
+    def terms(self, z: Tensor, y: Tensor) -> Terms:
+        """What each sample adds to the sum, and what it counts in the mean, (B,) each."""
+        raise self.no_terms()
 
 
 class Loss(LossModule, ABC):
@@ -172,6 +205,7 @@ class Loss(LossModule, ABC):
         refs: Tensor | None = None,
         ref_y: Tensor | None = None,
         self_index: Tensor | None = None,
+        weight: Tensor | None = None,
     ) -> Tensor:
         """The loss of embeddings ``z`` (B, p) against references.
 
@@ -188,12 +222,45 @@ class Loss(LossModule, ABC):
             Their labels.
         self_index : Tensor (B,) or None, default=None
             Which reference is the anchor itself, −1 for none. Needed only with ``refs``.
+        weight : Tensor (B,) or None, default=None
+            Weights of the anchors: a whole number counts an anchor so many times, 0 leaves it out. For losses that are
+            one mean over terms of anchors; a ``TypeError`` for others.
 
         Returns
         -------
         Tensor
             A scalar: zero, but part of the graph, if the batch holds nothing to compare.
         """
+        inputs = self.inputs(z, y, refs, ref_y, self_index)
+        z = inputs[0]
+        weight = None if weight is None else as_weight(weight, z)
+        if not len(z) or not len(inputs[2]):
+            return z.sum() * 0
+        with without_autocast(z.device):
+            value = self.compute(*inputs) if weight is None else mean_of_terms(*self.terms(*inputs), weight)
+            return finite(value, self, z)
+
+    def per_anchor(
+        self,
+        z: Tensor,
+        y: Tensor,
+        refs: Tensor | None = None,
+        ref_y: Tensor | None = None,
+        self_index: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of each anchor by itself, (B,), against the same references; 0 if it has nothing to compare.
+
+        The arguments are those of ``forward``. The loss of the batch is the mean of these values, in which an anchor
+        counts as often as it has terms: once, or once for each of its pairs.
+        """
+        inputs = self.inputs(z, y, refs, ref_y, self_index)
+        with without_autocast(inputs[0].device):
+            return means_of_anchors(*self.terms(*inputs))
+
+    def inputs(
+        self, z: Tensor, y: Tensor, refs: Tensor | None, ref_y: Tensor | None, self_index: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """The arguments of ``forward``, of the right kind and with references, or an error."""
         z = as_embeddings(z, "z", squared=True)
         y = as_labels(y, z.device)
         if refs is None:
@@ -204,10 +271,7 @@ class Loss(LossModule, ABC):
             self_index = None if self_index is None else torch.as_tensor(self_index, device=z.device)
         y, ref_y = self.read_labels(y, ref_y)
         check_batch(z, y, refs, ref_y)
-        if not len(z) or not len(refs):
-            return z.sum() * 0
-        with without_autocast(z.device):
-            return finite(self.compute(z, y, refs, ref_y, self_index), self, z)
+        return z, y, refs, ref_y, self_index
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         """The scalar, in full precision: masks, distances, the choice of the miner, then the formula.
@@ -231,6 +295,15 @@ class Loss(LossModule, ABC):
             The scalar.
         """
         return self.compare(*self.prepare(z, refs), *self.masks(y, ref_y, self_index, z.dtype))
+
+    def terms(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Terms:
+        """What ``compute`` averages: what each term of an anchor adds, and what it counts, (B,) or (B, R) each."""
+        if type(self).split is Loss.split:
+            raise self.no_terms()
+        z, refs = self.prepare(z, refs)
+        pos, neg = self.masks(y, ref_y, self_index, z.dtype)
+        D = get_distance(self.distance)(z, refs)
+        return self.split(D, *self.mine(D, pos, neg))
 
     def compare(self, z: Tensor, refs: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         """The scalar of embeddings and references as they are compared, and masks: distances, miner, formula.
@@ -362,7 +435,6 @@ class Loss(LossModule, ABC):
         """
         return ROOTS[self.distance](D) if self.miner is not None and self.miner.needs_unit_euclidean else D
 
-    @abstractmethod
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         """The formula: distances and masks, all (B, R), to a scalar.
 
@@ -380,6 +452,14 @@ class Loss(LossModule, ABC):
         Tensor
             The scalar.
         """
+        return mean_of_terms(*self.split(D, pos, neg))
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        """The formula of a loss that is one mean over terms of anchors: what each adds, and what it counts.
+
+        (B,) or (B, R) each, 0 where there is no term.
+        """
+        raise self.no_terms()
 
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor | None) -> tuple[Tensor, Tensor]:
         """The part of some anchors in ``loss``, and ∂loss/∂D as a new matrix; D stays as it is.
@@ -497,8 +577,12 @@ class TripletForm(Loss):
         a, p, n = (pos[:, :, None] & neg[:, None]).nonzero(as_tuple=True)
         return self.triplet_loss(D[a, p], D[a, n], *(() if D_refs is None else (D_refs[p, n],)))
 
+    def lists(self) -> TripleMiner | None:
+        """The miner, if it gives a list of triplets."""
+        return self.miner if isinstance(self.miner, TripleMiner) and self.miner.gives_triples else None
+
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
-        miner = self.miner if isinstance(self.miner, TripleMiner) and self.miner.gives_triples else None
+        miner = self.lists()
         if miner is None and not self.uses_pn:
             return super().compute(z, y, refs, ref_y, self_index)
         pos, neg = self.masks(y, ref_y, self_index, z.dtype)
@@ -580,20 +664,6 @@ class WeightedSum(LossModule):
         self.losses, self.weights = nn.ModuleList(losses), weights
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """The weighted sum of the losses of embeddings (B, p) with labels (B,).
-
-        Parameters
-        ----------
-        z : Tensor
-            Embeddings (B, p).
-        y : Tensor
-            Labels (B,).
-
-        Returns
-        -------
-        Tensor
-            The scalar.
-        """
         return torch.stack([w * loss(z, y) for w, loss in zip(self.weights, self.losses)]).sum()
 
     def param_groups(self, lr: float) -> list[dict[str, Any]]:

@@ -154,8 +154,8 @@ class Batches:
     batches_per_epoch : int or None, default=None
         Batches in an epoch; None, and always without labels: as many as it takes for all samples.
     bucket : int, default=50
-        Batches of texts without labels that are sorted by length together, so that those of a batch need little
-        padding; 0: not at all.
+        Batches of texts that are dealt out by length together, so that those of a batch need little padding; with
+        labels each class deals out its own; 0: not at all.
     prompts : dict or None, default=None
         Text that is put before every text of a column, by its name; None: nothing.
     workers : int, default=0

@@ -284,4 +284,9 @@ ROWS: tuple[Method, ...] = (
         "of the two was used in print stays in doubt. Codes are rows of a Hadamard matrix where that is possible; "
         "theirs are drawn."),
     _loss("E44q", "isometry.deep.losses.hashing:QuantizationAware", _BEYOND),
+    _loss("E47", "isometry.deep.losses.weighted:ClassWeighted", _BEYOND,
+        test_params={"weights": (1.0, 2.0, 0.5, 3.0)},
+        deviates="Divided by the sum of the weights; other libraries divide by the number of terms "
+        "(normalize_weights=False), so that the learning rate depends on the scale of the weights."),
+    _loss("E47t", "isometry.deep.losses.weighted:Threshold", _BEYOND, test_params={"low": 0.1, "high": 50.0}),
 )

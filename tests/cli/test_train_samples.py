@@ -238,13 +238,15 @@ def test_tables_of_numbers_take_the_settings_too(tmp_path):
 # -- killed ------------------------------------------------------------------------------------------------------------
 
 
-def test_killed_with_average_plateau_and_bucketed_texts_it_ends_the_same_to_the_bit(texts, tmp_path):
+@pytest.mark.parametrize("table", ["pairs", "classes"])
+def test_killed_with_average_plateau_and_bucketed_texts_it_ends_the_same_to_the_bit(texts, tmp_path, table):
     """SIGKILL in the middle of an epoch, after a checkpoint by step; nothing can be tidied up then."""
     bert = make_bert(tmp_path / "bert")
-    frame = pd.read_csv(texts / "pairs.csv")
-    pd.concat([frame] * 4).to_csv(tmp_path / "pairs.csv", index=False)
+    frame = pd.read_csv(texts / ("pairs.csv" if table == "pairs" else "t.csv"))
+    pd.concat([frame] * 4).to_csv(tmp_path / "table.csv", index=False)
+    columns = ("--text", "q,d") if table == "pairs" else ("--text", "question", "-y", "topic")
     command = [
-        *(tmp_path / "pairs.csv", "--text", "q,d", "--loss", "InfoNCE", "--backbone", f"transformers:{bert}"),
+        *(tmp_path / "table.csv", *columns, "--loss", "InfoNCE", "--backbone", f"transformers:{bert}"),
         *("--batch", "2x2", "--embedding", 4, "--epochs", 4, "--set", "ema=0.9", "--set", "save_every=3"),
         *("--set", "schedule=plateau", "--set", "bucket=2", "--set", "monitor=loss"),
     ]  # fmt: skip

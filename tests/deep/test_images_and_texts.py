@@ -15,6 +15,7 @@ from torch import nn
 
 from isometry.deep import (
     BucketedBatches,
+    BucketedClasses,
     Columns,
     ColumnTable,
     ConvNet,
@@ -23,12 +24,14 @@ from isometry.deep import (
     InfoNCE,
     NCALoss,
     Network,
+    PKBatchSampler,
     Ranking,
     ShuffledBatches,
     Trainer,
     backbone,
 )
 from isometry.deep.backbones import pool, read_weights
+from isometry.deep.batches import by_length
 
 torch.set_num_threads(1)
 Image = pytest.importorskip("PIL.Image")
@@ -265,6 +268,59 @@ def test_buckets_visit_all_once_and_need_little_padding():
     assert list(bucketed) == rows[7:]
     spans = [lengths[b].mean() for b in rows]
     assert abs(np.corrcoef(spans, np.arange(20))[0, 1]) < 0.6  # batches come in random order
+
+
+@pytest.mark.parametrize("n_classes, size, K", [(7, 20, 3), (5, 4, 4), (12, 9, 2), (4, 3, 5)])
+def test_buckets_of_classes_keep_the_plan_and_deal_out_by_length(n_classes, size, K):
+    """The classes of every batch, and the samples of each class in a bucket, are those of the plain sampler."""
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.repeat(np.arange(n_classes), size))
+    lengths = rng.integers(1, 200, len(y))
+    bucketed = BucketedClasses(y, lengths, 4, K, 6, n_batches=17, random_state=3)
+    plain = PKBatchSampler(y, 4, K, n_batches=17, random_state=3)
+    for _ in range(3):  # epochs, through which the passes run on
+        rows, planned = list(bucketed), list(plain)
+        assert [y[b].tolist() for b in rows] == [y[b].tolist() for b in planned]
+        for first in range(0, 17, 6):
+            both = [np.concatenate(x[first : first + 6]) for x in (rows, planned)]
+            assert sorted(both[0].tolist()) == sorted(both[1].tolist())
+        if size >= K:
+            assert all(len(set(batch)) == len(batch) for batch in rows)
+    again = BucketedClasses(y, lengths, 4, K, 6, n_batches=17, random_state=3)
+    again.load_state_dict({"epoch": 2, "position": 8})
+    assert list(again) == rows[8:]
+
+
+def test_classes_dealt_out_by_length_need_little_padding():
+    rng = np.random.default_rng(0)
+    y, lengths = np.repeat(np.arange(6), 40), rng.integers(1, 200, 240)
+    samplers = BucketedClasses(y, lengths, 4, 3, 20, random_state=3), PKBatchSampler(y, 4, 3, random_state=3)
+    padding = [sum(int((lengths[b].max() - lengths[b]).sum()) for b in sampler) for sampler in samplers]
+    assert padding[0] < 0.5 * padding[1]
+
+
+def test_two_processes_deal_out_what_each_has():
+    y, lengths = np.repeat(np.arange(4), 48), np.random.default_rng(0).integers(1, 99, 192)
+    parts = []
+    for rank in range(2):
+        sampler = BucketedClasses(y, lengths, 2, 3, 8, n_batches=16, random_state=0)
+        sampler._rank_and_size = rank, 2
+        parts.append(list(sampler))
+    for a, b in zip(*parts):
+        assert not set(a) & set(b)
+    longest = np.array([[lengths[rows].max() for rows in part] for part in parts])
+    assert np.corrcoef(longest)[0, 1] > 0.5  # processes have their long batches at the same time
+
+
+def test_parts_dealt_out_by_length_hold_different_rows():
+    """Two rows that come in every part, and rows that come once."""
+    parts = [np.array([0, 9, 4]), np.array([9, 0, 2]), np.array([3, 9, 0])]
+    lengths = np.arange(10)[::-1]
+    assert [part.tolist() for part in by_length(parts, lengths)] == [[9, 4, 0], [9, 3, 0], [9, 2, 0]]
+    same = [np.array([1, 1]), np.array([2, 1])]  # a class of one sample repeats it
+    assert by_length(same, lengths) is same
+    with pytest.raises(ValueError, match=r"4 samples need as many lengths, got shape \(3,\)"):
+        BucketedClasses([0, 0, 1, 1], [1, 2, 3], 2, 2)
 
 
 # -- networks by name --------------------------------------------------------------------------------------------------

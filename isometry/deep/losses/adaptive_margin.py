@@ -12,6 +12,7 @@ from isometry.deep.functional import cosine_of_sum, masked_min, turned
 from isometry.deep.losses.arcface import Angle
 from isometry.deep.losses.margin_softmax import MarginSoftmax
 from isometry.deep.miners import Draws
+from isometry.deep.terms import Terms
 from isometry.parameters import NotNegative, Positive, PositiveShare, checked, one_of
 
 
@@ -88,10 +89,9 @@ class AdaFace(MarginSoftmax):
             self.register_buffer(name, torch.zeros(()))
         self.register_buffer("batches", torch.zeros((), dtype=torch.long))
 
-    def compute(self, z: Tensor, y: Tensor) -> Tensor:
+    def observe(self, z: Tensor) -> None:
         if self.training and len(z) > 1:  # one length has no spread
             self.update(self.lengths(z))
-        return super().compute(z, y)
 
     def target(self, cos: Tensor, z: Tensor, classes: Tensor) -> Tensor:
         mq = self.margin * self.quality(z)  # (B, 1)
@@ -260,8 +260,8 @@ class MagFace(MarginSoftmax):
         m = least + self.slope * (self.lengths(z).clamp(low, high) - low)  # (B, 1)
         return torch.where(cos > 0, cosine_of_sum(cos, m), cos) if self.easy else turned(cos, m)
 
-    def compute(self, z: Tensor, y: Tensor) -> Tensor:
-        n, (low, high) = self.lengths(z), self.length_bounds
+    def observe(self, z: Tensor) -> None:
+        n, (low, high) = self.lengths(z.detach()), self.length_bounds
         if self.training and not self.warned and not ((n > low) & (n < high)).any():
             self.warned = True
             found = f"{float(n.detach().min()):.3g} … {float(n.detach().max()):.3g}"
@@ -270,8 +270,24 @@ class MagFace(MarginSoftmax):
                 "learned of quality; set length_bounds, or norm_scale",
                 stacklevel=2,
             )
-        a = n.clamp(low, high)
-        return super().compute(z, y) + self.weight * (1 / a + a / high**2).mean()
+
+    def compute(self, z: Tensor, y: Tensor) -> Tensor:
+        return super().compute(z, y) + self.shortness(z).mean()
+
+    def terms(self, z: Tensor, y: Tensor) -> Terms:
+        if self.class_weight is not None:  # the lengths are not weighted by it
+            raise self.no_terms()
+        values, counts = super().terms(z, y)
+        return values + self.shortness(z), counts
+
+    def not_split(self) -> str:
+        return "(class_weight=…)"
+
+    def shortness(self, z: Tensor) -> Tensor:
+        """λ g(a) (B,), which is less for longer embeddings."""
+        low, high = self.length_bounds
+        a = self.quality(z).clamp(low, high)
+        return self.weight * (1 / a + a / high**2)
 
 
 class CurricularFace(MarginSoftmax):

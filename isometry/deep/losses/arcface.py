@@ -180,7 +180,11 @@ class SubCenterArcFace(ArcFace):
         directions : Tensor
             Directions (C, K, p).
         """
-        return (z @ directions.flatten(0, 1).T).unflatten(1, directions.shape[:2]).max(2).values
+        C, K, _ = directions.shape
+        by_center = directions.transpose(0, 1).flatten(
+            0, 1
+        )  # a maximum over few rows of C numbers, not of C few numbers
+        return (z @ by_center.T).view(-1, K, C).max(1).values
 
     @torch.no_grad()
     def outliers(self, z: Tensor, y: Tensor, degrees: float = 75.0) -> Tensor:

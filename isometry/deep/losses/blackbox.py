@@ -12,10 +12,10 @@ from isometry.deep.functional import (
     as_weights,
     count_of_row,
     first_derivative_only,
-    masked_mean,
 )
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Draws, Miner
+from isometry.deep.terms import Terms, where
 from isometry.parameters import Positive, checked
 
 
@@ -72,7 +72,7 @@ class BlackboxAP(Draws, Loss):
         self.lam, self.margin = checked("lam", lam, Positive), margin
         self.noise, self.random_state = noise, random_state
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         anchors, w = any_of_row(pos) & any_of_row(neg), as_weights(pos, D.dtype)
         shift = (0.5 - w) * self.margin  # (B, R)
         if self.noise and self.training:
@@ -85,7 +85,7 @@ class BlackboxAP(Draws, Loss):
             order = rank.argsort(1)
             among = torch.empty_like(w).scatter_(1, order, w.gather(1, order).cumsum(1)) / n  # ranks among positives
         precision = (w * among / rank).sum(1) / w.sum(1).clamp_min(1)
-        return masked_mean(1 - precision, anchors)
+        return where(1 - precision, anchors)
 
 
 class _Ranks(torch.autograd.Function):

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from isometry.deep.functional import any_of_row, masked_logsumexp, masked_mean, masked_softmax, softplus
+from isometry.deep.functional import any_of_row, masked_logsumexp, masked_softmax, softplus
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
+from isometry.deep.terms import Terms, where
 from isometry.parameters import Positive, Rule, checked
 
 InsideOne = Annotated[float, Rule(lambda v: 0 < v < 1, "must lie in (0, 1)")]
@@ -69,11 +70,11 @@ class Circle(Loss):
         s = -D.detach()
         return self.gamma * (1 + self.margin - s).relu(), self.gamma * (s + self.margin).relu()
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         pull, push = self.rates(D)  # (B, R)
         far = masked_logsumexp(pull * (D + 1 - self.margin), pos)  # (B,)
         near = masked_logsumexp(-push * (D + self.margin), neg)
-        return masked_mean(softplus(far + near), any_of_row(pos) & any_of_row(neg))
+        return where(softplus(far + near), any_of_row(pos) & any_of_row(neg))
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
         return (any_of_row(pos) & any_of_row(neg)).count_nonzero().clamp_min(1)

@@ -19,8 +19,9 @@ from isometry.deep.functional import (
     softplus,
 )
 from isometry.deep.loss import Loss
-from isometry.deep.losses.nca import log_probability, mean_of_anchors, nca_slopes, softmax_slopes
+from isometry.deep.losses.nca import log_probability, nca_slopes, of_found, softmax_slopes
 from isometry.deep.miners import Miner
+from isometry.deep.terms import Terms, where
 from isometry.parameters import Positive, PositiveShare, checked, one_of
 
 
@@ -34,8 +35,8 @@ def share_of_pairs(pos: Tensor, dtype: torch.dtype, each: str = "anchors") -> Te
 
 
 def against_negatives(s: Tensor, weight: Tensor, neg: Tensor) -> Tensor:
-    """Σ w_ij log(1 + Σ_{k ∈ neg(i)} e^{s_ik − s_ij}): each positive against the negatives; 0 if there are none."""
-    return (weight * softplus(masked_logsumexp(s, neg)[:, None] - s)).sum()
+    """w_ij log(1 + Σ_{k ∈ neg(i)} e^{s_ik − s_ij}) (B, R): each positive against the negatives; 0 without any."""
+    return weight * softplus(masked_logsumexp(s, neg)[:, None] - s)
 
 
 def against_negatives_slopes(s: Tensor, weight: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,27 +113,16 @@ class InfoNCE(Loss):
         used = pos & any_of_row(neg)[:, None]
         return (used if self.reduction == "pairs" else any_of_row(used)).count_nonzero().clamp_min(1)
 
-    def weights(self, pos: Tensor, neg: Tensor, totals: Any, dtype: torch.dtype) -> Tensor:
-        """What each positive pair counts, (B, R); nothing, if its anchor has no negative.
+    def counts(self, pos: Tensor, neg: Tensor, dtype: torch.dtype) -> Tensor:
+        """What each positive pair counts, (B, R); nothing, if its anchor has no negative."""
+        return share_of_pairs(pos & any_of_row(neg)[:, None], dtype, self.reduction)
 
-        Parameters
-        ----------
-        pos : Tensor
-            Which references are positive, a boolean matrix (B, R).
-        neg : Tensor
-            Which references are negative, a boolean matrix (B, R).
-        totals : Tensor
-            What ``totals`` gave.
-        dtype : torch.dtype
-            Type of the embeddings.
-        """
-        return share_of_pairs(pos & any_of_row(neg)[:, None], dtype, self.reduction).div_(totals)
-
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        return against_negatives(D / -self.temperature, self.weights(pos, neg, self.totals(pos, neg), D.dtype), neg)
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        counts = self.counts(pos, neg, D.dtype)
+        return against_negatives(D / -self.temperature, counts, neg), counts
 
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        weight = self.weights(pos, neg, totals, D.dtype)
+        weight = self.counts(pos, neg, D.dtype).div_(totals)
         value, C = against_negatives_slopes(D / -self.temperature, weight, neg)
         return value, C.div_(-self.temperature)
 
@@ -244,17 +234,17 @@ class SupCon(Loss):
         anchors = any_of_row(pos > 0)
         return (anchors & any_of_row(neg) if self.form == "apart" else anchors).count_nonzero().clamp_min(1)
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        s, n = D / -self.temperature, self.totals(pos, neg)
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        s = D / -self.temperature
         if self.form == "apart":
             weight = share_of_pairs((pos > 0) & any_of_row(neg)[:, None], s.dtype)
-            return against_negatives(s, weight / n, neg)
+            return against_negatives(s, weight, neg), weight
         if self.form == "in":
             log_p = log_probability(s, pos > 0, neg)
-            return mean_of_anchors(count_of_row(pos > 0).clamp_min(1).to(s.dtype).log() - log_p, log_p)
+            return of_found(count_of_row(pos > 0).clamp_min(1).to(s.dtype).log() - log_p, log_p)
         weight = share_of_pairs(pos, s.dtype)
         lse = masked_logsumexp(s, (pos > 0) | neg)[:, None]
-        return (weight * (lse.masked_fill(lse == -torch.inf, 0) - s)).sum() / n
+        return weight * (lse.masked_fill(lse == -torch.inf, 0) - s), weight
 
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
         s, some = D / -self.temperature, pos > 0
@@ -373,6 +363,15 @@ class DecoupledContrastive(Loss):
         lse = masked_logsumexp(s, neg).masked_fill(~any_of_row(neg), 0)
         return (share.sum(1) * lse).sum() - (pull * s).sum()
 
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        if self.weighted:  # w is a softmax over the pairs of the whole batch
+            raise self.no_terms()
+        s, used = D / -self.temperature, pos & any_of_row(neg)[:, None]
+        return where(masked_logsumexp(s, neg)[:, None] - s, used)
+
+    def not_split(self) -> str:
+        return "(weighted=True)"
+
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
         share, pull = self.pairs(D, pos, neg, totals)
         value, C = softmax_slopes(D / -self.temperature, pull, neg, share.sum(1))
@@ -430,7 +429,7 @@ class SigLIP(Loss):
         self.log_scale = nn.Parameter(torch.tensor(math.log(checked("scale", scale, Positive))))
         self.bias = nn.Parameter(torch.tensor(float(bias)))
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         x = self.bias - self.log_scale.exp() * D  # (B, R)
         terms = softplus(-x).masked_fill(~pos, 0) + softplus(x).masked_fill(~neg, 0)
-        return terms.sum() / any_of_row(pos | neg).count_nonzero().clamp_min(1)
+        return terms.sum(1), any_of_row(pos | neg)

@@ -11,6 +11,7 @@ from torch import Tensor
 from isometry.deep.functional import Distance, as_weights, overwritable, soft_masks
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Draws, Miner
+from isometry.deep.terms import Terms
 
 
 class PairHinges(Loss):
@@ -20,6 +21,7 @@ class PairHinges(Loss):
     accelerated = True
     pos_margin = 0.0
     squared_hinge = True
+    balanced = False
     margin: float
 
     @abstractmethod
@@ -27,10 +29,22 @@ class PairHinges(Loss):
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         n_pos, n_neg = self.totals(pos, neg)
-        pull, push = (D - self.pos_margin).relu(), (self.margin - D).relu()
-        if self.squared_hinge:
-            pull, push = pull.square() / 2, push.square() / 2
+        pull, push = self.hinges(D)
         return (pull * pos).sum() / n_pos + (push * neg).sum() / n_neg
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        if self.balanced:
+            raise self.no_terms()
+        pull, push = self.hinges(D)
+        return pull * pos + push * neg, as_weights(pos, D.dtype) + as_weights(neg, D.dtype)
+
+    def not_split(self) -> str:
+        return "(balanced=True)"
+
+    def hinges(self, D: Tensor) -> tuple[Tensor, Tensor]:
+        """What each pair costs if it is similar, and if it is not, (B, R) each."""
+        pull, push = (D - self.pos_margin).relu(), (self.margin - D).relu()
+        return (pull.square() / 2, push.square() / 2) if self.squared_hinge else (pull, push)
 
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
         pull, C = _hinges(D - self.pos_margin, as_weights(pos, D.dtype), self.squared_hinge)

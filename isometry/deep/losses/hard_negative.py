@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import masked_logsumexp, masked_mean, masks, softplus
+from isometry.deep.functional import masked_logsumexp, masks, softplus
 from isometry.deep.loss import Loss, as_embeddings, as_instances
 from isometry.deep.miners import Miner
+from isometry.deep.terms import Terms, mean_of_terms, where
 
 
 class HardNegativeContrastive(Loss):
@@ -80,9 +81,9 @@ class HardNegativeContrastive(Loss):
         with torch.autocast(z.device.type, enabled=False):
             D = self.distances(z, z)
             pos, neg = self.mine(D, *masks(y, y, torch.arange(len(z), device=z.device)))
-            return self.loss(D, pos, neg, self.tau_plus)
+            return mean_of_terms(*self.split(D, pos, neg, self.tau_plus))
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor, tau_plus: float = 0.0) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor, tau_plus: float = 0.0) -> Terms:
         s = -D / self.temperature  # (B, R)
         N = neg.sum(1).to(D.dtype)  # (B,)
         log_R = masked_logsumexp((self.beta + 1) * s, neg) - masked_logsumexp(self.beta * s, neg) + N.log()
@@ -91,7 +92,7 @@ class HardNegativeContrastive(Loss):
         excess = log_R - s  # log(R / e^{s⁺}), for every candidate positive
         if tau_plus:
             excess = self.debiased(excess, s, N[:, None], tau_plus)
-        return masked_mean(softplus(excess), pos & anchors[:, None])
+        return where(softplus(excess), pos & anchors[:, None])
 
     def debiased(self, excess: Tensor, s: Tensor, N: Tensor, tau_plus: float) -> Tensor:
         """The logarithm of N_g / e^{s⁺}: the expected share of positives taken out of R, bounded by what cosines allow.

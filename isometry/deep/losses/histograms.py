@@ -9,10 +9,10 @@ from isometry.deep.functional import (
     any_of_row,
     as_weights,
     count_of_row,
-    masked_mean,
 )
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
+from isometry.deep.terms import Terms, where
 
 
 def soft_histogram(x: Tensor, weight: Tensor, bins: int) -> Tensor:
@@ -62,12 +62,12 @@ class FastAP(Loss):
         super().__init__("sqeuclidean", miner, normalize=True)
         self.bins = at_least_two(bins)
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         h_pos, h_neg = (soft_histogram(D / 4, as_weights(m, D.dtype), self.bins) for m in (pos, neg))
         H_pos, H_neg = h_pos.cumsum(1), h_neg.cumsum(1)
         n_pos = count_of_row(pos).clamp_min(1)
         missed = (h_pos * (H_neg / (H_pos + H_neg).clamp_min(torch.finfo(D.dtype).tiny))).sum(1) / n_pos
-        return masked_mean(missed, any_of_row(pos) & any_of_row(neg))
+        return where(missed, any_of_row(pos) & any_of_row(neg))
 
 
 class HistogramLoss(Loss):

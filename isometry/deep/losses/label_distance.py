@@ -9,6 +9,7 @@ from torch import Tensor
 
 from isometry.deep.functional import clear_self, count_of_row, masked_logsumexp, masked_mean
 from isometry.deep.loss import Loss
+from isometry.deep.terms import Terms, where
 from isometry.parameters import Positive, checked, one_of
 
 
@@ -116,19 +117,33 @@ class RankNContrast(LabelDistanceLoss):
         lse = [masked_logsumexp(s, known & (g >= g[:, [j]])) for j in range(s.shape[1])]
         return masked_mean(torch.stack(lse, 1).masked_fill(~known, 0) - s, known)
 
-    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
-        lowest = torch.finfo(D.dtype).min / 4  # log 0, but finite: differences of two are no NaN
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        """The terms (B, R) in the order of the distance in label."""
+        _, known, x, lse, last = self.sorted_sums(D, pos, neg)
+        return where(lse.gather(1, last) - x, known)
+
+    def sorted_sums(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+        """Rows sorted from the farthest label on: where they were, which are known, s, its running log-sum-exp, and the
+        last reference as far in label as each."""
         g, order = pos.masked_fill(~neg, -torch.inf).sort(1, descending=True)  # (B, R), unknown ones last
         known = neg.gather(1, order)
-        x = (D / -self.temperature).gather(1, order).masked_fill(~known, lowest)
-        last = torch.searchsorted(-g, -g, right=True) - 1  # of the references that are as far in label
-        lse = x.logcumsumexp(1)
+        x = (D / -self.temperature).gather(1, order).masked_fill(~known, lowest(D.dtype))
+        last = torch.searchsorted(-g, -g, right=True) - 1
+        return order, known, x, x.logcumsumexp(1), last
+
+    def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Any) -> tuple[Tensor, Tensor]:
+        order, known, x, lse, last = self.sorted_sums(D, pos, neg)
         value = (lse.gather(1, last) - x).masked_fill(~known, 0).sum() / totals
         # e^{x_k} Σ_j e^{−lse_j} over the sums that hold k, less 1
         ends = torch.zeros_like(x).scatter_add_(1, last, known.to(x.dtype))
-        held = torch.where(ends > 0, ends.log() - lse, lowest).flip(1).logcumsumexp(1).flip(1)
+        held = torch.where(ends > 0, ends.log() - lse, lowest(D.dtype)).flip(1).logcumsumexp(1).flip(1)
         C = ((held + x).exp() - 1).masked_fill(~known, 0) / (-self.temperature * totals)
         return value, torch.zeros_like(x).scatter(1, order, C)
+
+
+def lowest(dtype: torch.dtype) -> float:
+    """log 0, but finite: differences of two are no NaN."""
+    return torch.finfo(dtype).min / 4
 
 
 class LogRatio(LabelDistanceLoss):
@@ -173,10 +188,10 @@ class LogRatio(LabelDistanceLoss):
         super().__init__("sqeuclidean" if squared else "euclidean", labels)
         self.ties, self.eps = one_of("ties", ties, ("skip", "eps")), checked("eps", eps, Positive)
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         g, used = (pos, neg & (pos > 0)) if self.ties == "skip" else (pos + self.eps, neg)
         n = count_of_row(used)[:, None].to(D.dtype)
         u = ((D + self.eps).log() - torch.where(used, g, 1).log()).masked_fill(~used, 0)  # (B, R)
         deviation = (u - u.sum(1, keepdim=True) / n.clamp_min(1)).masked_fill(~used, 0)
         variance = deviation.square().sum(1) / (n.squeeze(1) - 1).clamp_min(1)
-        return masked_mean(2 * variance, n.squeeze(1) > 1)
+        return where(2 * variance, n.squeeze(1) > 1)

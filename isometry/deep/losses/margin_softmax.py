@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from torch import Tensor
 from isometry.deep.functional import own_index, unit
 from isometry.deep.loss import LabelLoss, check_batch, check_labels
 from isometry.deep.losses.proxy import random_proxies
+from isometry.deep.terms import Terms
 from isometry.parameters import NotNegative, Positive, Share, checked, one_of
 
 
@@ -197,11 +198,24 @@ class MarginSoftmax(ClassCosines):
         """
         return self.size(z) * self.cosines(z)
 
+    def observe(self, z: Tensor) -> None:
+        """Take a batch into what the loss keeps of earlier ones; before its value is worked out."""
+
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
         y = self.check(z, y)
+        self.observe(z)
         return self.among(None, self.cosines(z), z, y)
 
-    def among(self, classes: Tensor | None, cos: Tensor, z: Tensor, y: Tensor) -> Tensor:
+    def terms(self, z: Tensor, y: Tensor) -> Terms:
+        y = self.check(z, y)
+        self.observe(z)
+        values = self.among(None, self.cosines(z), z, y, "none")
+        weighted = self.class_weight is not None and y.ndim == 1 and self.categories is None
+        return values, self.class_weight[y].to(z.dtype) if weighted else torch.ones_like(values)  # type: ignore[index]
+
+    def among(
+        self, classes: Tensor | None, cos: Tensor, z: Tensor, y: Tensor, reduction: Literal["mean", "none"] = "mean"
+    ) -> Tensor:
         """The loss of cosines (B, C) to some classes, or to all; y counts in ``classes``.
 
         Parameters
@@ -216,10 +230,12 @@ class MarginSoftmax(ClassCosines):
             Labels (B,).
         """
         ids = own_index(self.num_classes, z.device) if classes is None else classes
-        return self.cross_entropy(self.size(z, classes) * self.with_margin(cos, z, y, ids), y, ids)
+        return self.cross_entropy(self.size(z, classes) * self.with_margin(cos, z, y, ids), y, ids, reduction)
 
-    def cross_entropy(self, logits: Tensor, y: Tensor, classes: Tensor) -> Tensor:
-        """The mean over the batch, with the weights of the classes and smoothed labels.
+    def cross_entropy(
+        self, logits: Tensor, y: Tensor, classes: Tensor, reduction: Literal["mean", "none"] = "mean"
+    ) -> Tensor:
+        """The mean over the batch, or its terms, with the weights of the classes and smoothed labels.
 
         Parameters
         ----------
@@ -229,16 +245,18 @@ class MarginSoftmax(ClassCosines):
             Labels (B,).
         classes : Tensor
             Which classes, (c,).
+        reduction : {"mean", "none"}, default="mean"
+            The mean, or the terms of the samples (B,).
         """
         weight = None if self.class_weight is None else self.class_weight[classes].to(logits.dtype)
         if self.categories is None:
-            return F.cross_entropy(logits, y, weight, label_smoothing=self.label_smoothing)
+            return F.cross_entropy(logits, y, weight, reduction=reduction, label_smoothing=self.label_smoothing)
         category = self.categories[classes]
         relatives = (category[:, None] == category).to(logits.dtype).fill_diagonal_(0)  # (C, C)
         relatives = relatives / relatives.sum(1, keepdim=True).clamp_min(1)
         spread = self.label_smoothing * relatives.sum(1)  # (C,), 0 for a class alone in its category
         soft = torch.diag(1 - spread) + self.label_smoothing * relatives
-        return F.cross_entropy(logits, soft[y] if y.ndim == 1 else y @ soft, weight)
+        return F.cross_entropy(logits, soft[y] if y.ndim == 1 else y @ soft, weight, reduction=reduction)
 
 
 def of_each_class(name: str, values: Any, num_classes: int) -> Tensor | None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from isometry.deep.functional import any_of_row, masked_logsumexp, masked_softmax, softplus
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner, MultiSimilarityMiner
+from isometry.deep.terms import Terms
 from isometry.parameters import Positive, checked
 
 
@@ -72,10 +73,11 @@ class MultiSimilarity(Loss):
         self.alpha, self.beta = checked("alpha", alpha, Positive), checked("beta", beta, Positive)
         self.base = base
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         pull = softplus(masked_logsumexp(self.alpha * (D + self.base), pos)) / self.alpha  # (B,); D is −s
         push = softplus(masked_logsumexp(-self.beta * (D + self.base), neg)) / self.beta
-        return (pull + push).masked_fill(~(any_of_row(pos) & any_of_row(neg)), 0).sum() / len(D)
+        both = any_of_row(pos) & any_of_row(neg)
+        return (pull + push).masked_fill(~both, 0), torch.ones_like(both)
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
         return torch.tensor(len(pos), device=pos.device)

@@ -12,12 +12,12 @@ from isometry.deep.functional import (
     any_of_row,
     as_weights,
     masked_logsumexp,
-    masked_mean,
     masked_min,
     masked_softmax,
 )
 from isometry.deep.loss import Loss
 from isometry.deep.miners import EasyPositive, Miner
+from isometry.deep.terms import Terms, mean_of_terms, where
 from isometry.parameters import one_of
 
 
@@ -26,9 +26,14 @@ def log_probability(s: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
     return masked_logsumexp(s, pos) - masked_logsumexp(s, pos | neg)
 
 
+def of_found(value: Tensor, log_p: Tensor) -> Terms:
+    """The values (B,) of the anchors that have a positive: those whose log p is finite."""
+    return where(value, log_p.detach().isfinite())
+
+
 def mean_of_anchors(value: Tensor, log_p: Tensor) -> Tensor:
-    """Mean of the values of the anchors that have a positive: those whose log p is finite."""
-    return masked_mean(value, log_p.detach().isfinite())
+    """Mean of the values of the anchors that have a positive."""
+    return mean_of_terms(*of_found(value, log_p))
 
 
 def nca_slopes(s: Tensor, pos: Tensor, neg: Tensor, n: Tensor, form: str = "log") -> tuple[Tensor, Tensor]:
@@ -105,13 +110,13 @@ class NCALoss(Loss):
         self.form = one_of("form", form, ("log", "exp"))
         self.denominator = one_of("denominator", denominator, ("all", "negatives"))
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         s = D / -self.temperature
         if self.denominator == "negatives":
             ratio = masked_logsumexp(s, neg)[:, None] - s  # (B, R)
-            return masked_mean(ratio, pos & any_of_row(neg)[:, None])
+            return where(ratio, pos & any_of_row(neg)[:, None])
         log_p = log_probability(s, pos, neg)
-        return mean_of_anchors(-log_p if self.form == "log" else -log_p.expm1(), log_p)
+        return of_found(-log_p if self.form == "log" else -log_p.expm1(), log_p)
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
         terms = any_of_row(pos) if self.denominator == "all" else pos & any_of_row(neg)[:, None]
@@ -185,6 +190,6 @@ class EasyPositiveNCA(Loss):
         similar = (masked_min(D, pos) < 0) & (masked_min(D, neg) < 0)  # D is minus the cosine
         return pos & similar[:, None], neg & similar[:, None]
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         log_p = log_probability(D / -self.temperature, pos, neg)
-        return mean_of_anchors(-log_p, log_p)
+        return of_found(-log_p, log_p)

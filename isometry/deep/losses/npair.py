@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from isometry.deep.functional import (
@@ -12,6 +13,7 @@ from isometry.deep.functional import (
     as_weights,
     masked_logsumexp,
     masked_mean,
+    own_index,
     softplus,
     unit,
 )
@@ -95,11 +97,14 @@ class NPair(Loss):
             return z.sum() * 0
         both = z.index_select(0, torch.cat([a, p]))
         f, g = (unit(both) if self.normalize else both).chunk(2)
-        pos = torch.eye(len(a), dtype=torch.bool, device=z.device)
-        neg = y[a][:, None] != y[p]
-        value = self.compare(f, g, pos, neg)
-        if self.symmetric:
-            value = (value + self.compare(g, f, pos, neg.T)) / 2
+        if self.pairs == "one" and self.variant == "mc" and self.distance == "inner" and self.miner is None:
+            value = of_classes(self.scale * f @ g.T, self.symmetric)
+        else:
+            pos = torch.eye(len(a), dtype=torch.bool, device=z.device)
+            neg = y[a][:, None] != y[p]
+            value = self.compare(f, g, pos, neg)
+            if self.symmetric:
+                value = (value + self.compare(g, f, pos, neg.T)) / 2
         return value + self.l2_reg / 2 * both.square().sum(1).mean() if self.l2_reg else value
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
@@ -118,6 +123,13 @@ class NPair(Loss):
             raise ValueError("variant='ovo' takes one positive an anchor; use pairs='halves' or 'one', or variant='mc'")
         positive = s.masked_fill(~pos, 0).sum(1, keepdim=True)  # (B, 1)
         return softplus(s - positive).masked_fill(~(neg & pos.any(1, keepdim=True)), 0).sum() / pos.sum().clamp_min(1)
+
+
+def of_classes(s: Tensor, symmetric: bool) -> Tensor:
+    """The loss of one pair a class, from similarities s (C, C) of anchors to positives: a cross-entropy of each row."""
+    own = own_index(len(s), s.device)
+    value = F.cross_entropy(s, own)
+    return (value + F.cross_entropy(s.T, own)) / 2 if symmetric else value
 
 
 def disjoint_pairs(y: Tensor, one: bool = False) -> tuple[Tensor, Tensor]:

@@ -13,14 +13,13 @@ from isometry.deep.functional import (
     class_indicator,
     log1mexp,
     masked_logsumexp,
-    masked_mean,
     masks,
     own_index,
     unit,
-    without_autocast,
 )
-from isometry.deep.loss import Loss, as_embeddings, as_labels, check_batch, check_labels, finite
-from isometry.deep.losses.nca import log_probability, mean_of_anchors
+from isometry.deep.loss import Loss, as_embeddings, as_labels, check_batch, check_labels
+from isometry.deep.losses.nca import log_probability, of_found
+from isometry.deep.terms import Terms, mean_of_terms, where
 from isometry.parameters import one_of
 
 TURN = 0.024  # largest angle of a proxy's first step under Adam
@@ -51,34 +50,10 @@ class ProxyForm(Loss):
     def references(self) -> Tensor:
         """The proxies, their last axis the embedding's."""
 
-    def forward(
-        self,
-        z: Tensor,
-        y: Tensor,
-        refs: Tensor | None = None,
-        ref_y: Tensor | None = None,
-        self_index: Tensor | None = None,
-    ) -> Tensor:
-        """The loss of embeddings (B, p) with labels 0 … C − 1, or with similarities (B, C) to the classes.
-
-        Parameters
-        ----------
-        z : Tensor
-            Embeddings (B, p).
-        y : Tensor
-            Labels (B,), or similarities (B, C).
-        refs : Tensor or None, default=None
-            Refused: the proxies are the references.
-        ref_y : Tensor or None, default=None
-            Refused, as ``refs``.
-        self_index : Tensor or None, default=None
-            Refused, as ``refs``.
-
-        Returns
-        -------
-        Tensor
-            A scalar: zero, but part of the graph, for an empty batch.
-        """
+    def inputs(
+        self, z: Tensor, y: Tensor, refs: Tensor | None, ref_y: Tensor | None, self_index: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Embeddings (B, p) with labels 0 … C − 1, or with similarities (B, C) to the classes, and the proxies."""
         if refs is not None:
             raise ValueError(f"{type(self).__name__} compares with its own proxies and takes no refs")
         z = as_embeddings(z, "z", squared=True)
@@ -87,10 +62,7 @@ class ProxyForm(Loss):
         check_batch(z, y, proxies.new_empty(()).expand(self.num_classes, proxies.shape[-1]), classes)
         if y.ndim == 1 and self.one_class_each:
             check_labels(y, self.num_classes)
-        if not len(z):
-            return z.sum() * 0
-        with without_autocast(z.device):
-            return finite(self.compute(z, y, proxies, classes, None), self, z)
+        return z, y, proxies, classes, None
 
 
 def random_proxies(*shape: int) -> nn.Parameter:
@@ -175,19 +147,32 @@ class ProxyNCA(ProxyForm):
         return self.proxies
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
-        D = self.scale * self.distances(z, refs)  # (B, C)
-        known = self.count > 0
         if self.assignment == "class":
-            pos, neg = masks(y, ref_y)
-            value = self.loss(D, pos & known, neg & known)
-        else:
-            value = self.nearest(D, y, known)
-        if self.source == "class_mean" and self.training:
-            self.update(z.detach(), y)
+            return mean_of_terms(*self.terms(z, y, refs, ref_y, self_index))
+        value = self.nearest(self.scale * self.distances(z, refs), y, self.count > 0)
+        self.after(z, y)
         return value
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        return masked_mean(D + masked_logsumexp(-D, neg)[:, None], pos & neg.any(1, keepdim=True))
+    def terms(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Terms:
+        if self.assignment == "nearest":  # a mean over pairs of the batch, not of samples and proxies
+            raise self.no_terms()
+        D = self.scale * self.distances(z, refs)  # (B, C)
+        known = self.count > 0
+        pos, neg = masks(y, ref_y)
+        terms = self.split(D, pos & known, neg & known)
+        self.after(z, y)
+        return terms
+
+    def not_split(self) -> str:
+        return "(assignment='nearest')"
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        return where(D + masked_logsumexp(-D, neg)[:, None], pos & neg.any(1, keepdim=True))
+
+    def after(self, z: Tensor, y: Tensor) -> None:
+        """Class means take in the batch in training."""
+        if self.source == "class_mean" and self.training:
+            self.update(z.detach(), y)
 
     def nearest(self, D: Tensor, y: Tensor, known: Tensor) -> Tensor:
         """One term for each positive pair (i, j): the proxy nearest to j is positive for i, all others negative.
@@ -314,11 +299,21 @@ class ProxyNCAPlusPlus(ProxyForm):
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         if y.ndim == 2:
             return super().compute(z, y, refs, ref_y, self_index)
-        logits = 2 / self.temperature * unit(z) @ unit(refs).T  # −‖ẑ − π̂‖² = 2 ẑᵀπ̂ − 2, and constants cancel
-        return F.cross_entropy(logits, y, label_smoothing=self.label_smoothing)
+        return F.cross_entropy(self.logits(z, refs), y, label_smoothing=self.label_smoothing)
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def terms(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Terms:
+        if y.ndim == 2:
+            return super().terms(z, y, refs, ref_y, self_index)
+        smoothing = self.label_smoothing
+        values = F.cross_entropy(self.logits(z, refs), y, label_smoothing=smoothing, reduction="none")
+        return values, torch.ones_like(values)
+
+    def logits(self, z: Tensor, refs: Tensor) -> Tensor:
+        """−‖ẑ − π̂‖² / T = (2 ẑᵀπ̂ − 2) / T (B, C), without the constant, which cancels."""
+        return 2 / self.temperature * unit(z) @ unit(refs).T
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         s = D / -self.temperature
         log_p = log_probability(s, pos, neg)
-        own, spread = mean_of_anchors(-log_p, log_p), mean_of_anchors(-s.log_softmax(1).mean(1), log_p)
-        return (1 - self.label_smoothing) * own + self.label_smoothing * spread
+        spread = -s.log_softmax(1).mean(1)
+        return of_found((1 - self.label_smoothing) * -log_p + self.label_smoothing * spread, log_p)

@@ -9,6 +9,7 @@ from torch import Tensor
 from isometry.deep.functional import any_of_row, masked_softmax
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
+from isometry.deep.terms import Terms, where
 from isometry.parameters import NotNegative, Positive, Share, checked
 
 
@@ -97,13 +98,12 @@ class RankedList(Loss):
             (self.balance, self.neg_temperature, v, neg & (v > 0)),
         )
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         value = D.new_zeros(len(D))
         for share, temperature, x, violators in self.sides(D, pos, neg):
             _, w = masked_softmax(temperature * x, violators)  # (B, R)
             value = value + share * ((w.detach() if self.detach_weights else w) * x).sum(1)
-        both = any_of_row(pos) & any_of_row(neg)
-        return (value * both).sum() / both.count_nonzero().clamp_min(1)
+        return where(value, any_of_row(pos) & any_of_row(neg))
 
     def totals(self, pos: Tensor, neg: Tensor) -> Tensor:
         return (any_of_row(pos) & any_of_row(neg)).count_nonzero().clamp_min(1)

@@ -21,7 +21,8 @@ from isometry.deep.functional import (
 from isometry.deep.loss import Loss
 from isometry.deep.losses.threshold_margin import ThresholdConsistentMargin
 from isometry.deep.miners import Miner
-from isometry.deep.slopes import slopes_of_rows, with_slopes
+from isometry.deep.slopes import BLOCK, slopes_of_rows, with_slopes
+from isometry.deep.terms import Terms, where
 from isometry.parameters import Positive, Share, checked, one_of
 
 
@@ -43,10 +44,43 @@ class RankLoss(Loss):
 
         def of_rows(rows: slice, D: Tensor) -> Tensor:
             P, N, filled = self.before(-D, pos[rows], neg[rows])
-            terms = self.terms(P, N, count_of_row(pos[rows])[:, None].clamp_min(1).to(D.dtype))
-            return terms.masked_fill(~(filled & anchors[rows, None]), 0).sum() / n
+            shares = self.shares(P, N, count_of_row(pos[rows])[:, None].clamp_min(1).to(D.dtype))
+            return shares.masked_fill(~(filled & anchors[rows, None]), 0).sum() / n
 
-        return with_slopes(D, lambda D: slopes_of_rows(D, of_rows, most * D.shape[1]))
+        def slopes(D: Tensor) -> tuple[Tensor, Tensor]:
+            graph = D.requires_grad and torch.is_grad_enabled()  # the slopes will be differentiated
+            if graph or type(self).before is not RankLoss.before:
+                return slopes_of_rows(D, of_rows, most * D.shape[1])
+            return self.sigmoid_slopes(D, pos, neg, anchors)
+
+        return with_slopes(D, slopes)
+
+    def sigmoid_slopes(self, D: Tensor, pos: Tensor, neg: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss and its slopes (B, R), where steps are sigmoids: H' = H (1 − H), in the memory of H."""
+        s, masks, columns, filled = self.packed(-D, pos, neg)
+        used, n_pos = filled & anchors[:, None], count_of_row(pos)[:, None].clamp_min(1).to(D.dtype)
+        n, value, C = anchors.count_nonzero().clamp_min(1), D.new_zeros(()), torch.empty_like(D)
+        step = max(1, BLOCK // max(columns.shape[1] * D.shape[1], 1))
+        for start in range(0, len(D), step):
+            rows = slice(start, start + step)
+            M = masks[rows]
+            H = steps(s[rows], columns[rows])
+            before = (H @ M).requires_grad_()  # (b, K, 2), positives and negatives before each positive
+            with torch.enable_grad():
+                P, N = before.unbind(2)
+                share = self.shares(P + 0.5, N, n_pos[rows]).masked_fill(~used[rows], 0).sum() / n
+            (g,) = torch.autograd.grad(share, before)
+            value += share.detach()
+            H.addcmul_(H, H, value=-1)
+            own = ((H @ M) * g).sum(2)  # (b, K), of the similarity of the positive itself
+            torch.sum((g.mT @ H) * M.mT, 1, out=C[rows])
+            C[rows].scatter_add_(1, columns[rows], own.neg_())
+        return value, C.div_(-self.temperature)
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        P, N, filled = self.before(-D, pos, neg)
+        shares = self.shares(P, N, count_of_row(pos)[:, None].clamp_min(1).to(D.dtype))
+        return where(shares.masked_fill(~filled, 0).sum(1), any_of_row(pos) & any_of_row(neg))
 
     def before(self, s: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """How many positives, itself included, and negatives each positive has before it, and where there is one.
@@ -62,25 +96,23 @@ class RankLoss(Loss):
         neg : Tensor
             Which references are negative, a boolean matrix (b, R).
         """
-        columns, filled = packed(pos)
-        s = s / self.temperature
-        H = (s[:, None] - s.gather(1, columns)[:, :, None]).sigmoid()  # (b, K, R)
-        P, N = (H @ torch.stack([as_weights(m, s.dtype) for m in (pos, neg)], 2)).unbind(2)
+        s, masks, columns, filled = self.packed(s, pos, neg)
+        P, N = (steps(s, columns) @ masks).unbind(2)
         return P + 0.5, N, filled  # of itself H(0) = ½
 
-    @abstractmethod
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
-        """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1).
+    def packed(self, s: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """s / τ, the masks as numbers (b, R, 2), which references the positives are, and where there is one (b, K)."""
+        masks = torch.stack([as_weights(m, s.dtype) for m in (pos, neg)], 1).mT  # rows of a mask stay in one piece
+        return s / self.temperature, masks, *packed(pos)
 
-        Parameters
-        ----------
-        P : Tensor
-            How many positives come before each positive, itself included (b, K).
-        N : Tensor
-            How many negatives come before each positive (b, K).
-        n_pos : Tensor
-            Positives of each anchor (b, 1).
-        """
+    @abstractmethod
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+        """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1)."""
+
+
+def steps(s: Tensor, columns: Tensor) -> Tensor:
+    """σ(s_ik − s_ij) (b, K, R) for the positives j of each anchor."""
+    return (s[:, None] - s.gather(1, columns)[:, :, None]).sigmoid_()
 
 
 class SmoothAP(RankLoss):
@@ -121,7 +153,7 @@ class SmoothAP(RankLoss):
     def __init__(self, temperature: float = 0.01, count_self: bool = False, *, miner: Miner | None = None):
         super().__init__(temperature, count_self, miner)
 
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         return N / (P + N) / n_pos
 
 
@@ -180,7 +212,7 @@ class PNP(RankLoss):
         self.variant = one_of("variant", variant, ("Dq", "Ds", "Iu", "Ib", "O"))
         self.alpha, self.b = checked("alpha", alpha, Positive), checked("b", b, Positive)
 
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         f = {
             "Dq": lambda: -(-self.alpha * N.log1p()).expm1(),
             "Ds": N.log1p,
@@ -244,7 +276,7 @@ class SupAP(RankLoss):
         H = (t.clamp_max(self.delta) / self.temperature).sigmoid() + self.rho * (t - self.delta).relu() + (t > 0) / 2
         return P.squeeze(2), (H @ as_weights(neg, s.dtype)[:, :, None]).squeeze(2), filled
 
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         return N / (P + N).clamp_min(1) / n_pos
 
 
@@ -310,6 +342,9 @@ class ROADMAP(SupAP):
         calibration = self.calibration.loss(D, pos, neg)
         anchors = (any_of_row(pos) & any_of_row(neg)).any()  # nothing to calibrate without both
         return (1 - self.weight) * super().loss(D, pos, neg) + self.weight * anchors * calibration
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        raise self.no_terms()  # the calibration is a mean over the hard pairs of the batch
 
 
 class RecallAtK(RankLoss):
@@ -381,14 +416,22 @@ class RecallAtK(RankLoss):
         return pos, neg | with_self & ~pos  # the query takes a rank, and is no positive
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        self.choose_k(pos, neg)
+        return super().loss(D, pos, neg)
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        self.choose_k(pos, neg)
+        return super().split(D, pos, neg)
+
+    def choose_k(self, pos: Tensor, neg: Tensor) -> None:
+        """Those k that leave a reference out."""
         candidates = int(count_of_row(pos | neg).max())
         self.used = tuple(k for k in self.k if k < candidates)
         if len(self.used) < len(self.k) and bool((any_of_row(pos) & any_of_row(neg)).any()):
             left_out = ", ".join(str(k) for k in self.k if k >= candidates)
             warnings.warn(f"RecallAtK left out k = {left_out}: there are {candidates} references", stacklevel=2)
-        return super().loss(D, pos, neg)
 
-    def terms(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
+    def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
         recall = [self.within_k(k, P + N, n_pos) for k in self.used]
         return 1 / n_pos - torch.stack(recall).mean(0) if recall else 0 * N
 

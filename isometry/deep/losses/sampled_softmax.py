@@ -111,6 +111,7 @@ class SampledSoftmax(Draws, LabelLoss):
         if not self.training or y.ndim == 2:
             return self.loss.compute(z, y)
         y = self.loss.check(z, y)
+        self.loss.observe(z)
         classes = self.draw(y)
         if self.shard and is_distributed():
             return self.divided(z, y, classes)

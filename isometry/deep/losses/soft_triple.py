@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from isometry.deep.functional import LOG2E, length, masks, unit
-from isometry.deep.losses.nca import log_probability, mean_of_anchors
+from isometry.deep.losses.nca import log_probability, of_found
 from isometry.deep.losses.proxy import ProxyForm, random_proxies
 from isometry.deep.slopes import BlockSlopes, apart, blocks, gradients
+from isometry.deep.terms import Terms
 
 SHARP_GAMMA = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the largest cosine is subtracted first
 
@@ -88,20 +89,18 @@ class SoftTriple(ProxyForm):
         f = lambda rows, D: self.cross_entropy(D, y[rows], len(z))  # noqa: E731
         return _SoftTriple.apply(unit(z), refs, self.gamma, self.tau, f)
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        """The formula, where D is −S.
+    def terms(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Terms:
+        if self.tau:
+            raise self.no_terms()
+        return self.split(-similarities(unit(z), refs, self.gamma)[0], *masks(y, ref_y))
 
-        Parameters
-        ----------
-        D : Tensor
-            Minus the similarities to the classes (B, C).
-        pos : Tensor
-            Which classes are the sample's, a boolean matrix (B, C).
-        neg : Tensor
-            Which classes are not, a boolean matrix (B, C).
-        """
+    def not_split(self) -> str:
+        return f"(tau={self.tau:g})"
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        """Here D is −S."""
         log_p = log_probability(-self.la * (D + self.margin * pos.to(D.dtype)), pos, neg)
-        return mean_of_anchors(-log_p, log_p)
+        return of_found(-log_p, log_p)
 
     def cross_entropy(self, D: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """The part of some anchors, of n, in ``loss``, and its slopes in D (B, C); each has one class, y.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from isometry.deep.functional import Distance, log1mexp, masked_logsumexp, masked_mean
+from isometry.deep.functional import Distance, log1mexp, masked_logsumexp
 from isometry.deep.loss import Loss
 from isometry.deep.losses.nca import log_probability
 from isometry.deep.miners import Miner
+from isometry.deep.terms import Terms, where
 from isometry.parameters import one_of
 
 
@@ -76,7 +77,7 @@ class SoftmaxTriplet(Loss):
         z, refs = super().prepare(z, refs)
         return z, refs.detach() if self.detach_reference else refs
 
-    def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         s, anchors = -D / self.temperature, pos.any(1)
         log_p = s - masked_logsumexp(s, pos | neg)[:, None].masked_fill(~anchors[:, None], 0)  # (B, R)
         if self.multi_positive == "sum_log":
@@ -84,4 +85,4 @@ class SoftmaxTriplet(Loss):
         else:
             found = log_probability(s, pos, neg).masked_fill(~anchors, 0)
         rejected = log1mexp(log_p).masked_fill(~neg, 0).sum(1)
-        return masked_mean(-(found + self.neg_weight * rejected), anchors)
+        return where(-(found + self.neg_weight * rejected), anchors)

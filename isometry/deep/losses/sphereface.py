@@ -79,10 +79,9 @@ class SphereFace(MarginSoftmax):
     def size(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
         return self.scale * length(z)
 
-    def compute(self, z: Tensor, y: Tensor) -> Tensor:
+    def observe(self, z: Tensor) -> None:
         if self.training:
             self.steps += 1
-        return super().compute(z, y)
 
     def target(self, cos: Tensor, z: Tensor, classes: Tensor) -> Tensor:
         psi = self.psi(cos)

@@ -12,7 +12,8 @@ from torch import Tensor
 from isometry.deep.functional import REDUCTIONS, Distance, as_weights, count_of_row, packed, passes, reduced, softplus
 from isometry.deep.loss import TripletForm, as_embeddings
 from isometry.deep.miners import Miner
-from isometry.deep.slopes import apart, gradients
+from isometry.deep.slopes import apart, gradients, of_triples
+from isometry.deep.terms import Terms
 from isometry.parameters import one_of
 
 Term = Callable[..., Tensor]  # (d_ap, d_an) or (d_ap, d_an, d_pn) to one term a triplet, of any shape
@@ -46,6 +47,30 @@ class SumOfTriplets(TripletForm):
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None) -> Tensor:
         total, above_zero = sum_over_triplets(self.term, D, pos, neg, D_refs)
         return reduced(total, n_triplets(pos, neg), above_zero, self.reduction)
+
+    def terms(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Terms:
+        if self.uses_pn or self.reduction == "sum":
+            raise self.no_terms()
+        miner = self.lists()
+        if miner is None:
+            return super().terms(z, y, refs, ref_y, self_index)
+        pos, neg = self.masks(y, ref_y, self_index, z.dtype)
+        choose = lambda D: miner.triples(self.as_mined(D), pos, neg)  # noqa: E731
+        d_ap, d_an, a, _, _ = of_triples(self.distance, *self.prepare(z, refs), choose)
+        return self.of_list(len(z), a, self.term(d_ap, d_an))
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        a, p, n = (pos[:, :, None] & neg[:, None]).nonzero(as_tuple=True)
+        return self.of_list(len(D), a, self.term(D[a, p], D[a, n]))
+
+    def of_list(self, B: int, a: Tensor, terms: Tensor) -> Terms:
+        """The terms of a list of triplets with anchors a, summed for each of B anchors."""
+        counts = (terms.detach() > 0).to(terms.dtype) if self.reduction == "mean_nonzero" else torch.ones_like(terms)
+        zero = terms.new_zeros(B)
+        return zero.index_add(0, a, terms), zero.index_add(0, a, counts)
+
+    def not_split(self) -> str:
+        return "(reduction='sum')" if self.reduction == "sum" else "(swap=True)"
 
 
 class Triplet(SumOfTriplets):
@@ -126,8 +151,15 @@ class Triplet(SumOfTriplets):
 
     def slopes(self, D: Tensor, pos: Tensor, neg: Tensor, totals: Tensor | None) -> tuple[Tensor, Tensor]:
         total, active, W = hinge_triplets(D, pos, neg, self.margin)
-        share = reduced(D.new_ones(()), n_triplets(pos, neg), active, self.reduction)
+        share = reduced(D.new_ones(()), n_triplets(pos, neg), active.sum(), self.reduction)
         return share * total, W.mul_(share)
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        if not self.accelerated:
+            return super().split(D, pos, neg)
+        _, active, W = hinge_triplets(D.detach(), pos, neg, self.margin)  # the sum of each row is linear in D
+        values = (W * D).sum(1) + self.margin * active.to(D.dtype)
+        return values, active if self.reduction == "mean_nonzero" else count_of_row(pos) * count_of_row(neg)
 
 
 class Tuplet(Triplet):
@@ -276,7 +308,9 @@ def triplet_counts(pos: Tensor, neg: Tensor, dtype: torch.dtype) -> tuple[Tensor
 
 
 def hinge_triplets(D: Tensor, pos: Tensor, neg: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ [D_ap − D_an + m]_+ over all triplets, how many are active, and slopes W; O(B R log K) for K positives a row.
+    """Σ [D_ap − D_an + m]_+ over all triplets, how many of each row are active, and slopes W (B, R).
+
+    O(B R log K) for K positives a row.
 
     The sum is linear in D once it is known which triplets are active: W∘D summed, plus m for each. W counts: the active
     negatives of each positive and, with a minus, the active positives of each negative.
@@ -291,8 +325,8 @@ def hinge_triplets(D: Tensor, pos: Tensor, neg: Tensor, margin: float) -> tuple[
     under = per_bin.cumsum(1)[:, :-1].masked_fill(~filled, 0)  # (B, K), negatives under each threshold
     W = below.to(D.dtype).sub_(filled.sum(1, keepdim=True)).mul_(is_neg)
     W.scatter_add_(1, columns, under)  # empty cells add 0 to column 0
-    active = under.sum(dtype=torch.long)
-    return (W * D).sum() + margin * active.to(D.dtype), active, W
+    active = under.sum(1, dtype=torch.long)
+    return (W * D).sum() + margin * active.sum().to(D.dtype), active, W
 
 
 def sum_over_triplets(

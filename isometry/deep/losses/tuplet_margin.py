@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import torch
 from torch import Tensor
 
-from isometry.deep.functional import any_of_row, as_weights, cosine_of_sum, masked_logsumexp, masked_mean, softplus
+from isometry.deep.functional import (
+    any_of_row,
+    as_weights,
+    cosine_of_sum,
+    masked_logsumexp,
+    masked_mean,
+    overwritable,
+    softplus,
+)
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
+from isometry.deep.terms import Terms, mean_of_terms, where
 from isometry.parameters import NotNegative, Positive, Rule, checked
 
 SmallAngle = Annotated[float, Rule(lambda v: 0 <= v <= 1, "must lie in [0, 1]: it is an angle in radians")]
@@ -74,13 +84,24 @@ class TupletMargin(Loss):
         self.eps = checked("eps", eps, NotNegative)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        cos, pairs = -D, pos & any_of_row(neg)[:, None]
-        rivals = masked_logsumexp(self.scale * cos, neg)[:, None]  # (B, 1)
-        own = self.scale * cosine_of_sum(cos, -self.margin)  # (B, R)
-        value = masked_mean(softplus(rivals - own), pairs)
+        value = mean_of_terms(*self.tuplets(-D, pos, neg))
         if not self.variance_weight:
             return value
-        return value + self.variance_weight * intra_pair_variance(cos, pos, neg, self.eps)
+        return value + self.variance_weight * intra_pair_variance(-D, pos, neg, self.eps)
+
+    def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        if self.variance_weight:  # a variance over the whole batch
+            raise self.no_terms()
+        return self.tuplets(-D, pos, neg)
+
+    def not_split(self) -> str:
+        return f"(variance_weight={self.variance_weight:g})"
+
+    def tuplets(self, cos: Tensor, pos: Tensor, neg: Tensor) -> Terms:
+        """A term for each positive pair (B, R), against all negatives of the anchor."""
+        rivals = masked_logsumexp(self.scale * cos, neg)[:, None]  # (B, 1)
+        own = self.scale * cosine_of_sum(cos, -self.margin)  # (B, R)
+        return where(softplus(rivals - own), pos & any_of_row(neg)[:, None])
 
 
 class IntraPairVariance(Loss):
@@ -133,6 +154,7 @@ class IntraPairVariance(Loss):
 def squared_spread(x: Tensor, mask: Tensor, share: float) -> tuple[Tensor, Tensor]:
     """mean [x − share · mean x]_+² under the mask, and its slopes (B, R)."""
     n, weight = mask.count_nonzero().clamp_min(1).to(x.dtype), as_weights(mask, x.dtype)
-    excess = (x - share * (weight * x).sum() / n).relu() * weight
-    value = excess.square().sum() / n
-    return value, (excess - weight * (share * excess.sum() / n)) * (2 / n)
+    mean = torch.dot(weight.flatten(), x.flatten()) / n
+    excess = overwritable((x - share * mean).relu_()).mul_(weight)
+    value = torch.dot(excess.flatten(), excess.flatten()) / n
+    return value, torch.addcmul(excess, weight, -share / n * excess.sum()).mul_(2 / n)
