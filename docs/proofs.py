@@ -51,13 +51,21 @@ def tests() -> tuple[Proof, ...]:
 
 
 @cache
+def words_of_tests() -> tuple[frozenset[str], ...]:
+    """The words in the source of each test."""
+    return tuple(frozenset(re.findall(r"\w+", t.source)) for t in tests())
+
+
+@cache
 def proofs(method: Method) -> tuple[Proof, ...]:
     """The tests that name the class of a method, or its key: those of its own family, if there are any."""
     name = method.target.split(":")[1]
-    named = re.compile(rf"\b{name}\b|[\"']{re.escape(method.key)}[\"' ]")
-    hits = [t for t in tests() if named.search(t.source)]
+    wanted = {name, method.key}
+    hits = [t for t, words in zip(tests(), words_of_tests(), strict=True) if wanted & words]
     if not hits:  # named in a table at the head of the file, which its tests go through
-        hits = [t for t in tests() if named.search((ROOT / t.file).read_text("utf-8")) and "tests/exams" not in t.file]
+        files = {t.file for t in tests() if "tests/exams" not in t.file}
+        files = {file for file in files if re.search(rf"\b{name}\b", (ROOT / file).read_text("utf-8"))}
+        hits = [t for t in tests() if t.file in files]
     family = f"tests/{method.family}/"
     counts: dict[str, int] = {}
     for t in hits:

@@ -140,6 +140,7 @@ def gathered(
         raise TypeError(f"{name} learns from a Dask array with {words}; it cannot use {side.kind} there")
     if isinstance(side, Pairs):
         return _gathered_pairs(X, side)
+    assert isinstance(side, Labels)
     if not side.labelled.all():
         raise ValueError("some rows of the Dask array have no label: leave them out first")
     return _gathered_labels(X, side)
