@@ -81,11 +81,34 @@ def aiming_at(
 
     Parameters
     ----------
-    scoring : of `compare`: "knn", "recall@k", "precision@k", "r_precision", "map@r" or "pair_auc". Pairs are always
-        valued by their area under the ROC curve, comparisons by the share that holds, targets by the R² of neighbours
-    n_neighbors : k of "knn" and "knn_r2"; fewer than three tell metrics apart worse, so that three are looked at
-    protocol : "closed": new samples are of known classes; "open": of classes that were never seen; "auto": the latter
-        from 20 classes on
+    scoring : str
+        A score of `compare`: "knn", "recall@k", "precision@k", "r_precision", "map@r" or "pair_auc". Pairs are always
+        valued by their area under the ROC curve, comparisons by the share that holds, targets by the R² of neighbours.
+    n_neighbors : int, default=3
+        Number k of neighbours of "knn" and "knn_r2"; fewer than three tell metrics apart worse, so that three are
+        looked at.
+    protocol : {"auto", "closed", "open"}, default="auto"
+        "closed": new samples are of known classes; "open": of classes that were never seen; "auto": the latter from 20
+        classes on.
+
+    Yields
+    ------
+    None
+        Fits inside the block aim at the score.
+
+    Notes
+    -----
+    It costs O(1), and the trials of a fit what the score costs on the samples held out.
+
+    Examples
+    --------
+    >>> import isometry
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with isometry.aiming_at("map@r", protocol="closed"):
+    ...     metric = isometry.RCA().fit(X, y)
+    >>> bool(0 <= metric.share_ <= 1)
+    True
     """
     before = _aim.set(Aim.of(scoring, n_neighbors, protocol))
     try:

@@ -1,4 +1,6 @@
-"""What all losses share. From ``forward`` to the formula of a loss it is three steps:
+"""What all losses share.
+
+From ``forward`` to the formula of a loss it is three steps:
 
 1. ``Loss.forward`` checks what it is given and calls ``compute``.
 2. ``Loss.compute`` makes the masks of positives and negatives (B, R), brings embeddings and references to unit length

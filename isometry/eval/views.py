@@ -1,4 +1,4 @@
-"""Retrieval between two views: is a sample's other view the nearest one?"""
+"""Retrieval between two views: whether the other view of a sample is the nearest one."""
 
 from __future__ import annotations
 

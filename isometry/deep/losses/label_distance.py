@@ -123,8 +123,22 @@ class RankNContrast(LabelDistanceLoss):
         return where(lse.gather(1, last) - x, known)
 
     def sorted_sums(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
-        """Rows sorted from the farthest label on: where they were, which are known, s, its running log-sum-exp, and the
-        last reference as far in label as each."""
+        """Rows sorted from the farthest label on.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Distances in label (B, R).
+        neg : Tensor
+            Which references are known, a boolean matrix (B, R).
+
+        Returns
+        -------
+        tuple of Tensor
+            Where they were, which are known, s, its running log-sum-exp, and the last reference as far in label.
+        """
         g, order = pos.masked_fill(~neg, -torch.inf).sort(1, descending=True)  # (B, R), unknown ones last
         known = neg.gather(1, order)
         x = (D / -self.temperature).gather(1, order).masked_fill(~known, lowest(D.dtype))

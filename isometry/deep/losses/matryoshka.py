@@ -50,8 +50,8 @@ class Matryoshka(Draws, LossModule):
 
     References
     ----------
-    | A. Kusupati, G. Bhatt, A. Rege, M. Wallingford, A. Sinha, V. Ramanujan, W. Howard-Snyder, K. Chen, S. Kakade, P.
-    | Jain, A. Farhadi, "Matryoshka representation learning", NeurIPS 2022.
+    | A. Kusupati, G. Bhatt, A. Rege, M. Wallingford, A. Sinha, V. Ramanujan, W. Howard-Snyder, K. Chen, S. Kakade,
+      P. Jain, A. Farhadi, "Matryoshka representation learning", NeurIPS 2022.
 
     Examples
     --------

@@ -53,10 +53,10 @@ class ClassWeighted(OfTerms):
     Parameters
     ----------
     loss : Loss or LabelLoss, default=None
-        ℓ, for example ``ArcFace(C, p)``; None: ``InfoNCE()``.
+        The loss ℓ, for example ``ArcFace(C, p)``; None: ``InfoNCE()``.
     weights : sequence of float or "balanced", default="balanced"
-        w, one for each class 0 … C − 1, not negative. ``"balanced"``: n / (C n_l) for the numbers of samples given as
-        ``class_counts``, so that all classes count alike.
+        Weights w, one for each class 0 … C − 1, not negative. ``"balanced"``: n / (C n_l) for the numbers of samples
+        given as ``class_counts``, so that all classes count alike.
     class_counts : sequence of int, default=None
         How many samples each class has, for ``"balanced"``.
     normalize_weights : bool, default=True
@@ -134,7 +134,7 @@ class Threshold(OfTerms):
     Parameters
     ----------
     loss : Loss or LabelLoss, default=None
-        ℓ; None: ``InfoNCE()``.
+        The loss ℓ; None: ``InfoNCE()``.
     low : float, default=0.0
         Terms up to this value are left out.
     high : float, default=inf
