@@ -29,6 +29,9 @@ class AML(MixedMetric):
 
     Parameters
     ----------
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     alpha : float ≥ 0, default=1.0
         Weight α ≥ 0 of the adversarial pairs; 0 is GMML.
     beta : float > 0, default=1.0
@@ -44,9 +47,6 @@ class AML(MixedMetric):
         Relative slope or decrease at which the search stops.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Notes
     -----

@@ -34,6 +34,12 @@ class DRML(SearchedMetric):
     ----------
     n_components : int or None, default=None
         Dimension p of the map; None: all features.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     reg : float > 0, default=0.1
         Weight λ > 0 of the LogDet divergence that keeps Λ near Λ₀ and of full rank.
     prior : "identity" or ndarray, default="identity"
@@ -50,12 +56,6 @@ class DRML(SearchedMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `SearchedMetric`.
-    early_stopping : bool, default=True
-        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
-        end.
 
     Notes
     -----

@@ -48,6 +48,9 @@ class LowRankGMML(MixedMetric):
     ----------
     n_components : int, "auto" or None, default="auto"
         Dimension p of the subspace; "auto" is min(d, max(c, ⌈d/2⌉)) for c classes.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     t : float in [0, 1], default=0.5
         Position of B on the geodesic: 0 is the inverse of the similar scatter, 1 the dissimilar scatter; U does not
         depend on it.
@@ -72,9 +75,6 @@ class LowRankGMML(MixedMetric):
         Relative slope or decrease at which the search stops.
     random_state : int, RandomState instance or None, default=None
         Seed of what is random; an int gives the same result again.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Attributes
     ----------

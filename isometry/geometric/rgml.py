@@ -36,6 +36,9 @@ class RGML(MixedMetric):
 
     Parameters
     ----------
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     reg : float ≥ 0, default=0.1
         Weight of the pull of the classes' covariances towards A.
     rho : {"tyler", "gaussian"}, default="tyler"
@@ -54,9 +57,6 @@ class RGML(MixedMetric):
         Relative slope at which the descent stops.
     verbose : bool, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Notes
     -----

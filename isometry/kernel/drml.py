@@ -61,6 +61,9 @@ def KernelDRML(
         Seed of what is random; an int gives the same result again.
     verbose : bool, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
     **options : dict
         Further parameters of `Kernelized`, such as ``landmarks`` or ``max_rank``.
 
@@ -75,9 +78,6 @@ def KernelDRML(
     closed form, come first.
 
     An evaluation costs O(n² p) over all pairs, the kernel O(n³), with m landmarks O(n m²).
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
-        method as published. See `SearchedMetric`.
 
     References
     ----------

@@ -60,6 +60,9 @@ def KernelFastNCA(
         Seed of what is random; an int gives the same result again.
     verbose : bool, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
     **options : dict
         Further parameters of `Kernelized`, such as ``landmarks`` or ``max_rank``.
 
@@ -67,9 +70,6 @@ def KernelFastNCA(
     -------
     Kernelized
         The learner in feature space, not fitted yet.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
-        method as published. See `SearchedMetric`.
 
     Notes
     -----

@@ -50,6 +50,9 @@ def KernelLMNN(
         "precomputed": X then holds k(samples, training samples).
     gamma : float or None, default=None
         Width of the kernel; None: 1/(d · mean feature variance).
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
     **options : dict
         Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and keeps 95 % of its trace, if
         not told otherwise.
@@ -66,9 +69,6 @@ def KernelLMNN(
 
     An iteration costs O(T p + n r p) for T active triplets and r coordinates of the kernel, which costs O(n³), with
     m landmarks O(n m²).
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
-        method as published. See `SearchedMetric`.
 
     References
     ----------

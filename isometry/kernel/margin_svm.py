@@ -67,6 +67,9 @@ def KernelMarginSVM(
         Seed of what is random; an int gives the same result again.
     verbose : bool, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
     **options : dict
         Further parameters of `Kernelized`, such as ``landmarks`` or ``max_rank``.
 
@@ -81,9 +84,6 @@ def KernelMarginSVM(
     metric; `KDCA` and `KernelFisherML` keep as many as asked for, in closed form.
 
     An iteration costs O(m r² + r³) for m dissimilar pairs and r coordinates of the kernel, which costs O(n³).
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
-        method as published. See `SearchedMetric`.
 
     References
     ----------

@@ -51,6 +51,9 @@ def KernelMCML(
         Seed of what is random; an int gives the same result again.
     verbose : bool, default=False
         Whether to show a progress bar.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
     **options : dict
         Further parameters of `Kernelized`, such as ``landmarks`` or ``max_rank``.
 
@@ -66,9 +69,6 @@ def KernelMCML(
     faster.
 
     An evaluation costs O(n² r) for r coordinates of the kernel, which costs O(n³), with m landmarks O(n m²).
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
-        method as published. See `SearchedMetric`.
 
     References
     ----------

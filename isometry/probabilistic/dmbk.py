@@ -39,6 +39,9 @@ class DMBK(MixedMetric, MomentsMetric):
     n_components : int or None, default=None
         Dimension p < d of the map, since with p = d the divergences do not depend on U; None: max(c − 1, d // 2), below
         d.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     divergence : {"normalised", "plain", "both"}, default="normalised"
         "normalised", log e_ij as above; "plain", log KL_ij, which enlarges divergences rather than balance them; or
         "both", their sum.
@@ -63,9 +66,6 @@ class DMBK(MixedMetric, MomentsMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Notes
     -----

@@ -36,6 +36,12 @@ class LDM(SearchedMetric):
     ----------
     n_components : int or None, default=None
         Number of principal directions to weigh; None: min(d, 30). Those that get weight 0 are dropped.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     n_neighbors : int or None, default=None
         With labels, the nearest samples of the same class and of others that make up S_i and D_i. None: all samples, or
         10 of each kind above 2,000 samples.
@@ -50,12 +56,6 @@ class LDM(SearchedMetric):
         Relative slope or decrease at which the search stops.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `SearchedMetric`.
-    early_stopping : bool, default=True
-        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
-        end.
 
     Notes
     -----

@@ -35,6 +35,12 @@ class MLKR(SearchedMetric):
     ----------
     n_components : int or None, default=None
         Dimension p of the map; None: all features.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     reg : float ≥ 0, default=0.01
         Penalty on ``|L|²``, in units of the variance of X.
     init : {"pca", "identity", "random"} or ndarray, default="pca"
@@ -60,12 +66,6 @@ class MLKR(SearchedMetric):
     ``kernel_predict``.
 
     An evaluation costs O(n² p + n d p), with batches of b samples O(b n p).
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `SearchedMetric`.
-    early_stopping : bool, default=True
-        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
-        end.
 
     References
     ----------

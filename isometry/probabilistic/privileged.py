@@ -35,6 +35,12 @@ class PrivilegedML(SearchedMetric):
     n_components : int or None, default=None
         Dimension p of the map: p < d starts from the leading eigenvectors of the full W₁ and descends on from there;
         None: all features.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     reg : float ≥ 0, default=0.001
         Penalty on tr(W₁); without penalties pairs that can be separated have no finite minimiser.
     reg_privileged : float ≥ 0, default=0.001
@@ -51,12 +57,6 @@ class PrivilegedML(SearchedMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `SearchedMetric`.
-    early_stopping : bool, default=True
-        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
-        end.
 
     Attributes
     ----------

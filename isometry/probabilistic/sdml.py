@@ -32,6 +32,9 @@ class SDML(MixedMetric):
 
     Parameters
     ----------
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     balance : float in (0, 1], default=0.9
         Ratio η/η*: 1 is the limit at which a direction gets infinite weight, and is lowered a little.
     sparsity : float ≥ 0, default=0.1
@@ -49,9 +52,6 @@ class SDML(MixedMetric):
     0. It depends on the axes, so that features must mean something; after a PCA use `ITML` or `GMML`.
 
     A sweep costs O(d³) after O(n d²) for the scatters.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     References
     ----------

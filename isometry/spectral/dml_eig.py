@@ -30,6 +30,9 @@ class DMLeig(MixedMetric):
 
     Parameters
     ----------
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     mu : float > 0, default=0.05
         Softness μ of the minimum, in units of the mean distance at V = I/d: large values look at the mean, small ones
         at single pairs.
@@ -45,9 +48,6 @@ class DMLeig(MixedMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Attributes
     ----------

@@ -32,6 +32,9 @@ class FishMML(MixedMetric):
     n_components : int, sequence of int, "auto" or None, default="auto"
         Number of directions of each view, one number or one per view; "auto" is max(2, c − 1). A view with no more
         columns than that is only rotated.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     views : sequence or None, default=None
         Sets of columns, each a list of indices, of names (if X has them), or a slice; None: two halves of X. Columns in
         no view are left out.
@@ -56,9 +59,6 @@ class FishMML(MixedMetric):
     directions as asked for, whether it tells classes apart or not.
 
     A sweep costs O(d³) after O(n d²) for the covariances.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     References
     ----------

@@ -37,6 +37,12 @@ class GMLVQ(SearchedMetric):
     ----------
     n_components : int or None, default=None
         Dimension p of the map; None: all features.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     n_prototypes : int, default=3
         Number of prototypes of each class; a smaller class has as many as samples.
     beta : float > 0, default=1.0
@@ -51,12 +57,6 @@ class GMLVQ(SearchedMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `SearchedMetric`.
-    early_stopping : bool, default=True
-        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
-        end.
 
     Attributes
     ----------

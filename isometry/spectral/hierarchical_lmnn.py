@@ -46,6 +46,9 @@ class HierarchicalLMNN(MixedMetric):
 
     Parameters
     ----------
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     n_neighbors : int, default=3
         Number k of positives and of negatives of an anchor.
     mu : float in [0, 1], default=0.5
@@ -66,9 +69,6 @@ class HierarchicalLMNN(MixedMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Attributes
     ----------

@@ -31,6 +31,12 @@ class LSML(SearchedMetric):
 
     Parameters
     ----------
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     gamma : float ≥ 0, default=10000.0
         Price γ of the residuals; 1 hardly moves the metric, 10² to 10⁴ are useful.
     prior : {"identity", "covariance"} or ndarray, default="identity"
@@ -55,12 +61,6 @@ class LSML(SearchedMetric):
     pairs marked as same or different are for `ITML` or `KISSME`.
 
     An evaluation costs O(m d + n d²) for m comparisons, plus O(d³).
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `SearchedMetric`.
-    early_stopping : bool, default=True
-        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
-        end.
 
     References
     ----------

@@ -35,6 +35,9 @@ class MarginSVM(MixedMetric):
     ----------
     n_components : int or None, default=None
         Number of leading directions of W to keep; None: all.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     C_S : float ≥ 0, default=1.0
         Weight of the similar pairs.
     C_D : float > 0, default=10.0
@@ -55,9 +58,6 @@ class MarginSVM(MixedMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Attributes
     ----------

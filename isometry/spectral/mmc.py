@@ -36,6 +36,9 @@ class MMC(MixedMetric):
     ----------
     n_components : int or None, default=None
         Dimension p of the map; None: all features, and only then is the optimum global.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     diagonal : bool, default=False
         Whether to learn a weight for each feature instead of a full matrix.
     alpha : float > 0, default=1.0
@@ -54,9 +57,6 @@ class MMC(MixedMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Attributes
     ----------

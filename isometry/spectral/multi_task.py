@@ -32,6 +32,9 @@ class MultiTaskLMNN(TaskMetric):
 
     Parameters
     ----------
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     gamma0 : float ≥ 0, default=0.1
         Weight γ₀ of the pull of the shared metric towards the Euclidean one.
     gamma : float ≥ 0, default=0.1
@@ -46,9 +49,6 @@ class MultiTaskLMNN(TaskMetric):
         Relative slope or decrease at which the search stops.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Attributes
     ----------

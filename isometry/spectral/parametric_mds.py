@@ -32,6 +32,9 @@ class ParametricMDS(MixedMetric):
     ----------
     n_components : int or None, default=None
         Dimension p of the map; None: all features.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     beta : float > 0 or None, default=None
         Unit β of squared distances; None: the mean squared distance.
     loss : {"stress", "sstress"}, default="stress"
@@ -46,9 +49,6 @@ class ParametricMDS(MixedMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Notes
     -----

@@ -19,6 +19,9 @@ class RankOneMMC(MixedMetric):
 
     Parameters
     ----------
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     reg : float ≥ 0, default=1e-6
         Relative ridge on M_S.
 
@@ -28,9 +31,6 @@ class RankOneMMC(MixedMetric):
     is too few for several classes: `FisherML` keeps c − 1 of them.
 
     A fit costs O(n d² + d³) from labels, O(m d² + d³) from m pairs.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     References
     ----------

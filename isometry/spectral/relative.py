@@ -34,6 +34,12 @@ class RelativeML(SearchedMetric):
 
     Parameters
     ----------
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `SearchedMetric`.
+    early_stopping : bool, default=True
+        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
+        end.
     loss : {"hinge", "squared_hinge", "logistic"}, default="hinge"
         Loss ℓ: "hinge" [1 + h]₊, "squared_hinge" [1 + h]₊², "logistic" log(1 + exp(h)).
     penalty : {"trace", "frobenius", "logdet"}, default="trace"
@@ -55,12 +61,6 @@ class RelativeML(SearchedMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `SearchedMetric`.
-    early_stopping : bool, default=True
-        Whether the data also choose how many iterations help, if ``strength`` is "auto"; False always searches to the
-        end.
 
     Attributes
     ----------

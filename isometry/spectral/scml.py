@@ -50,6 +50,9 @@ class SCML(TaskMetric):
     ----------
     n_basis : int or None, default=None
         Number K of directions, about; None: 20 for each feature, at most 400.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
+        published. See `MixedMetric`.
     reg : float ≥ 0, default=0.01
         Weight of Σ w: larger means fewer directions.
     comparisons : str or Sampler, default="auto"
@@ -63,9 +66,6 @@ class SCML(TaskMetric):
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False
         Whether to show a progress bar.
-    strength : float in [0, 1] or "auto", default="auto"
-        Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
 
     Attributes
     ----------
