@@ -39,7 +39,7 @@ class SearchedMetric(MixedMetric):
         ----------
         X : array-like or Dask array of shape (n_samples, n_features)
             Samples; a Dask array is chunked by rows.
-        y : array-like or Supervision
+        y : array-like, Supervision or None, default=None
             Class labels, or a supervision object over the rows of X. With a Dask array, labels, whose rows are compared
             within their chunk, or `Pairs`; a sample of its rows tells where the search starts, and how long it goes on.
         **more : dict

@@ -91,10 +91,10 @@ def aiming_at(
         "closed": new samples are of known classes; "open": of classes that were never seen; "auto": the latter from 20
         classes on.
 
-    Yields
-    ------
-    None
-        Fits inside the block aim at the score.
+    Returns
+    -------
+    context manager
+        Fits inside its block aim at the score.
 
     Notes
     -----

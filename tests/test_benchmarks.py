@@ -88,7 +88,7 @@ def test_quadruplets_and_what_lsml_minimises():
     a, b, c, d = draw_quadruplets(y, 50).T
     assert len(a) == 50 and (y[a] == y[b]).all() and (y[c] != y[d]).all() and (a != b).all()
     X = np.random.default_rng(0).standard_normal((60, 3))
-    learner, prior = LSML(gamma=1.0, prior=np.eye(3), tol=1e-8), np.eye(3)
+    learner, prior = LSML(gamma=1.0, prior=np.eye(3), tol=1e-8, strength=1.0), np.eye(3)
     found = learner.fit(X, Quadruplets(a, b, c, d, n_samples=60)).components_
     arrays = {"quadruplets": np.stack([a, b, c, d], axis=1)}
     best = lsml_loss(found, X, y, arrays)

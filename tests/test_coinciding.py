@@ -59,7 +59,14 @@ def test_a_metric_that_tells_the_places_apart(name, places):
 
 @pytest.mark.parametrize(
     "learner",
-    [LFDA(reg=1e-3), PLDA(reg=0.1), KISSME(reg=0.1), XQDA(reg=0.1), Whitening(within=True, reg=0.01), DMLeig()],
+    [
+        LFDA(reg=1e-3),
+        PLDA(reg=0.1),
+        KISSME(reg=0.1),
+        XQDA(reg=0.1),
+        Whitening(within=True, reg=0.01),
+        DMLeig(strength=1.0),
+    ],
 )
 def test_that_nothing_varies_within_classes_is_said(learner):
     with pytest.warns(SingularMatrixWarning, match="nothing varies within classes"):
@@ -77,7 +84,8 @@ def test_rounding_errors_beside_a_scatter_have_no_range():
 
 
 @pytest.mark.parametrize(
-    "learner", [OASIS(random_state=0), RelativeML(structure="diagonal", penalty="frobenius", random_state=0)]
+    "learner",
+    [OASIS(random_state=0), RelativeML(structure="diagonal", penalty="frobenius", strength=1.0, random_state=0)],
 )
 def test_a_map_to_one_point_is_said(learner):
     """The one sample that differs should be near its class, which is where other classes are, too."""
@@ -93,7 +101,7 @@ def test_equal_samples_are_not_compared(fit):
 
 def test_a_penalty_that_outweighs_all_is_named():
     with pytest.warns(UserWarning, match="a penalty outweighs it"):
-        RelativeML(structure="diagonal", reg=1e6, random_state=0).fit(X, Y)
+        RelativeML(structure="diagonal", reg=1e6, strength=1.0, random_state=0).fit(X, Y)
 
 
 def test_the_few_rows_that_are_looked_at_first_may_be_equal():

@@ -55,7 +55,7 @@ LEARNERS = {
     "RVML": RVML(reg=1e-2),
     "Whitening": Whitening(reg=1e-2),
     "Whitening, within": Whitening(within=True, power=1.0, reg=1e-2),
-    "DMBK": DMBK(2, reg=0.0, n_init=2, random_state=0, tol=1e-9, max_iter=500),
+    "DMBK": DMBK(2, reg=0.0, n_init=2, random_state=0, tol=1e-9, max_iter=500, strength=1.0),
 }
 
 

@@ -188,11 +188,11 @@ class BucketedClasses(PKBatchSampler):
     labels : sequence (n,)
         One label a sample, of any type.
     lengths : sequence (n,)
-        Of the samples.
+        Length of each sample.
     classes_per_batch : int, default=8
-        P.
+        Classes of a batch, P.
     samples_per_class : int, default=8
-        K.
+        Samples of each class in a batch, K.
     bucket : int, default=50
         Batches that are dealt out together.
     n_batches : int, default=None
@@ -202,7 +202,7 @@ class BucketedClasses(PKBatchSampler):
 
     Examples
     --------
-    >>> from isometry.deep.batches import BucketedClasses
+    >>> from isometry.deep import BucketedClasses
     >>> lengths = [1, 2, 3, 4, 10, 20, 30, 40]
     >>> batches = list(BucketedClasses([0, 0, 1, 1, 0, 0, 1, 1], lengths, 2, 2))
     >>> sorted(max(lengths[row] for row in rows) for rows in batches)

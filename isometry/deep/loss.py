@@ -117,13 +117,29 @@ class LabelLoss(LossModule, ABC):
             return finite(value, self, z)
 
     def per_anchor(self, z: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample by itself, (B,)."""
+        """The loss of each sample by itself, (B,).
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels or targets (B, …).
+        """
         z, y = self.inputs(z, y)
         with without_autocast(z.device):
             return means_of_anchors(*self.terms(z, y))
 
     def inputs(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings and labels of the right kind, or an error."""
+        """Embeddings and labels of the right kind, or an error.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels or targets (B, …).
+        """
         z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z", self.squared)
         y = as_labels(y, z.device)
         if len(y) != len(z):
@@ -148,7 +164,15 @@ class LabelLoss(LossModule, ABC):
         """
 
     def terms(self, z: Tensor, y: Tensor) -> Terms:
-        """What each sample adds to the sum, and what it counts in the mean, (B,) each."""
+        """What each sample adds to the sum, and what it counts in the mean, (B,) each.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels or targets (B, …).
+        """
         raise self.no_terms()
 
 
@@ -254,6 +278,19 @@ class Loss(LossModule, ABC):
 
         The arguments are those of ``forward``. The loss of the batch is the mean of these values, in which an anchor
         counts as often as it has terms: once, or once for each of its pairs.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,), or a matrix of similarities (B, R).
+        refs : Tensor or None, default=None
+            References (R, p); None: the batch itself.
+        ref_y : Tensor or None, default=None
+            Labels of the references (R,).
+        self_index : Tensor or None, default=None
+            Which reference is the anchor itself (B,), −1 for none.
         """
         inputs = self.inputs(z, y, refs, ref_y, self_index)
         with without_autocast(inputs[0].device):
@@ -262,7 +299,21 @@ class Loss(LossModule, ABC):
     def inputs(
         self, z: Tensor, y: Tensor, refs: Tensor | None, ref_y: Tensor | None, self_index: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """The arguments of ``forward``, of the right kind and with references, or an error."""
+        """The arguments of ``forward``, of the right kind and with references, or an error.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,), or a matrix of similarities (B, R).
+        refs : Tensor or None
+            References (R, p); None: the batch itself.
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        """
         z = as_embeddings(z, "z", squared=True)
         y = as_labels(y, z.device)
         if refs is None:
@@ -299,7 +350,21 @@ class Loss(LossModule, ABC):
         return self.compare(*self.prepare(z, refs), *self.masks(y, ref_y, self_index, z.dtype))
 
     def terms(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Terms:
-        """What ``compute`` averages: what each term of an anchor adds, and what it counts, (B,) or (B, R) each."""
+        """What ``compute`` averages: what each term of an anchor adds, and what it counts, (B,) or (B, R) each.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,), or a matrix of similarities (B, R).
+        refs : Tensor
+            References (R, p).
+        ref_y : Tensor or None
+            Labels of the references (R,).
+        self_index : Tensor or None
+            Which reference is the anchor itself (B,), −1 for none.
+        """
         if type(self).split is Loss.split:
             raise self.no_terms()
         z, refs = self.prepare(z, refs)
@@ -460,6 +525,15 @@ class Loss(LossModule, ABC):
         """The formula of a loss that is one mean over terms of anchors: what each adds, and what it counts.
 
         (B,) or (B, R) each, 0 where there is no term.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
         """
         raise self.no_terms()
 

@@ -41,7 +41,7 @@ class DMBK(MixedMetric, MomentsMetric):
         d.
     strength : float in [0, 1] or "auto", default="auto"
         Share of the learned metric in a mixture with the Euclidean one. "auto": the data choose it; 1 is the method as
-        published. See `MixedMetric`.
+        published, as it is of chunks of rows, which leave nothing to try. See `MixedMetric`.
     divergence : {"normalised", "plain", "both"}, default="normalised"
         "normalised", log e_ij as above; "plain", log KL_ij, which enlarges divergences rather than balance them; or
         "both", their sum.

@@ -37,6 +37,8 @@ class Method:
         Constructor arguments that make the class this method.
     published : mapping
         Arguments for the paper's method, where defaults adapt.
+    as_it_is : str
+        Why its defaults do not adapt to the data, of what learns from classes or pairs and does not.
     test_params : mapping
         Further arguments that keep tests quick.
     traits : tuple of str

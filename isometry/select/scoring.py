@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,9 @@ class FoldScorer:
         return _TITLES.get(self.scoring, self.scoring)
 
     def aimed_at(self) -> AbstractContextManager[None]:
-        """Learners fitted inside choose their strength by this score."""
+        """Learners fitted inside choose their strength by this score; those of views have none to choose."""
+        if self.scoring.startswith("view_"):
+            return nullcontext()
         return aiming_at(self.scoring, n_neighbors=self.n_neighbors, protocol=self.protocol)
 
     def values(self, Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, y_test: Any) -> np.ndarray:

@@ -42,7 +42,7 @@ class RankOneMMC(MixedMetric):
     >>> from sklearn.datasets import load_iris
     >>> from isometry import RankOneMMC
     >>> X, y = load_iris(return_X_y=True)
-    >>> metric = RankOneMMC().fit(X, y)
+    >>> metric = RankOneMMC(strength=1).fit(X, y)
     >>> metric.transform(X).shape
     (150, 1)
     """

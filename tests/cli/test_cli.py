@@ -210,7 +210,9 @@ def test_fit_without_scaling_and_labels(folder, tmp_path):
 
 def test_fit_tells_how_the_search_ended(folder, tmp_path):
     done = CliRunner().invoke(
-        app, ["fit", "NCA", str(folder / "t.csv"), "-y", "kind", "-o", str(tmp_path / "m"), "--set", "max_iter=1"]
+        app,
+        ["fit", "NCA", str(folder / "t.csv"), "-y", "kind", "-o", str(tmp_path / "m")]
+        + ["--set", "max_iter=1", "--set", "strength=1"],
     )
     assert done.exit_code == 0 and "1 iterations: " in done.stdout
     assert done.stderr.startswith("warning: NCA did not converge") and ".py" not in done.stderr

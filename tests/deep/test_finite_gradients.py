@@ -10,6 +10,7 @@ LOSSES = {m.name: m.make for m in all_methods(family="deep", kind="loss") if "E2
 SIZES = {"num_classes": 12, "embedding_size": 4}
 PARAMS = {"RecallAtK": {"k": (1, 2)}, "OrthoHash": SIZES, "NonIsotropy": SIZES}  # otherwise as a user gets them
 PARAMS |= {"LanguageGuidance": {"class_vectors": batch(5, p=3)[0]}}
+PARAMS |= {"ClassWeighted": {"class_counts": range(1, 13)}}
 Y = torch.arange(12) % 4
 CASES = {
     "duplicates within and across classes": (lambda z: z[torch.tensor([0, 1, 2, 3, 0, 0, 2, 1, 8, 9, 8, 11])], Y),

@@ -130,6 +130,13 @@ def test_values_by_hand():
     assert Threshold(loss, 7.0)(z, y).item() == 0
 
 
+def test_names_of_classes_do_not_matter_if_weights_go_with_them():
+    (z, y), w = data(), torch.tensor([0.5, 2.0, 1.0, 3.0])
+    renamed = torch.tensor([5, 0, 3, 1])  # class c is called renamed[c] now
+    moved = torch.full((6,), 7.0).index_copy(0, renamed, w)
+    assert_close(ClassWeighted(weights=moved)(z, renamed[y]), ClassWeighted(weights=w)(z, y), rtol=1e-12, atol=0)
+
+
 def test_class_weights_as_the_peer_has_them():
     """pytorch-metric-learning multiplies each term by the weight of its anchor's class, and divides by their number."""
     losses = pytest.importorskip("pytorch_metric_learning.losses")

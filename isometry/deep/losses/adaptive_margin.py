@@ -284,7 +284,13 @@ class MagFace(MarginSoftmax):
         return "(class_weight=…)"
 
     def shortness(self, z: Tensor) -> Tensor:
-        """λ g(a) (B,), which is less for longer embeddings."""
+        """λ g(a) (B,), which is less for longer embeddings.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        """
         low, high = self.length_bounds
         a = self.quality(z).clamp(low, high)
         return self.weight * (1 / a + a / high**2)

@@ -114,7 +114,17 @@ class InfoNCE(Loss):
         return (used if self.reduction == "pairs" else any_of_row(used)).count_nonzero().clamp_min(1)
 
     def counts(self, pos: Tensor, neg: Tensor, dtype: torch.dtype) -> Tensor:
-        """What each positive pair counts, (B, R); nothing, if its anchor has no negative."""
+        """What each positive pair counts, (B, R); nothing, if its anchor has no negative.
+
+        Parameters
+        ----------
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        dtype : torch.dtype
+            Type of the counts.
+        """
         return share_of_pairs(pos & any_of_row(neg)[:, None], dtype, self.reduction)
 
     def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:

@@ -42,7 +42,13 @@ class PairHinges(Loss):
         return "(balanced=True)"
 
     def hinges(self, D: Tensor) -> tuple[Tensor, Tensor]:
-        """What each pair costs if it is similar, and if it is not, (B, R) each."""
+        """What each pair costs if it is similar, and if it is not, (B, R) each.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        """
         pull, push = (D - self.pos_margin).relu(), (self.margin - D).relu()
         return (pull.square() / 2, push.square() / 2) if self.squared_hinge else (pull, push)
 

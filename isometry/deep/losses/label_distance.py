@@ -118,7 +118,17 @@ class RankNContrast(LabelDistanceLoss):
         return masked_mean(torch.stack(lse, 1).masked_fill(~known, 0) - s, known)
 
     def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
-        """The terms (B, R) in the order of the distance in label."""
+        """The terms (B, R) in the order of the distance in label.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Distances in label (B, R).
+        neg : Tensor
+            Which references are known, a boolean matrix (B, R).
+        """
         _, known, x, lse, last = self.sorted_sums(D, pos, neg)
         return where(lse.gather(1, last) - x, known)
 

@@ -199,7 +199,13 @@ class MarginSoftmax(ClassCosines):
         return self.size(z) * self.cosines(z)
 
     def observe(self, z: Tensor) -> None:
-        """Take a batch into what the loss keeps of earlier ones; before its value is worked out."""
+        """Take a batch into what the loss keeps of earlier ones; before its value is worked out.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        """
 
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
         y = self.check(z, y)
@@ -228,6 +234,8 @@ class MarginSoftmax(ClassCosines):
             Embeddings (B, p).
         y : Tensor
             Labels (B,).
+        reduction : {"mean", "none"}, default="mean"
+            The mean, or the terms of the samples (B,).
         """
         ids = own_index(self.num_classes, z.device) if classes is None else classes
         return self.cross_entropy(self.size(z, classes) * self.with_margin(cos, z, y, ids), y, ids, reduction)

@@ -53,7 +53,21 @@ class ProxyForm(Loss):
     def inputs(
         self, z: Tensor, y: Tensor, refs: Tensor | None, ref_y: Tensor | None, self_index: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Embeddings (B, p) with labels 0 … C − 1, or with similarities (B, C) to the classes, and the proxies."""
+        """Embeddings (B, p) with labels 0 … C − 1, or with similarities (B, C) to the classes, and the proxies.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,), or a matrix of similarities (B, C).
+        refs : Tensor or None
+            None: the proxies are the references, and others raise a ``ValueError``.
+        ref_y : Tensor or None
+            Not used: the label of a proxy is its class.
+        self_index : Tensor or None
+            Not used: no proxy is an anchor.
+        """
         if refs is not None:
             raise ValueError(f"{type(self).__name__} compares with its own proxies and takes no refs")
         z = as_embeddings(z, "z", squared=True)
@@ -170,7 +184,15 @@ class ProxyNCA(ProxyForm):
         return where(D + masked_logsumexp(-D, neg)[:, None], pos & neg.any(1, keepdim=True))
 
     def after(self, z: Tensor, y: Tensor) -> None:
-        """Class means take in the batch in training."""
+        """Class means take in the batch in training.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        """
         if self.source == "class_mean" and self.training:
             self.update(z.detach(), y)
 
@@ -309,7 +331,15 @@ class ProxyNCAPlusPlus(ProxyForm):
         return values, torch.ones_like(values)
 
     def logits(self, z: Tensor, refs: Tensor) -> Tensor:
-        """−‖ẑ − π̂‖² / T = (2 ẑᵀπ̂ − 2) / T (B, C), without the constant, which cancels."""
+        """−‖ẑ − π̂‖² / T = (2 ẑᵀπ̂ − 2) / T (B, C), without the constant, which cancels.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        refs : Tensor
+            Proxies (C, p).
+        """
         return 2 / self.temperature * unit(z) @ unit(refs).T
 
     def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:

@@ -56,11 +56,23 @@ class RankLoss(Loss):
         return with_slopes(D, slopes)
 
     def sigmoid_slopes(self, D: Tensor, pos: Tensor, neg: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss and its slopes (B, R), where steps are sigmoids: H' = H (1 − H), in the memory of H."""
+        """The loss and its slopes (B, R), where steps are sigmoids: H' = H (1 − H), in the memory of H.
+
+        Parameters
+        ----------
+        D : Tensor
+            Distances (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        anchors : Tensor
+            Which anchors have a positive and a negative, a boolean vector (B,).
+        """
         s, masks, columns, filled = self.packed(-D, pos, neg)
         used, n_pos = filled & anchors[:, None], count_of_row(pos)[:, None].clamp_min(1).to(D.dtype)
         n, value, C = anchors.count_nonzero().clamp_min(1), D.new_zeros(()), torch.empty_like(D)
-        step = max(1, BLOCK // max(columns.shape[1] * D.shape[1], 1))
+        step = max(1, min(BLOCK, 4 * D.numel()) // max(columns.shape[1] * D.shape[1], 1))  # H: four times D at most
         for start in range(0, len(D), step):
             rows = slice(start, start + step)
             M = masks[rows]
@@ -101,13 +113,33 @@ class RankLoss(Loss):
         return P + 0.5, N, filled  # of itself H(0) = ½
 
     def packed(self, s: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """s / τ, the masks as numbers (b, R, 2), which references the positives are, and where there is one (b, K)."""
+        """s / τ, the masks as numbers (b, R, 2), which references the positives are, and where there is one (b, K).
+
+        Parameters
+        ----------
+        s : Tensor
+            Cosines of b anchors to the references (b, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (b, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (b, R).
+        """
         masks = torch.stack([as_weights(m, s.dtype) for m in (pos, neg)], 1).mT  # rows of a mask stay in one piece
         return s / self.temperature, masks, *packed(pos)
 
     @abstractmethod
     def shares(self, P: Tensor, N: Tensor, n_pos: Tensor) -> Tensor:
-        """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1)."""
+        """The share of each positive (b, K) in the loss of its anchor, which has ``n_pos`` (b, 1).
+
+        Parameters
+        ----------
+        P : Tensor
+            Positives before each positive, itself included (b, K).
+        N : Tensor
+            Negatives before each positive (b, K).
+        n_pos : Tensor
+            Positives of each anchor (b, 1).
+        """
 
 
 def steps(s: Tensor, columns: Tensor) -> Tensor:
@@ -424,7 +456,15 @@ class RecallAtK(RankLoss):
         return super().split(D, pos, neg)
 
     def choose_k(self, pos: Tensor, neg: Tensor) -> None:
-        """Those k that leave a reference out."""
+        """Those k that leave a reference out.
+
+        Parameters
+        ----------
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         candidates = int(count_of_row(pos | neg).max())
         self.used = tuple(k for k in self.k if k < candidates)
         if len(self.used) < len(self.k) and bool((any_of_row(pos) & any_of_row(neg)).any()):

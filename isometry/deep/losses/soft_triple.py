@@ -98,7 +98,17 @@ class SoftTriple(ProxyForm):
         return f"(tau={self.tau:g})"
 
     def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
-        """Here D is −S."""
+        """Here D is −S.
+
+        Parameters
+        ----------
+        D : Tensor
+            Minus the similarities to the classes (B, C).
+        pos : Tensor
+            Which classes are positive, a boolean matrix (B, C).
+        neg : Tensor
+            Which classes are negative, a boolean matrix (B, C).
+        """
         log_p = log_probability(-self.la * (D + self.margin * pos.to(D.dtype)), pos, neg)
         return of_found(-log_p, log_p)
 

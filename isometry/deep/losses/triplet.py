@@ -64,7 +64,17 @@ class SumOfTriplets(TripletForm):
         return self.of_list(len(D), a, self.term(D[a, p], D[a, n]))
 
     def of_list(self, B: int, a: Tensor, terms: Tensor) -> Terms:
-        """The terms of a list of triplets with anchors a, summed for each of B anchors."""
+        """The terms of a list of triplets with anchors a, summed for each of B anchors.
+
+        Parameters
+        ----------
+        B : int
+            Anchors of the batch.
+        a : Tensor
+            Anchors of the triplets (T,), as rows of the batch.
+        terms : Tensor
+            The term of each triplet (T,).
+        """
         counts = (terms.detach() > 0).to(terms.dtype) if self.reduction == "mean_nonzero" else torch.ones_like(terms)
         zero = terms.new_zeros(B)
         return zero.index_add(0, a, terms), zero.index_add(0, a, counts)

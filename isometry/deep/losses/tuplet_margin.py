@@ -98,7 +98,17 @@ class TupletMargin(Loss):
         return f"(variance_weight={self.variance_weight:g})"
 
     def tuplets(self, cos: Tensor, pos: Tensor, neg: Tensor) -> Terms:
-        """A term for each positive pair (B, R), against all negatives of the anchor."""
+        """A term for each positive pair (B, R), against all negatives of the anchor.
+
+        Parameters
+        ----------
+        cos : Tensor
+            Cosines (B, R).
+        pos : Tensor
+            Which references are positive, a boolean matrix (B, R).
+        neg : Tensor
+            Which references are negative, a boolean matrix (B, R).
+        """
         rivals = masked_logsumexp(self.scale * cos, neg)[:, None]  # (B, 1)
         own = self.scale * cosine_of_sum(cos, -self.margin)  # (B, R)
         return where(softplus(rivals - own), pos & any_of_row(neg)[:, None])

@@ -26,7 +26,17 @@ class OfTerms(LossAround):
             )
 
     def forward(self, z: Tensor, y: Tensor, *references: Any) -> Tensor:
-        """The loss of embeddings (B, p) with labels, against references if the loss inside takes any."""
+        """The loss of embeddings (B, p) with labels, against references if the loss inside takes any.
+
+        Parameters
+        ----------
+        z : Tensor
+            Embeddings (B, p).
+        y : Tensor
+            Labels (B,).
+        *references : Tensor or None
+            References (R, p), their labels (R,), and which of them is the anchor itself (B,), −1 for none.
+        """
         if isinstance(self.loss, LabelLoss):
             inputs = self.loss.inputs(z, y)
         else:
@@ -38,7 +48,17 @@ class OfTerms(LossAround):
             return finite(self.mean(self.loss.terms(*inputs), as_labels(y, z.device), z), self, z)
 
     def mean(self, terms: Terms, y: Tensor, z: Tensor) -> Tensor:
-        """The scalar, of the terms and the labels of a batch z (B, p)."""
+        """The scalar, of the terms and the labels of a batch z (B, p).
+
+        Parameters
+        ----------
+        terms : tuple of Tensor
+            What each term adds, and what it counts, (B,) or (B, R) each.
+        y : Tensor
+            Labels (B,).
+        z : Tensor
+            Embeddings (B, p).
+        """
         raise NotImplementedError
 
 
@@ -62,9 +82,15 @@ class ClassWeighted(OfTerms):
     normalize_weights : bool, default=True
         Divide by the sum of the weights, as above. False: by the number of terms Σ n_i.
 
+    Notes
+    -----
+    For classes of unequal size where samples cannot be drawn evenly; with ``PKBatchSampler`` each class of a batch
+    counts alike already. Rare classes then weigh much: their labels should be right. Costs what the loss inside costs,
+    and O(B) for the weights.
+
     References
     ----------
-    G. King, L. Zeng, "Logistic regression in rare events data", Political Analysis 2001.
+    | G. King, L. Zeng, "Logistic regression in rare events data", Political Analysis 2001.
 
     Examples
     --------
@@ -137,12 +163,18 @@ class Threshold(OfTerms):
         The loss ℓ; None: ``InfoNCE()``.
     low : float, default=0.0
         Terms up to this value are left out.
-    high : float, default=inf
-        Terms from this value on are left out.
+    high : float or None, default=None
+        Terms from this value on are left out; None: none are too large.
+
+    Notes
+    -----
+    For losses most of whose terms are zero late in training, and for labels that are wrong now and then. A ``high``
+    that is too low leaves out hard samples with right labels. Costs what the terms of the loss inside cost, O(B²) for
+    pairs of a batch.
 
     References
     ----------
-    K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
+    | K. Musgrave, S. Belongie, S.-N. Lim, "PyTorch metric learning", arXiv 2020.
 
     Examples
     --------
@@ -155,8 +187,9 @@ class Threshold(OfTerms):
     (0.1667, 0.5)
     """
 
-    def __init__(self, loss: Loss | LabelLoss | None = None, low: float = 0.0, high: float = math.inf):
+    def __init__(self, loss: Loss | LabelLoss | None = None, low: float = 0.0, high: float | None = None):
         super().__init__(loss)
+        high = math.inf if high is None else high
         if not low < high:
             raise ValueError(f"low must be below high, got {low} and {high}")
         self.low, self.high = float(low), float(high)
