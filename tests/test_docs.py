@@ -25,17 +25,6 @@ def code_blocks(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("page", ["README.md"])
-def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = code_blocks(page)
-    assert blocks
-    names: dict = {}
-    for block in blocks:
-        exec(compile(block, page, "exec"), names)
-
-
 def test_contributing_shows_code_that_is_there():
     blocks = code_blocks("CONTRIBUTING.md")
     assert len(blocks) == 4  # a closed form, an objective, a loss, a row

@@ -1,4 +1,4 @@
-"""The Python on the pages of the site runs, page by page, as a reader would."""
+"""The Python of the README and on the pages of the site runs, page by page, as a reader would."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def blocks(page):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+@pytest.mark.parametrize("page", ["../README.md", *(page for page in PAGES if blocks(page))])
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
