@@ -156,8 +156,10 @@ class CDML(MetricLearner):
             solution = lbfgs(objective, M, max_iter=self.n_epochs - n_iter, tol=1e-4 * self.tol)
             M, n_iter, reason = solution.x, n_iter + solution.n_iter, solution.reason
             history = history + solution.history
-            # steps that L-BFGS remembers can lead it into steps too short to go on: it begins anew while that helps
-            if self._is_stationary(M, *objective(M)) or not solution.value < solution.history[0]:
+            # steps that L-BFGS remembers can lead it into steps too short to go on: where nothing jumps, it begins anew
+            # as long as that helps
+            helped = solution.n_iter > 0 and solution.value < solution.history[0]
+            if self.degree > 1 or not helped or self._is_stationary(M, *objective(M)):
                 break
         return self._with_verdict(Solution(M, np.nan, n_iter, reason, False, history), *objective(M))
 

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
 from isometry.core.curves import Curves, root_real_parts
-from isometry.core.solve import adam
-from isometry.geometric import CDML, GMML
+from isometry.core.solve import adam, lbfgs
+from isometry.geometric import CDML, GMML, cdml
 from isometry.sampling import AllPairs, RandomPairs, signed_edges
 from isometry.supervision import Labels, Pairs
 from tests.conftest import make_blobs
@@ -174,6 +174,24 @@ def test_curves_descend_to_a_small_part_of_the_start_and_claim_no_convergence_at
     stationary = np.linalg.norm(gradient) * np.linalg.norm(model.curves_) <= 1e-3 * value
     assert model.converged_ == stationary
     assert any(issubclass(w.category, ConvergenceWarning) for w in caught) != model.converged_
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_a_search_begins_anew_only_while_that_moves_it(monkeypatch, degree):
+    """At a jump L-BFGS takes no step, and may still end a rounding error lower: that is no reason to begin again."""
+    X, y = np.random.default_rng(0).standard_normal((60, 2)), np.arange(60) % 2
+    runs = []
+
+    def counted(*args, **options):
+        runs.append(lbfgs(*args, **options))
+        assert len(runs) < 10, "it begins anew for ever"
+        return runs[-1]
+
+    monkeypatch.setattr(cdml, "lbfgs", counted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        CDML(degree=degree, random_state=0).fit(X, y)
+    assert all(run.n_iter > 0 for run in runs[:-1]) and (degree == 1 or len(runs) == 1)
 
 
 def test_history_of_batches_is_the_whole_objective():
