@@ -138,8 +138,8 @@ def test_order_names_and_rotation_do_not_matter(row):
     a = row.make().fit(X, y)
     b = row.make().fit((X @ Q)[order], np.array(["z", "a", "m"])[y][order])
     D, E = sqdist(np.asarray(a.transform(X))), sqdist(np.asarray(b.transform(X @ Q)))
-    searched = row.published == {"strength": 1.0}  # it ends within its tolerance; rounding decides where
-    assert_allclose(D, E, rtol=0, atol=(1e-3 if searched else 1e-6) * D.max())
+    tol = 1e-5 if row.name == "KernelFastNCA" else 1e-6  # its own ``tol``: rounding decides where within it ends
+    assert_allclose(D, E, rtol=0, atol=tol * D.max())
 
 
 def test_the_weakest_that_does_as_well_as_the_best():
