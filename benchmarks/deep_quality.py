@@ -478,6 +478,8 @@ def page(seeds: range, rows: list[str]) -> str:
             "",
             "<!-- written by benchmarks/deep_quality.py -->",
             "",
+            "`python -m benchmarks.deep_quality` writes this page.",
+            "",
             *textwrap.wrap(setting, 120),
             "",
             *textwrap.wrap(gate, 120),

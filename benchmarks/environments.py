@@ -10,6 +10,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,18 +148,22 @@ class Job:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def measure_series(environment: str, jobs: list[Job], data: Path, *, limit_cpu: float) -> list[Outcome]:
+def measure_series(environment: str, jobs: list[Job], data: Path, *, limits: Sequence[float]) -> list[Outcome]:
     """The jobs one after another in one process, so that its imports are paid once; memory is not watched.
 
     The kernel ends a fit at its limit of CPU seconds, whatever else runs on the machine; the others go on in a new
     process. A fit that raises an error ends none.
     """
     outcomes: list[Outcome] = []
+    variables = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if environment == OURS:  # the code beside this file, wherever the environment was installed from
+        variables["PYTHONPATH"] = str(HOME.parent)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for k, job in enumerate(jobs):
             described = {"call": job.call, "params": job.params, "data": str(data), "mapped": False}
             described["arrays"] = {name: str(folder / f"{k}_{name}.npy") for name in job.arrays}
+            described["limit_cpu"] = limits[k]
             for name, array in job.arrays.items():
                 np.save(folder / f"{k}_{name}.npy", array)
             (folder / f"{k}.json").write_text(json.dumps({**described, "result": str(folder / f"{k}.npy")}))
@@ -168,10 +173,10 @@ def measure_series(environment: str, jobs: list[Job], data: Path, *, limit_cpu: 
                 script = str(Path(__file__).with_name("worker.py"))
                 series = [str(folder / f"{k}.json") for k in range(first, len(jobs))]
                 ended = subprocess.run(
-                    [str(python(environment)), script, f"--cpu={limit_cpu:g}", *series],
+                    [str(python(environment)), script, "--series", *series],
                     stdout=subprocess.DEVNULL,
                     stderr=err,
-                    env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                    env={**os.environ, **variables},
                     check=False,
                 )
             for k in range(first, len(jobs)):
@@ -181,7 +186,11 @@ def measure_series(environment: str, jobs: list[Job], data: Path, *, limit_cpu: 
                 outcomes.append(_read(json.loads(told.read_text()), folder / f"{k}.npy"))
             if len(outcomes) < len(jobs):  # this one ended the process
                 over = ended.returncode == -signal.SIGXCPU
-                why = f"more than {limit_cpu:g} CPU s" if over else f"the process ended with code {ended.returncode}"
+                why = (
+                    f"more than {limits[len(outcomes)]:.3g} CPU s"
+                    if over
+                    else f"the process ended with code {ended.returncode}"
+                )
                 outcomes.append(Outcome(failure=why))
     return outcomes
 
@@ -195,6 +204,8 @@ def _read(told: dict[str, Any], result: Path) -> Outcome:
 
 
 def _flaw(L: np.ndarray) -> str:
+    if not L.size:
+        return "the map has no dimension"
     if not np.isfinite(L).all():
         return f"{100 * np.mean(~np.isfinite(L)):.0f} % of the map is not finite"
     if np.iscomplexobj(L) and np.abs(L.imag).max() > 0:

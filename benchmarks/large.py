@@ -3,6 +3,8 @@
     python -m benchmarks.large                        all tables, as `make bench` prints and stores them
     python -m benchmarks.large --only threads         one of them: embeddings, rows, threads
     python -m benchmarks.large --methods NCA PCCA     some methods alone
+    python -m benchmarks.large --sides now            without the version before, the published methods and the peer
+    python -m benchmarks.large --write                put the tables in the place of those in docs/results/speed.md
 
 Seconds are CPU seconds of one thread but where threads are compared: there they are those of the clock, so that the
 machine must be idle.
@@ -11,8 +13,9 @@ machine must be idle.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,9 @@ from benchmarks.tables import DATA
 from isometry.core.distance import sqdist
 from isometry.eval.retrieval_scores import map_at_r
 
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "speed.md"
 METHODS = ("NCA", "FastNCA", "LMNN", "ITML", "PCCA", "MCML", "LDML")
+SIDES = ("now", "published", "before", "peer")
 MANY_ROWS = ("NCA", "FastNCA", "LMNN")
 THREADED = {  # name → call, parameters, shape of the data
     "NCA, 5 iterations": ("isometry", {"name": "NCA", "strength": 1.0, "max_iter": 5}, (8_000, 128)),
@@ -113,7 +118,7 @@ def line(*values: str) -> str:
     return "| " + " | ".join(values) + " |"
 
 
-def embedding_tables(methods: list[str], limit: float) -> Iterator[str]:
+def embedding_tables(methods: list[str], sides_shown: Sequence[str], limit: float) -> Iterator[str]:
     yield from ("", "## Embeddings in a minute", "")
     yield from EXPLANATION.strip().format(fitted=FITTED, commit=BEFORE_COMMIT).splitlines()
     for d in (384, 768):
@@ -126,15 +131,15 @@ def embedding_tables(methods: list[str], limit: float) -> Iterator[str]:
         yield line("Euclidean distance", "", "", "", *(f"{value:.4f}" for value in plain))
         for name in methods:
             seed: dict[str, Any] = {"name": name, "random_state": 0}
-            sides = [
-                (f"{name}, now", OURS, "isometry", seed),
-                (f"{name}, strength=1", OURS, "isometry", {**seed, "strength": 1.0}),
-                (f"{name}, before", BEFORE, "isometry", seed),
-            ]
+            sides = {
+                "now": (f"{name}, now", OURS, "isometry", seed),
+                "published": (f"{name}, strength=1", OURS, "isometry", {**seed, "strength": 1.0}),
+                "before": (f"{name}, before", BEFORE, "isometry", seed),
+            }
             if name == "NCA":
-                sides.append(("scikit-learn NCA", OURS, "scikit_learn_nca", {"random_state": 0, "max_iter": 50}))
+                sides["peer"] = "scikit-learn NCA", OURS, "scikit_learn_nca", {"random_state": 0, "max_iter": 50}
             first: Outcome | None = None
-            for label, environment, call, params in sides:
+            for label, environment, call, params in (side for key, side in sides.items() if key in sides_shown):
                 outcome = measure(environment, call, params, folder, limit=limit)
                 first = first or outcome
                 found = ["–", "–"]
@@ -182,10 +187,10 @@ def thread_table(limit: float) -> Iterator[str]:
         yield line(name, *(f"{seconds:.2f}" for seconds in clock), f"{clock[0] / clock[1]:.2f} ×")
 
 
-def large(only: list[str], methods: list[str], limit: float) -> Iterator[str]:
+def large(only: list[str], methods: list[str], limit: float, sides: Sequence[str] = SIDES) -> Iterator[str]:
     """The lines of all tables."""
     if "embeddings" in only:
-        yield from embedding_tables([name for name in METHODS if name in methods], limit)
+        yield from embedding_tables([name for name in METHODS if name in methods], sides, limit)
     if "rows" in only:
         yield from row_tables([name for name in MANY_ROWS if name in methods], limit, threads=2)
     if "threads" in only:
@@ -197,10 +202,31 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=["embeddings", "rows", "threads"])
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--limit", type=float, default=600, help="seconds of the clock a fit may take")
+    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES)
+    parser.add_argument("--write", action="store_true", help="into docs/results/speed.md")
     args = parser.parse_args()
-    for text in large(args.only, args.methods, args.limit):
+    lines = []
+    for text in large(args.only, args.methods, args.limit, args.sides):
         print(text, flush=True)
+        lines.append(text)
+    if args.write:
+        given = " ".join(word for word in sys.argv[1:] if word != "--write")
+        PAGE.write_text(
+            with_sections(
+                PAGE.read_text(), lines, f"Measured by `python -m benchmarks.large {given}`.".replace(" `.", "`.")
+            )
+        )
     return 0
+
+
+def with_sections(page: str, lines: list[str], remark: str) -> str:
+    """The page with these sections in place of those of the same title, or at its end, each with a remark first."""
+    for section in re.split(r"\n(?=## )", "\n".join(lines).strip()):
+        title, _, rest = section.partition("\n")
+        text = f"{title}\n\n{remark}\n{rest.rstrip()}\n\n"
+        old = re.compile(rf"^{re.escape(title)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+        page = old.sub(lambda _, text=text: text, page) if old.search(page) else f"{page.rstrip()}\n\n{text}"
+    return page.rstrip() + "\n"
 
 
 if __name__ == "__main__":

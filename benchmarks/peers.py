@@ -202,7 +202,15 @@ CALLS = {
     function.__name__: function
     for function in (
         *(isometry, isometry_steps, isometry_pairs, isometry_quadruplets, isometry_embedding, isometry_chunks),
-        *(isometry_retrieval, product, scikit_learn_nca, metric_learn, metric_learn_pairs, metric_learn_quadruplets),
+        *(
+            isometry_batch_loss,
+            isometry_retrieval,
+            product,
+            scikit_learn_nca,
+            metric_learn,
+            metric_learn_pairs,
+            metric_learn_quadruplets,
+        ),
         *(pylmnn, mlpack_lmnn, pydml, pydml_embedding, accuracy_calculator),
     )
 }

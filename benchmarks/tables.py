@@ -92,6 +92,19 @@ def folds(name: str, protocol: str) -> list[Fold]:
     return made
 
 
+def shuffled_folds(name: str, seed: int) -> tuple[list[Fold], np.ndarray]:
+    """Three further folds of known classes, of the table in another order; and which row each row held out is (n,)."""
+    X, y = sample(name)
+    order = np.random.default_rng(seed).permutation(len(y))
+    X, y, scaler = X[order], y[order], make_scaler("standard")
+    made, held = [], []
+    for train, test in _splits(y, "closed"):
+        fitted = scaler.fit(X[train])
+        made.append(Fold(fitted.transform(X[train]), y[train], fitted.transform(X[test]), y[test]))
+        held.append(order[test])
+    return made, np.concatenate(held)
+
+
 def _splits(y: np.ndarray, protocol: str) -> list[tuple[np.ndarray, np.ndarray]]:
     if protocol == "open":
         shuffled = np.random.default_rng(0).permutation(np.unique(y))

@@ -443,7 +443,8 @@ def train(loss: nn.Module, groups: list[dict[str, Any]], seed: int, step: Step |
 
 @torch.no_grad()
 def map_at_r(model: nn.Module, X: np.ndarray, labels: np.ndarray) -> float:
-    return retrieval(unit(model(torch.tensor(X))).numpy(), labels, ks=(1,)).mean()["map@r"]
+    z = unit(model(torch.tensor(X)))
+    return retrieval(z.numpy(), labels, ks=(1,)).mean()["map@r"] if z.isfinite().all() else -math.inf
 
 
 def examine(contest: Contest, seed: int, peer: Any) -> tuple[float, float, float]:
@@ -469,7 +470,14 @@ def examine(contest: Contest, seed: int, peer: Any) -> tuple[float, float, float
 
 
 def cell(values: list[float]) -> str:
-    return "" if math.isnan(values[0]) else f"{np.mean(values):.4f} [{min(values):.4f}, {max(values):.4f}]"
+    if math.isnan(values[0]):
+        return ""
+    good = [value for value in values if value > -math.inf]
+    failed = (
+        f"weights not finite in {len(values) - len(good)} of {len(values)} seeds" if len(good) < len(values) else ""
+    )
+    found = f"{np.mean(good):.4f} [{min(good):.4f}, {max(good):.4f}]" if good else ""
+    return "; ".join(part for part in (found, failed) if part)
 
 
 def page(seeds: range, rows: list[str]) -> str:
@@ -489,6 +497,8 @@ def page(seeds: range, rows: list[str]) -> str:
             "# Deep losses: classes that were never seen",
             "",
             "<!-- written by benchmarks/unseen_classes.py -->",
+            "",
+            "`python -m benchmarks.unseen_classes` writes this page.",
             "",
             *textwrap.wrap(setting, 120),
             "",

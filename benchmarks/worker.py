@@ -3,7 +3,7 @@
 Usage: python worker.py JOB.json, in any environment. The job names the call (see peers.py), its parameters, the folder
 with X.npy and y.npy, and where the result goes. Memory is watched from outside, by the process that started this one.
 
-python worker.py --cpu=SECONDS JOB.json … runs several, each with so many CPU seconds, and writes JOB.json.done.
+python worker.py --series JOB.json … runs several, each with the CPU seconds that it states, and writes JOB.json.done.
 """
 
 import json
@@ -47,9 +47,11 @@ def run(path, *, repeated=False):
     return times
 
 
-def run_series(seconds, paths):
-    """Each job with so many CPU seconds, after which the kernel ends the process; an error is told and ends none."""
+def run_series(paths):
+    """Each job with its CPU seconds, after which the kernel ends the process; an error is told and ends none."""
     for path in paths:
+        with open(path) as file:
+            seconds = json.load(file)["limit_cpu"]
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), resource.RLIM_INFINITY))
         try:
             told = run(path, repeated=True)
@@ -61,8 +63,8 @@ def run_series(seconds, paths):
 
 def main(arguments):
     warnings.simplefilter("ignore")
-    if arguments[0].startswith("--cpu="):
-        run_series(float(arguments[0].removeprefix("--cpu=")), arguments[1:])
+    if arguments[0] == "--series":
+        run_series(arguments[1:])
     else:
         print("\n" + json.dumps(run(arguments[0])))
 

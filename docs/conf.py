@@ -48,6 +48,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "isometry"
 html_static_path = ["_static"]
 html_css_files = ["isometry.css"]
+html_js_files = ["search.js"]
 html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
 html_context = {"default_mode": "auto"}

@@ -313,15 +313,16 @@ def _html(text: str) -> str:
 def choice_table() -> str:
     """Learners with what they learn from, whether their map is linear, cost, time and rank; in Markdown."""
     lines = [
-        "| method | family | learns from | map | cost | fit (median) | points over Euclidean | mean rank |",
-        "|---|---|---|---|---|---|---|---|",
+        "| method | rank | points | fit | cost | learns from | map | family |",
+        "|---|--:|--:|--:|---|---|---|---|",
     ]
     rows = [m for m in METHODS if m.kind == "estimator" and m.family != "deep"]
     rows.sort(key=lambda m: (measured()[m.key].rank if m.key in measured() else 1e9, m.name.lower()))
     for m in rows:
         found = measured().get(m.key)
-        numbers = [seconds_text(found.seconds), f"{found.gain:+.1f}", f"{found.rank:.1f}"] if found else ["—", "—", "—"]
-        cells = [f"[{m.name}](methods/{slug(m)}.rst)", m.family, m.sees, map_words(m), complexity(m) or "—", *numbers]
+        numbers = [f"{found.rank:.1f}", f"{found.gain:+.1f}", seconds_text(found.seconds)] if found else ["—", "—", "—"]
+        cost = complexity(m).replace(" ", "\N{NO-BREAK SPACE}") or "—"
+        cells = [f"[{m.name}](methods/{slug(m)}.rst)", *numbers, cost, m.sees, map_words(m), m.family]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([*lines, ""])
 

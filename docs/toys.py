@@ -171,7 +171,8 @@ def panel(ax: Any, Z: np.ndarray, lines: np.ndarray, y: np.ndarray) -> None:
         ax.plot(*line.T, color="#94a3b8", linewidth=0.5, alpha=0.6, zorder=1)
     for c in np.unique(y):
         ax.scatter(*Z[y == c].T, s=11, color=COLORS[c], linewidth=0.35, edgecolor="white", zorder=2)
-    radius = 1.12 * np.quantile(np.abs(Z - Z.mean(axis=0)), 0.995) + 0.15
+    away = np.abs(Z - Z.mean(axis=0))
+    radius = 1.1 * min(away.max(), 1.7 * np.quantile(away, 0.98)) + 0.15  # all samples, but for one that flew off
     center = Z.mean(axis=0)
     ax.set(xlim=(center[0] - radius, center[0] + radius), ylim=(center[1] - radius, center[1] + radius), aspect="equal")
     ax.axis("off")
@@ -210,7 +211,8 @@ def draw_method(method: Method, path: Path) -> None:
 
 def draw_all(jobs: int = 2) -> int:
     """Draws what is missing or old, and says how many that were."""
-    from joblib import Parallel, delayed
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
 
     FOLDER.mkdir(parents=True, exist_ok=True)
     note = FOLDER.parent.parent / "stamps.json"
@@ -219,7 +221,8 @@ def draw_all(jobs: int = 2) -> int:
     paths = {m.key: FOLDER / f"{slug(m)}.png" for m in METHODS if not why_not(m)}
     now = {m.key: stamp(m) for m in METHODS if m.key in paths}
     old = [m for m in METHODS if m.key in paths and (not paths[m.key].exists() or stamps.get(m.key) != now[m.key])]
-    Parallel(n_jobs=min(jobs, max(len(old), 1)))(delayed(draw_method)(m, paths[m.key]) for m in old)
+    with ProcessPoolExecutor(min(jobs, max(len(old), 1)), get_context("spawn")) as pool:
+        list(pool.map(draw_method, old, [paths[m.key] for m in old]))  # a list, so that errors are raised
     note.write_text(json.dumps(now, indent=0, sort_keys=True), "utf-8")
     return len(old)
 

@@ -258,6 +258,8 @@ def table(results: dict[str, dict[str, list[FewShot]]]) -> str:
         "",
         "<!-- written by examples/few_shot.py -->",
         "",
+        "`python -m examples.few_shot` writes this page.",
+        "",
         INTRODUCTION,
     ]
     for name, methods in results.items():

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isometry.core.distance import pair_sqdist
+from isometry.core.distance import pair_distances
 from isometry.core.progress import progress
 from isometry.core.scale import check_scale, check_units, some_rows
 from isometry.core.solve import Solution
@@ -236,9 +236,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             T = np.asarray(X)
             if T.ndim != 3 or T.shape[1] != 2:
                 raise ValueError(f"without `pairs`, X must have shape (m, 2, d), got {T.shape}")
-            Z = self.transform(T.reshape(-1, T.shape[2])).reshape(len(T), 2, -1)
-            return np.linalg.norm(Z[:, 0] - Z[:, 1], axis=1)
-        return np.sqrt(pair_sqdist(np.asarray(self.transform(X)), *pair_rows(pairs)))
+            rows = np.arange(2 * len(T)).reshape(-1, 2).T
+            return pair_distances(np.asarray(self.transform(T.reshape(-1, T.shape[2]))), *rows)
+        return pair_distances(np.asarray(self.transform(X)), *pair_rows(pairs))
 
     def pair_score(self, X: Any, pairs: Any = None) -> np.ndarray:
         """Minus the learned distances of pairs: higher for pairs that are more alike.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -13,6 +14,8 @@ from sklearn.utils import Tags, check_random_state
 from isometry.base import LinearMetric, MetaLearner, MetricLearner
 from isometry.core.kernels import KernelMap, fit_kernel_map
 from isometry.parameters import KW_ONLY, Count, Positive, PositiveShare, Seed, parameters
+from isometry.strength import HoldsOut
+from isometry.supervision import Labels
 
 __all__ = ["KernelMetric", "Kernelized", "kernel_coordinates"]
 
@@ -81,6 +84,51 @@ def kernel_coordinates(learner: Any, X: np.ndarray, *, variance: float, max_rank
         max_rank=max_rank,
         rng=check_random_state(learner.random_state),
     )
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Kernel coordinates of rows that were held out, as if they had not been there when the coordinates were made.
+
+    A row takes part in the span of the images of all rows, a new one does not: what it has beyond that span, its map
+    does not see. So the image of a row held out is brought to the span of the images of the others, by the kernel map
+    of these, before its coordinates are taken. That changes none of its distances to the others by more than a constant
+    of its own, so that Euclidean distance in the feature space finds it the same neighbours as without.
+    """
+
+    phi: KernelMap
+    X: np.ndarray  # (n, d)
+    Z: np.ndarray  # (n, r) = phi(X)
+    center: bool
+    kept: np.ndarray  # numbers of the rows that the learner sees: not those without a label, perhaps
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __call__(self, learn: np.ndarray, held: np.ndarray) -> np.ndarray:
+        named = self.phi.kernel if isinstance(self.phi.kernel, str) else ""
+        affine = self.center or named == "linear"  # which is taken about the mean in any case
+        assert self.phi.rows is not None
+        unseen = np.setdiff1d(np.arange(len(self.X)), self.kept)  # no trial holds them out
+        marks = np.intersect1d(self.phi.rows, np.append(self.kept[learn], unseen))
+        rows = self.kept[held]
+        if len(marks) < 2:
+            return self.Z[rows]
+        X, A = self.X[rows], self.X[marks]
+        if named == "precomputed":
+            X, A = X[:, marks], A[:, marks]
+        inner = fit_kernel_map(A, self.phi.kernel, self.phi.params, center=affine)
+        Z = self.Z[marks]
+        centre = Z.mean(axis=0) if affine else np.zeros(Z.shape[1])
+        back = inner(A).T @ (Z - centre) / inner.spectrum[:, None]  # (q, r): inner(A)ᵀ inner(A) is the spectrum
+        return np.asarray(centre + inner(X) @ back)
+
+
+def _kept(learner: MetricLearner, side: Any, n: int) -> np.ndarray:
+    """Numbers of the rows that the learner does not drop."""
+    if isinstance(side, Labels) and learner._unlabelled == "dropped":
+        return np.flatnonzero(side.labelled)
+    return np.arange(n)
 
 
 @parameters
@@ -177,7 +225,11 @@ class Kernelized(MetaLearner, KernelMetric):
             learner.set_params(n_components=r)
         if "spectrum" in learner.get_params(deep=False):  # a penalty on the coefficients of the kernel
             learner.set_params(spectrum=phi.spectrum)
-        self.learner_ = learner.fit(phi(X).astype(X.dtype, copy=False), side)
+        Z = phi.fitted(X).astype(X.dtype, copy=False)
+        if isinstance(learner, HoldsOut):  # what they hold out must not span the feature space
+            learner._outside = HeldOut(phi, X, Z, self.center, _kept(learner, side, len(X)))
+        self.learner_ = learner.fit(Z, side)
+        vars(learner).pop("_outside", None)
         self._store(phi, learner.components_ if isinstance(learner, LinearMetric) else None)
         self._take_report(learner)
 

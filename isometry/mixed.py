@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from isometry.base import LinearMetric
+from isometry.base import check_side
 from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.memory import remembering
 from isometry.core.parts import rows_elsewhere
@@ -22,6 +22,7 @@ from isometry.strength import (
     MOST_ROWS,
     SHARES,
     Choice,
+    HoldsOut,
     Mixtures,
     fewer_dimensions,
     mixed_map,
@@ -29,14 +30,14 @@ from isometry.strength import (
     some_rows,
     weakest_of_the_best,
 )
-from isometry.trial import MAX_WHOLE, NeighborTrial, TargetTrial, Trial, scarcity, thin, trial_of
+from isometry.trial import MAX_WHOLE, NeighborTrial, TargetTrial, Trial, as_new, scarcity, thin, trial_of
 
 FOLDS = 3
 MAX_LEARNED = 3_000  # rows of a trial, since what an iteration costs mostly grows with their square
 
 
 @parameters
-class MixedMetric(LinearMetric):
+class MixedMetric(HoldsOut):
     """Abstract: a metric of which the data choose how much is mixed with the Euclidean one.
 
     With ``strength="auto"`` it is learned from some rows, and mixtures W = (1 − share) c I + share W_learned, where c
@@ -118,7 +119,7 @@ class MixedMetric(LinearMetric):
     def _try(self, trial: Trial, X: np.ndarray, side: Any, more: dict[str, Any]) -> Choice:
         """Ever longer searches, until one does no better than those before."""
         p = fewer_dimensions(self, X.shape[1])
-        mixtures = [Mixtures(trial, X, split, p) for split in trial.splits]
+        mixtures = [Mixtures(trial, as_new(X, split, self._outside), split, p) for split in trial.splits]
         values: dict[tuple[float, float], np.ndarray] = {}
         values[0.0, 0.0] = np.concatenate([m.euclidean() for m in mixtures])
         best = -np.inf
@@ -128,6 +129,8 @@ class MixedMetric(LinearMetric):
             for split, mixture_of in zip(trial.splits, mixtures, strict=True):
                 learner = self._with(length)
                 part = None if side is None else side[split.learn]
+                if part is not None:
+                    check_side(part, self._needs, type(self).__name__)
                 rest = {name: value[split.learn] for name, value in more.items()}
                 solution = learner._fit(X[split.learn], part, **rest)
                 ended &= solution is None or solution.converged

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from isometry.chunks import gathered, is_dask, mapped
 from isometry.core.parts import rows_elsewhere
 from isometry.core.solve import Solution
+from isometry.core.threads import own_threads
 from isometry.mixed import MixedMetric
 from isometry.parameters import KW_ONLY, parameters
 from isometry.strength import Choice
@@ -51,7 +52,8 @@ class SearchedMetric(MixedMetric):
             The learner itself.
         """
         if not is_dask(X):
-            return super().fit(X, y, **more)
+            with own_threads():
+                return super().fit(X, y, **more)
         if not self.in_chunks:
             raise TypeError(
                 f"{type(self).__name__} needs its rows in memory: call X.compute(), or take a method that learns from "

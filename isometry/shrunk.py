@@ -102,7 +102,7 @@ class Shrunk(MetaLearner):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                choice = choose(trial, X, self._maps(X, side, trial), regs=(0.0,))
+                choice = choose(trial, [X] * len(trial.splits), self._maps(X, side, trial), regs=(0.0,))
                 return choice.noting(scarcity(trial, FOLDS))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows

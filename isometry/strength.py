@@ -15,7 +15,7 @@ from isometry.core.linalg import SingularMatrixWarning
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.parameters import NotNegative
-from isometry.trial import Split, Trial, distance_from_mean, scarcity, trial_of
+from isometry.trial import Outside, Split, Trial, as_new, distance_from_mean, scarcity, trial_of
 
 FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
@@ -43,7 +43,13 @@ class Choice:
         return replace(self, reason=f"{self.reason} ({remark})") if remark else self
 
 
-class AutomaticStrength(LinearMetric):
+class HoldsOut(LinearMetric):
+    """Abstract: a metric that is tried on rows held out before it is learned from all of them."""
+
+    _outside: Outside | None = None  # given for one fit by what made the features of the samples, see `as_new`
+
+
+class AutomaticStrength(HoldsOut):
     """Abstract: a closed form whose ``reg`` may be "auto": the data choose how far it goes from Euclidean distance.
 
     The way there has two parts: the ridge ``reg`` of the method itself, and the share of the learned metric in the
@@ -71,10 +77,10 @@ class AutomaticStrength(LinearMetric):
         rows, part, few = some_rows(X, side, more)
         key = distance_from_mean(rows)
         unit = float(np.sqrt(key.mean() / X.shape[1])) or 1.0
-        choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part, key, **few)
+        choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part, key, unit, **few)
         return self._keep(choice, lambda learner: learner._fit(X, side, **more), rows, unit)
 
-    def _choose(self, X: np.ndarray, side: Any, key: np.ndarray, **more: Any) -> Choice:
+    def _choose(self, X: np.ndarray, side: Any, key: np.ndarray, unit: float, **more: Any) -> Choice:
         folds = next(k for most, k in FOLDS_UP_TO if X.shape[1] <= most)
         trial = trial_of(X, side, folds=folds, key=key)
         if trial is None:
@@ -83,7 +89,8 @@ class AutomaticStrength(LinearMetric):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
                 maps = self._path(X, side, trial, **more)
-                choice = choose(trial, X, maps, regs=self.regs, p=fewer_dimensions(self, X.shape[1]))
+                tables = (as_new(X, split, self._outside, unit) for split in trial.splits)
+                choice = choose(trial, tables, maps, regs=self.regs, p=fewer_dimensions(self, X.shape[1]))
                 return choice.noting(scarcity(trial, folds))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
@@ -191,7 +198,7 @@ def analytic_choice(C: np.ndarray, n: int, why: str) -> Choice:
 
 def choose(
     trial: Trial,
-    X: np.ndarray,
+    tables: Iterable[np.ndarray],
     maps: Iterable[Iterable[Map]],
     shares: Sequence[float] = SHARES,
     *,
@@ -200,13 +207,14 @@ def choose(
 ) -> Choice:
     """The weakest metric that does as well as the best, of mixtures of Euclidean distance and of learned ``maps``.
 
-    ``maps`` holds for each split of the trial the maps learned from its rows, one for each of ``regs``, the weakest
-    first. Squared distances of a mixture are mixtures of squared distances, each in units of its mean over the rows.
+    ``tables`` holds the samples for each split of the trial, see `as_new`; ``maps`` the maps learned from its rows, one
+    for each of ``regs``, the weakest first. Squared distances of a mixture are mixtures of squared distances, each in
+    units of its mean over the rows.
     With ``p``, mixtures are brought to so many dimensions.
     """
     values: dict[tuple[float, float], list[np.ndarray]] = {(0.0, np.inf): []}
     values |= {(share, reg): [] for share in shares for reg in regs}  # from the weakest metric to the strongest
-    for split, learned in zip(trial.splits, maps, strict=True):
+    for split, X, learned in zip(trial.splits, tables, maps, strict=True):
         mixtures = Mixtures(trial, X, split, p)
         values[0.0, np.inf].append(mixtures.euclidean())
         for reg, embed in zip(regs, learned, strict=True):

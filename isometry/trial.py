@@ -125,6 +125,16 @@ class Split(NamedTuple):
     gallery: np.ndarray
 
 
+class Outside(Protocol):
+    """Coordinates that were made of the samples themselves, such as those of a kernel: what they are for new rows."""
+
+    def __len__(self) -> int: ...
+
+    def __call__(self, learn: np.ndarray, held: np.ndarray) -> np.ndarray:
+        """(m, r) the rows ``held`` in coordinates that know of the rows ``learn`` alone."""
+        ...
+
+
 class Trial(Protocol):
     """What a metric is tried on. Distances of two metrics can be mixed before they are valued."""
 
@@ -320,6 +330,18 @@ def scarcity(trial: Trial, folds: int) -> str:
     if whole and all(len(split.held) == 1 for split in trial.splits):
         return "with so few rows, one was held out at a time"
     return f"tried in {len(trial.splits)} folds, more would be too small" if whole and len(trial.splits) < folds else ""
+
+
+def as_new(X: np.ndarray, split: Split, outside: Outside | None, unit: float = 1.0) -> np.ndarray:
+    """The table X, in which the rows held out stand as rows that its coordinates were not made of.
+
+    ``outside`` knows these, in a unit of its own; without it, or of some of its rows, X is the table as it is.
+    """
+    if outside is None or len(outside) != len(X):
+        return X
+    seen = X.copy()
+    seen[split.held] = outside(split.learn, split.held) / unit
+    return seen
 
 
 def distance_from_mean(X: np.ndarray) -> np.ndarray:

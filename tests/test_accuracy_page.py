@@ -9,17 +9,18 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from benchmarks import accuracy, accuracy_page
-from benchmarks.accuracy import Row, Task, fill, is_done, measure, version
+from benchmarks import accuracy, accuracy_page, tables
+from benchmarks.accuracy import Row, Task, fill, is_done, measure, stamp
 from benchmarks.accuracy_page import largest_block, mean_ranks, summarise
 from benchmarks.tables import Fold
+from isometry.eval import knn_hits
 from isometry.registry import get
 
 RCA, PLAIN = Row("M06", "published"), Row("EUC", "published")
 
 
 def cell(gain=0.01, p=0.5, **more):
-    return {"version": version(RCA), "gain": gain, "p": p, "score": 0.9, "seconds": [0.1, 0.3], "unconverged": 0} | more
+    return {"stamp": stamp(RCA), "gain": gain, "p": p, "score": 0.9, "seconds": [0.1, 0.3], "unconverged": 0} | more
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_a_run_goes_on_where_the_last_one_stopped(store, monkeypatch):
 
     monkeypatch.setattr(accuracy, "measure", one)
     tasks = [Task(RCA, name, "closed") for name in ("old", "new", "slow")]
-    cells = {tasks[0].name: cell() | {"version": "0.0 older"}}
+    cells = {tasks[0].name: cell() | {"stamp": "older"}}
     assert [t.data for t in fill(tasks, cells, limit=5, minutes=1)] == ["new", "slow", "old"]  # what is missing first
     kept = json.loads(store.read_text())
     assert kept == cells and kept.keys() == {t.name for t in tasks}
@@ -74,6 +75,43 @@ def test_a_cell_is_the_paired_difference_to_euclidean(monkeypatch):
     assert failed["failure"].startswith("fold 2: ValueError: Input X contains NaN") and "gain" not in failed
 
 
+def test_what_lost_with_automatic_strength_is_measured_in_further_shuffles(store, monkeypatch):
+    """Once for a cell; rows that were asked for few dimensions, and published settings, are left as they are."""
+    X, y = np.random.default_rng(0).standard_normal((60, 3)), np.arange(60) % 2
+    monkeypatch.setattr(tables, "sample", lambda name: (X, y))
+    monkeypatch.setattr(accuracy, "shape_of", lambda name: (60, 3, 2))
+    monkeypatch.setattr(accuracy, "measure", lambda task, limit: cell(-0.03, stamp=stamp(task.row)))
+    monkeypatch.setattr(accuracy, "outcome", lambda task, splits, limit: ({}, np.ones(60)))  # all rows are named
+    reduced = next(row for row in accuracy.rows() if row.name == "ProbabilisticRCA[reduced]")
+    automatic = Task(Row("M06", "automatic"), "any", "closed")
+    tasks = [automatic, Task(RCA, "any", "closed"), Task(Row(reduced.key, "automatic"), "any", "closed")]
+    cells = {}
+    assert len(list(fill(tasks, cells, limit=60, minutes=9))) == 3
+    found = cells[automatic.name]["again"]
+    plain = []
+    for seed in range(1, accuracy.SHUFFLES + 1):
+        splits = tables.shuffled_folds("any", seed)[0]
+        plain.append(np.mean([hit for f in splits for hit in knn_hits(f.X, f.y, f.X_test, f.y_test, 3)]))
+    assert_allclose(found["gains"], 1 - np.array(plain), rtol=1e-5)  # six digits are kept
+    low, high = found["interval"]
+    assert low < 1 - np.mean(plain) < high
+    assert [t.row for t in tasks if "again" in cells[t.name]] == [automatic.row]
+    assert not list(fill(tasks, accuracy.read_store(), limit=60, minutes=9))
+    del cells[automatic.name]["again"]  # of a store from before
+    assert list(fill(tasks, cells, limit=60, minutes=9)) == [automatic]
+
+
+def test_further_shuffles_hold_out_every_row_once(monkeypatch):
+    X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    monkeypatch.setattr(tables, "sample", lambda name: (X, y))
+    splits, held = tables.shuffled_folds("any", 1)
+    assert sorted(held) == list(range(20))
+    assert_allclose(np.concatenate([fold.y_test for fold in splits]), y[held])
+    assert not np.array_equal(held, tables.shuffled_folds("any", 2)[1])
+    for fold in splits:
+        assert_allclose(fold.X.mean(axis=0), 0, atol=1e-12)  # standardised by the rows to learn from
+
+
 def test_a_fit_over_the_limit_is_ended_and_said(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((600, 30)), np.arange(600) % 3
@@ -88,8 +126,8 @@ def test_a_summary_counts_sets_and_corrects_for_their_number():
         tasks[0].name: cell(0.1, 0.001),
         tasks[1].name: cell(-0.2, 0.001),
         tasks[2].name: cell(0.1, 0.03),  # not with three others
-        tasks[3].name: {"version": "0.0 older", "over": 30, "seconds": [], "unconverged": 0},
-        tasks[4].name: cell(0.04, 0.9, version="0.0 older"),
+        tasks[3].name: {"stamp": "older", "over": 30, "seconds": [], "unconverged": 0},
+        tasks[4].name: cell(0.04, 0.9, stamp="older"),
     }
     found = summarise(tasks, cells)
     assert (found.better, found.worse, found.over, found.older, found.waiting) == (1, 1, ["d"], 2, 1)
@@ -121,10 +159,15 @@ def test_the_page_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(accuracy_page, "shape_of", lambda name: (10, 2, 2))
     tasks = [Task(row, name, "closed") for row in (PLAIN, RCA, Row("M07", "published")) for name in "abc"]
     cells = {t.name: cell() for t in tasks[:5]} | {
-        tasks[5].name: {"version": version(RCA), "over": 30.0, "seconds": [], "unconverged": 0}
+        tasks[5].name: {"stamp": stamp(RCA), "over": 30.0, "seconds": [], "unconverged": 0}
     }
     accuracy_page.write(tasks, cells)
     page = (tmp_path / "accuracy.md").read_text()
     assert "| RCA | published | +1.0 | +1.0 a | 0 | 0 | 0.2 | 2; 1 over the limit |" in page
     assert "On no set: DCA." in page and "more than 30 s of CPU time" in page and "- RCA, published: c" in page
     assert (tmp_path / "accuracy_closed.png").exists()
+    low = Task(Row("M06", "automatic"), "a", "closed")
+    cells[low.name] = cell(-0.03, 0.04, again={"gains": [-0.01, 0.02], "interval": [-0.012, 0.022]})
+    accuracy_page.write([*tasks, low], cells)
+    page = (tmp_path / "accuracy.md").read_text()
+    assert "| RCA | a | -3.0 | 0.04 | +0.5 | -1.2 to +2.2 | -1.0 | +2.0 |" in page

@@ -7,8 +7,10 @@ import pytest
 
 from benchmarks.contests import Side, lsml_loss
 from benchmarks.environments import Job, Outcome, measure_series
+from benchmarks.large import THREADED
+from benchmarks.peers import CALLS
 from benchmarks.run import PACES, TIGHTER, catch_up
-from benchmarks.shared_learners import Data, Row, Shared, draw_quadruplets, summary
+from benchmarks.shared_learners import Data, Row, Shared, draw_quadruplets, learners, summary
 from isometry import LSML, Quadruplets
 
 OURS, PEER = Side("ours", "isometry", "LMNN", {"n_neighbors": 3}), Side("peer", "peer", "LMNN")
@@ -73,7 +75,7 @@ def test_what_is_too_slow_or_worse_is_named():
                 beside(0.9, 0.1),  # below a second: nobody waits for it
                 beside(0.5, float("nan"), (float("nan"),) * 2, "more than 5 CPU s"),
                 beside(0.1, 2.0, (1.5, 1.0)),
-                beside(0.1, 2.0, (1.0009, 1.0)),
+                beside(0.1, 2.0, (1.0000009, 1.0)),
             ]
         )
     )
@@ -105,11 +107,16 @@ def test_rows_held_out_and_classes_of_one():
     assert data.accuracy(Outcome(L=np.eye(2))) == data.accuracy(Outcome(L=3 * np.eye(2)))
 
 
+def test_every_call_is_known():
+    shared = [side for one in learners((1.0, 2.0)) for side in (one.mine, *one.theirs)]
+    assert {side.call for side in shared} | {call for call, _, _ in THREADED.values()} <= set(CALLS)
+
+
 def test_a_series_goes_on_after_an_error(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "X.npy", rng.standard_normal((30, 2)))
     np.save(tmp_path / "y.npy", np.repeat([0, 1, 2], 10))
     jobs = [Job("isometry", {"name": name, "reg": 0.1}) for name in ("RCA", "Nothing", "Covariance")]
-    first, failed, last = measure_series("isometry", jobs, tmp_path, limit_cpu=60)
+    first, failed, last = measure_series("isometry", jobs, tmp_path, limits=[60, 60, 60])
     assert first.L.shape == last.L.shape == (2, 2) and not first.failure and not last.failure
     assert failed.failure.startswith("AttributeError") and failed.L is None

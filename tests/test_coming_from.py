@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -159,3 +161,18 @@ def test_no_name_is_left_out(page):
     left = " ".join(there for there, _ in lines(page))
     missing = [name for name in THEIRS[page] if not re.search(rf"\b{re.escape(name)}", left)]
     assert not missing
+
+
+def test_every_name_of_pytorch_metric_learning_is_on_its_page():
+    """Base classes are for those who write losses of their own, and left out."""
+    theirs = pytest.importorskip("pytorch_metric_learning")
+    page = (DOCS / "names.md").read_text("utf-8")
+    for kind in ("losses", "miners", "regularizers", "reducers", "distances", "samplers"):
+        module = importlib.import_module(f"{theirs.__name__}.{kind}")
+        named = {n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__.startswith(theirs.__name__)}
+        bases = {n for n in named if n.startswith("Base") or n.endswith("Mixin")} | {
+            "GenericPairLoss",
+            "DivisorReducer",
+        }
+        missing = sorted(name for name in named - bases if not re.search(rf"\b{name}\b", page))
+        assert not missing, (kind, missing)

@@ -91,3 +91,19 @@ def test_the_picture_of_the_readme_is_that_of_make_demo(monkeypatch):
             for end, value in again[name][part].items():
                 assert value == pytest.approx(kept["rows"][name][part][end], abs=1e-3), (name, part, end)
     assert rows_of({"results": []}) == {}
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs/results").glob("*.md") if p.name != "index.md"))
+def test_a_page_of_results_names_the_command_that_remakes_it(page):
+    """And the command is there: a module of benchmarks, or a target of the Makefile."""
+    text = (ROOT / "docs/results" / page).read_text()
+    index = (ROOT / "docs/results/index.md").read_text()
+    row = re.search(rf"^\| \[[^]]+\]\({page}\) \|.*\| `(.+?)` \|$", index, flags=re.MULTILINE)
+    assert row is not None, f"docs/results/index.md does not list {page}"
+    command = row[1]
+    assert command.split(" --")[0] in text, f"{page} does not say {command}"
+    tool, *words = command.split()
+    if tool == "make":
+        assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    else:
+        assert words[0] == "-m" and (ROOT / (words[1].replace(".", "/") + ".py")).exists(), command

@@ -128,6 +128,40 @@ def test_pages_say_what_they_should():
         assert (f"warps/{slug(m)}.png" in text) != bool(why_not(m))
 
 
+def test_the_guide_of_choice_ends_in_a_table_of_every_learner():
+    pytest.importorskip("numpydoc")
+    pytest.importorskip("torch")
+    from docs.measured import measured
+    from docs.method_pages import choice_table
+
+    assert (ROOT / "docs" / "choose.md").read_text("utf-8").rstrip().endswith("```{include} choice_table.txt\n```")
+    head, _, *lines = choice_table().strip().splitlines()
+    assert head == "| method | rank | points | fit | cost | learns from | map | family |"
+    rows = {line.split("](")[0].removeprefix("| ["): line.split(" | ") for line in lines}
+    learners = [m for m in METHODS if m.kind == "estimator" and m.family != "deep"]
+    assert rows.keys() == {m.name for m in learners}
+    for m in learners:
+        cells = rows[m.name]
+        assert len(cells) == 8 and cells[5] == m.sees and ("O(" in cells[4] or cells[4] == "—")
+        if m.key in measured():
+            found = measured()[m.key]
+            assert (float(cells[1]), float(cells[2])) == (round(found.rank, 1), round(found.gain, 1))
+    ranks = [float(line.split(" | ")[1]) for line in lines if line.split(" | ")[1] != "—"]
+    assert ranks == sorted(ranks) and len(ranks) == sum(m.key in measured() for m in learners)
+
+
+def test_figures_of_the_survey_are_drawn_by_the_library(tmp_path):
+    pytest.importorskip("numpydoc")
+    pytest.importorskip("torch")
+    from docs import survey, survey_figures
+
+    survey_figures.draw_all(tmp_path)
+    page = survey.page()
+    drawn = {path.stem for path in tmp_path.glob("*.png")}
+    assert drawn == {"euclidean_mahalanobis", "contours", "contrastive_triplet", "siamese"}
+    assert all(f"_static/survey/{name}.png" in page for name in drawn)
+
+
 def test_every_correction_points_to_a_test():
     missing = [m.key for m in METHODS if m.deviates and not proofs(m)]
     assert not missing, f"no test names what these rows correct: {missing}"

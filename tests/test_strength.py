@@ -18,11 +18,30 @@ from isometry.registry import all_methods
 from isometry.strength import REGS, SHARES, analytic_choice, choose, mixed_map, mixture, weakest_of_the_best
 from isometry.trial import NEIGHBORS, ComparisonTrial, NeighborTrial, PairTrial, trial_of
 
-VARIANCE = (
-    *("Covariance", "Whitening", "LFDA[self]"),
-    *("FishMML", "MarginSVM", "KernelMarginSVM", "LowRankGMML"),  # of pairs of different classes, or of all samples
-)
-DRAWN = ("SCML", "GMLVQ", "RelativeML[ordinal]", "RGML", "MLKR", "NCM", "DMBK", "RVML[landmarks]")
+NOT_FOR_NEIGHBOURS = {  # why the published method is worse than Euclidean distance where wide features say nothing
+    "LFDA[self]": "half of S_b is the scatter of all samples, half of S_w the identity: wide directions win",
+    "FishMML": "nothing divides by the variation within classes, and a term in the total variance favours loud ones",
+    "MarginSVM": "dissimilar pairs are to be far apart: wide features bring them furthest",
+    "KernelMarginSVM": "dissimilar pairs are to be far apart: wide features bring them furthest",
+    "LowRankGMML": "its objective prefers directions in which both scatters are large, not those that separate",
+}
+AXES = "its W is diagonal: one weight for each feature"
+EXCEPTIONS = {  # of what follows neither the order of rows, nor the names of classes, nor the axes: by definition
+    "RelativeML[diagonal]": ({"rotation"}, AXES),
+    "MMC[diagonal]": ({"rotation"}, AXES),
+    "FishMML": ({"rotation"}, "its views are groups of features, which a rotation mixes"),
+    "HierarchicalLMNN": ({"rotation"}, "its balls are drawn in the box that holds the points, along the axes"),
+    "SDML": ({"rotation"}, "its penalty is a sum over single entries of W"),
+    "RelativeML[ordinal]": ({"names"}, "names of classes say which are next to one another"),
+    "MLKR": ({"names"}, "y holds numbers to predict"),
+    "RVML[landmarks]": ({"order"}, "landmarks are drawn by row number"),
+}
+EXACT = {  # settings that leave nothing to chance
+    "RGML": {"n_pairs": 5_000},  # all of them
+    "DMBK": {"n_init": 1, "tol": 1e-8},  # further starts are random subspaces
+    "SCML": {"tol": 1e-8},
+}
+CLOSENESS = {"KernelFastNCA": 1e-5, "DMBK": 1e-3, "SCML": 1e-3}  # rounding decides where within ``tol`` they end
 AUTOMATIC = [row for row in all_methods(kind="estimator") if row.published]
 
 
@@ -49,18 +68,25 @@ def hits(learner, X, y, Z, labels):
     return float((y[np.argsort(D, axis=1)[:, :3]] == labels[:, None]).mean())
 
 
+def seeded(learner):
+    return learner.set_params(**{name: 0 for name in learner.get_params() if name.endswith("random_state")})
+
+
 @pytest.mark.parametrize("row", AUTOMATIC, ids=lambda row: row.key)
 def test_a_planted_direction_is_found(row):
-    if row.name in VARIANCE:
-        pytest.skip("looks for variance, of which there is more where nothing separates the classes")
+    """By what looks for it; where the published method makes neighbours worse, Euclidean distance is kept."""
     X, y = planted()
     Z, labels = planted(1)
-    learner = row.make().fit(X, y)
-    plain = isometry.Euclidean().fit(X, y)
+    learner = seeded(row.make()).fit(X, y)
+    plain = hits(isometry.Euclidean().fit(X, y), X, y, Z, labels)
     share, reason = choice_of(learner)
+    if row.name in NOT_FOR_NEIGHBOURS:
+        assert hits(seeded(row.make(**row.published)).fit(X, y), X, y, Z, labels) < plain
+        assert share == 0 and reason.startswith("Euclidean distance")
+        return
     assert share > 0
     assert reason.startswith("gained")
-    assert hits(learner, X, y, Z, labels) > hits(plain, X, y, Z, labels) + 0.05
+    assert hits(learner, X, y, Z, labels) > plain + 0.05
 
 
 @pytest.mark.parametrize(
@@ -127,19 +153,25 @@ def test_the_unit_of_the_features_does_not_matter():
 
 @pytest.mark.parametrize("row", AUTOMATIC, ids=lambda row: row.key)
 def test_order_names_and_rotation_do_not_matter(row):
-    if row.name in DRAWN:
-        pytest.skip("it begins with what is drawn at random, by row number")
-    if "rotation" not in row.traits and row.published == {"strength": 1.0}:
-        pytest.skip("the method itself follows the axes of the features")
+    excepted, _ = EXCEPTIONS.get(row.name, (set(), ""))
     X, y = planted()
     rng = np.random.default_rng(3)
-    order = rng.permutation(len(X))
+    order = np.arange(len(X)) if "order" in excepted else rng.permutation(len(X))
     Q = np.linalg.qr(rng.standard_normal((X.shape[1], X.shape[1])))[0]
-    a = row.make().fit(X, y)
-    b = row.make().fit((X @ Q)[order], np.array(["z", "a", "m"])[y][order])
+    Q = np.eye(X.shape[1]) if "rotation" in excepted else Q
+    names = y if "names" in excepted else np.array(["z", "a", "m"])[y]
+    a, b = (seeded(row.make(**EXACT.get(row.name, {}))) for _ in range(2))
+    a.fit(X, y)
+    b.fit((X @ Q)[order], names[order])
     D, E = sqdist(np.asarray(a.transform(X))), sqdist(np.asarray(b.transform(X @ Q)))
-    tol = 1e-5 if row.name == "KernelFastNCA" else 1e-6  # its own ``tol``: rounding decides where within it ends
-    assert_allclose(D, E, rtol=0, atol=tol * D.max())
+    assert_allclose(D, E, rtol=0, atol=CLOSENESS.get(row.name, 1e-6) * D.max())
+
+
+def test_exceptions_are_of_methods_that_there_are():
+    names = {row.name for row in AUTOMATIC}
+    assert {*NOT_FOR_NEIGHBOURS, *EXCEPTIONS, *EXACT, *CLOSENESS} <= names
+    follow_axes = {name for name, (what, _) in EXCEPTIONS.items() if "rotation" in what}
+    assert follow_axes == {row.name for row in AUTOMATIC if "rotation" not in row.traits}
 
 
 def test_the_weakest_that_does_as_well_as_the_best():
@@ -221,7 +253,9 @@ def test_the_choice_sees_the_distances_of_each_mixture():
     X, y = planted(n=60)
     trial = trial_of(X, Labels(y))
     L = np.diag([3.0, 3.0, *[0.1] * 12])
-    choice = choose(trial, X, ([lambda R: R @ L.T] for _ in trial.splits), (0.25, 1.0), regs=(1.0,))
+    choice = choose(
+        trial, [X] * len(trial.splits), ([lambda R: R @ L.T] for _ in trial.splits), (0.25, 1.0), regs=(1.0,)
+    )
     for k, share in enumerate((0.0, 0.25, 1.0)):
         values = []
         for split in trial.splits:
@@ -368,7 +402,9 @@ def test_a_trial_in_fewer_dimensions_sees_the_maps_that_are_kept():
     X, y = planted(n=60)
     trial = trial_of(X, Labels(y))
     L = np.random.default_rng(0).standard_normal((2, 14))
-    choice = choose(trial, X, ([lambda R: R @ L.T] for _ in trial.splits), (0.25, 1.0), regs=(1.0,), p=2)
+    choice = choose(
+        trial, [X] * len(trial.splits), ([lambda R: R @ L.T] for _ in trial.splits), (0.25, 1.0), regs=(1.0,), p=2
+    )
     for k, share in enumerate((0.0, 0.25, 1.0)):
         values = []
         for split in trial.splits:

@@ -36,6 +36,7 @@ from isometry import (
 from isometry.sampling import ALL_PAIRS_UP_TO, choose_pairs, resolve_sampler, signed_edges
 from isometry.supervision import as_supervision
 from tests.conftest import make_blobs
+from tests.test_parameters import METHODS, data_for
 
 SHUFFLED = KFold(3, shuffle=True, random_state=0)
 
@@ -278,6 +279,25 @@ def test_triplets_in_a_method_of_pairs_are_taken_apart_with_a_warning(learner):
 
 def all_pairs(y):
     return Labels(y).to(Pairs)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.key)
+def test_no_learner_takes_comparisons_apart_without_a_word(method):
+    """They are learned from as they are, taken apart with a warning, or refused by name."""
+    (X, y), learner = data_for(method), method.example()
+    t = NeighborTriplets(2).draw(X.reshape(len(X), -1), Labels(y), np.random.RandomState(0))
+    if "max_iter" in learner.get_params():
+        learner.set_params(max_iter=2)
+    for side in (t, Quadruplets(t.a, t.p, t.n, t.a, n_samples=len(X))):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                learner.fit(X, side)
+            except TypeError as error:
+                assert f"it cannot use {side.kind}" in str(error)
+                continue
+        told = [w for w in caught if "does not compare distances" in str(w.message)]
+        assert len(told) == (side.kind not in method.sees and method.sees != "none")
 
 
 def test_grid_search_over_a_pipeline_with_pairs_as_y():

@@ -12,8 +12,17 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import check_distinct, check_writable, is_stdout, made_on
-from isometry.cli.outputs import UsageError, interval_text, make_table, plain, print_json, printer, usage_errors
+from isometry.cli.inputs import check_distinct, check_page, check_writable, made_on
+from isometry.cli.outputs import (
+    UsageError,
+    collect_errors,
+    interval_text,
+    make_table,
+    plain,
+    print_json,
+    printer,
+    usage_errors,
+)
 from isometry.cli.tuples import NamedRows, RowNames, contradictory, make_pairs, read_named_rows, read_signs
 
 if TYPE_CHECKING:
@@ -120,18 +129,23 @@ def adapt(
     outcome.notes[:0] = told
     if save is not None:
         outcome.save(save, {"method": f"adapt({outcome.setting})", "date": made_on(), "data": outcome.data})
-    page = None
+    page: Path | None = None
+    problems: list[Exception] = []
     if report is not None:
         from isometry.report import write_adaptation_report
 
-        page = write_adaptation_report(outcome, report, command=shlex.join(["isometry", *sys.argv[1:]]), saved=save)
+        command = shlex.join(["isometry", *sys.argv[1:]])
+        with collect_errors(problems):
+            page = write_adaptation_report(outcome, report, command=command, saved=save)
     if as_json:
         print_json({**outcome.to_dict(), "saved": save, "report": page})
-        return
-    _show(outcome, console, told)
-    for what, path in (("report", page), ("saved", save)):
-        if path is not None:
-            console.print(f"{what}: {plain(path)}")
+    else:
+        _show(outcome, console, told)
+        for what, path in (("report", page), ("saved", save)):
+            if path is not None:
+                console.print(f"{what}: {plain(path)}")
+    if problems:
+        raise problems[0]
 
 
 def _check_outputs(report: Path | None, save: Path | None, file: Path, others: list[str | Path | None]) -> Path | None:
@@ -139,17 +153,7 @@ def _check_outputs(report: Path | None, save: Path | None, file: Path, others: l
     inputs = {"the embeddings": file} | {str(path): Path(path) for path in others if path and Path(path).exists()}
     check_distinct({"--save": save}, dict(inputs))
     check_writable(save)
-    if report is None:
-        return None
-    from isometry.report.page import report_file
-
-    if is_stdout(report):
-        raise UsageError("a report cannot be written to standard output: give a folder or the name of an .html file")
-    with usage_errors(OSError):
-        report = report_file(report)
-    check_distinct({"--save": save, "--report": report}, dict(inputs))
-    check_writable(report)
-    return report
+    return check_page("--report", report, {"--save": save}, dict(inputs))
 
 
 class _Source:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -16,11 +14,11 @@ from isometry.cli.app import app
 from isometry.cli.inputs import (
     as_frame,
     check_distinct,
+    check_page,
     check_writable,
     describe_target,
     draw_sample,
     is_embedded,
-    is_stdout,
     load_embedded,
     make_card,
     parse_prepare,
@@ -31,6 +29,7 @@ from isometry.cli.inputs import (
 from isometry.cli.outputs import (
     UsageError,
     as_json_values,
+    collect_errors,
     explain,
     interval_text,
     make_table,
@@ -41,6 +40,7 @@ from isometry.cli.outputs import (
     usage_errors,
 )
 from isometry.cli.signals import sigterm_keeps_results
+from isometry.cli.views import join_view
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -60,6 +60,7 @@ def compare(
     ] = None,
     target: options.Target = None,
     target_is: options.TargetIs = "auto",
+    view: options.View = None,
     methods: Annotated[
         str, typer.Option(help="names separated by commas, or default (a dozen), all, fast, or a family")
     ] = "default",
@@ -107,8 +108,8 @@ def compare(
     if table_file is None:
         table = load_embedded(str(file or "wine"), target)
     else:
-        needs = "a comparison"
-        steps = parse_prepare(prepare, impute, one_hot)
+        needs = None if view else "a comparison"
+        steps = () if view else parse_prepare(prepare, impute, one_hot)
         table = read_file(
             table_file,
             target,
@@ -121,31 +122,25 @@ def compare(
             prepare=steps,
             target_is=target_is,
         )
-    if sample is not None:
+    views = None
+    if view is not None:
+        if target is not None or sample is not None:
+            raise UsageError("--view lets two tables find each other: leave out --target and --sample")
+        table, views = join_view(table, view, key, delimiter, decimal)
+    elif sample is not None:
         table = draw_sample(table, sample, seed)
-    check_distinct({"--save": save}, {"the table": table_file})
+    inputs = {"the table": table_file, "the second view": view}
+    check_distinct({"--save": save}, dict(inputs))
     check_writable(save)
-    if report is not None:
-        from isometry.report import write_report
-        from isometry.report.page import report_file
-
-        if is_stdout(report):
-            raise UsageError(
-                "a report cannot be written to standard output: give a folder or the name of an .html file"
-            )
-        with usage_errors(OSError):
-            report = report_file(report)
-        check_distinct({"--save": save, "--report": report}, {"the table": table_file})
-        check_writable(report)
+    report = check_page("--report", report, {"--save": save}, dict(inputs))
     console = printer(quiet or as_json)
     command = shlex.join(["isometry", *sys.argv[1:]])
     X = as_frame(table)
-    console.print(
-        f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, labels {plain(table.target_name)}", style="dim"
-    )
-    if told := describe_target(table):
+    seen_by = f"labels {table.target_name}" if views is None else f"views of {views.widths[0]} and {views.widths[1]}"
+    console.print(f"{plain(table.name)}: {len(X)} rows, {X.shape[1]} features, {plain(seen_by)}", style="dim")
+    if told := describe_target(table) if views is None else "":
         console.print(f"note: {plain(told)}", style="dim")
-    y = supervision_of(table)
+    y = supervision_of(table) if views is None else views
     if told := describe(X):
         console.print(f"note: {plain(told)}", style="dim")
     chosen = [name for name in methods.split(",") if name.strip()]
@@ -183,6 +178,8 @@ def compare(
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
     with collect_errors(problems):
         if report is not None:
+            from isometry.report import write_report
+
             console.print(f"report: {plain(write_report(outcome, report, X=X, y=y, command=command))}")
     if saved:
         console.print(f"saved {plain(saved)}: {plain(save)}")
@@ -212,15 +209,6 @@ def _save(outcome: Comparison, path: Path | None, table: Table) -> str:
     score |= {"score": outcome[name].score, "euclidean": outcome["Euclidean"].score}
     save(outcome.best_estimator, path, make_card(table, name, **as_json_values(score)))
     return f"{outcome.best_name}, fitted on all rows ({outcome.why_saved})"
-
-
-@contextlib.contextmanager
-def collect_errors(problems: list[Exception]) -> Iterator[None]:
-    """Keep an error for later, so that the rest of the command still runs."""
-    try:
-        yield
-    except Exception as error:
-        problems.append(error)
 
 
 def comparison_table(outcome: Comparison, width: int) -> RichTable:

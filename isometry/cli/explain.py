@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import as_frame, check_distinct, check_writable
+from isometry.cli.inputs import as_frame, check_page
 from isometry.cli.models import load_model, read_for
-from isometry.cli.outputs import UsageError, make_table, plain, print_json, printer, usage_errors
+from isometry.cli.outputs import UsageError, collect_errors, make_table, plain, print_json, printer, usage_errors
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from isometry.explanation import Explanation
 
 
 @app.command()
@@ -39,11 +44,8 @@ def explain(
 ) -> None:
     """Say how much each feature counts in a saved metric, and which rows it has moved."""
     import isometry
-    from isometry.report.explanation_page import write_explanation
 
-    check_distinct({"--report": report}, {"the table": file, "the model": model})
-    if report is not None and report.suffix:
-        check_writable(report)
+    report = check_page("--report", report, {}, {"the table": file, "the model": model})
     metric = load_model(model, backbone)
     table = read_for(metric, model, file, target, drop, key, delimiter, decimal)
     for row in pair or ():
@@ -54,9 +56,15 @@ def explain(
             metric, as_frame(table), table.y, n_draws=draws, random_state=seed, verbose=not (quiet or as_json)
         )
     shares = None if pair is None else found.distance(*pair)
-    written = None if report is None else write_explanation(found, report, name=table.name, y=table.y, pair=pair)
-    nearer, farther = found.changed(5)
+    written: Path | None = None
+    problems: list[Exception] = []
+    if report is not None:
+        from isometry.report.explanation_page import write_explanation
+
+        with collect_errors(problems):
+            written = write_explanation(found, report, name=table.name, y=table.y, pair=pair)
     if as_json:
+        nearer, farther = found.changed(5)
         facts: dict[str, Any] = {
             "linear": found.linear,
             "incomplete": found.incomplete,
@@ -69,7 +77,15 @@ def explain(
         if shares is not None:
             facts["pair"] = {"rows": pair, "squared_distance": float(shares.sum()), "shares": shares}
         print_json(facts | ({"report": written} if written else {}))
-        return
+    else:
+        _show(found, pair, shares, top, quiet)
+        if written:
+            printer(quiet).print(f"report: {plain(written)}")
+    if problems:
+        raise problems[0]
+
+
+def _show(found: Explanation, pair: tuple[int, int] | None, shares: np.ndarray | None, top: int, quiet: bool) -> None:
     console = printer(quiet)
     heads = ("feature", "share", f"{100 * found.level:g} % interval")
     lines = make_table(*heads, right=heads[1:], whole=())
@@ -84,9 +100,8 @@ def explain(
         for name, share in names[:top]:
             of_pair.add_row(plain(name), f"{share:+.4g}")
         console.print(of_pair)
+    nearer, farther = found.changed(5)
     for words, pairs in (("came nearer most", nearer), ("moved apart most", farther)):
         if pairs:
             listed = ", ".join(f"{c.i} and {c.j} (× {c.factor:.2f})" for c in pairs)
             console.print(f"rows that {words}: {listed}")
-    if written:
-        console.print(f"report: {plain(written)}")

@@ -12,8 +12,7 @@ from isometry.cli.app import app
 from isometry.cli.fit import make_learner
 from isometry.cli.inputs import (
     as_frame,
-    check_distinct,
-    check_writable,
+    check_page,
     configure,
     parse_prepare,
     prepared_scaler,
@@ -65,9 +64,7 @@ def explore(
     from isometry.report.explorer import explorer_data, write_explorer
 
     given = {f"--model {k}": path for k, path in enumerate(model or [])}
-    check_distinct({"--out": out}, {"the table": file, **given})
-    if out is not None:
-        check_writable(out)
+    out = check_page("--out", out, {}, {"the table": file, **given})
     left_out = ",".join(name for name in (drop, show) if name) or None
     if model:
         loaded = [load_model(path) for path in model]
@@ -92,7 +89,7 @@ def explore(
             prepare=parse_prepare(prepare, False, False),
         )
         fitted, rows, notes = _learn(table, methods, points, seed)
-    text = None if show is None else _texts(file, show, len(table.X))
+    text = None if show is None else _texts(file, show, delimiter, len(table.X))
     shape = find_image_shape(file, image_shape, table)
     with usage_errors(ValueError):
         shown, spaces = _spaces(table, fitted, rows, text, shape, notes)
@@ -196,7 +193,7 @@ def _spaces(
     return Shown(numbers, names, rows, y, texts, images, notes), spaces
 
 
-def _texts(file: Path, column: str, n: int) -> list[str]:
+def _texts(file: Path, column: str, delimiter: str | None, n: int) -> list[str]:
     """A column of a table, or an array of an npz file, as text for each row."""
     import numpy as np
 
@@ -210,7 +207,7 @@ def _texts(file: Path, column: str, n: int) -> list[str]:
                     raise UsageError(f"--show {column}: {file} has no such array; it has {', '.join(arrays.files)}")
                 found = [str(value) for value in arrays[column].ravel()]
         else:
-            found = read_columns(file, [column])[column]
+            found = read_columns(file, [column], delimiter=delimiter)[column]
     if len(found) != n:
         raise UsageError(f"--show {column} has {len(found)} entries, but there are {n} rows")
     return found

@@ -36,7 +36,7 @@ def export(
     quiet: options.Quiet = False,
 ) -> None:
     """Write a saved metric as ONNX, SQL, a NumPy file or a matrix, to run without isometry."""
-    from isometry.io import ExportError
+    from isometry.io import ExportError, read_card
     from isometry.io import export as write
     from isometry.io.forms import form_of
 
@@ -46,7 +46,11 @@ def export(
     metric = load_model(model, backbone)
     with usage_errors(ExportError, OSError):
         write(metric, out, form)
+    of_map = read_card(model).get("map")  # of a head that `adapt` wrote: of all embeddings, or of queries alone
     if as_json:
-        print_json({"file": out, "form": form, "features": metric.n_features_in_})
+        print_json({"file": out, "form": form, "features": metric.n_features_in_, "map": of_map})
         return
-    printer(quiet).print(f"{plain(model)} as {form}: {plain(out)}")
+    console = printer(quiet)
+    console.print(f"{plain(model)} as {form}: {plain(out)}")
+    if of_map is not None:
+        console.print(f"note: the map is {plain(of_map)}", style="dim")

@@ -27,6 +27,7 @@ from isometry.cli.inputs import (
 from isometry.cli.models import load_model, read_for
 from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer, usage_errors
 from isometry.cli.signals import sigterm_keeps_results
+from isometry.cli.views import join_view, tell_views, transform_one_view
 
 
 @app.command()
@@ -36,6 +37,7 @@ def fit(
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
     target: options.Target = None,
     target_is: options.TargetIs = "auto",
+    view: options.View = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="parameter as name=value; may be repeated")] = None,
     no_scale: Annotated[bool, typer.Option("--no-scale", help="leave the features as they are")] = False,
     unit: options.Unit = False,
@@ -63,12 +65,14 @@ def fit(
     from isometry.select import AutoMetric
     from isometry.select.inputs import make_scaler
 
-    check_distinct({"--out": out}, {"the table": file})
+    check_distinct({"--out": out}, {"the table": file, "the second view": view})
     name, learner = make_learner(method)
     learner = configure(learner, set_ or [], seed)
     if target_is == "auto" and sees_numbers(learner):
         target_is = "numbers"
     if unit:
+        if view is not None:
+            raise UsageError("--unit would bring both views to one length together: scale each table beforehand")
         if isinstance(learner, AutoMetric):
             raise UsageError("--unit goes with one metric, not with auto: compare --unit --save chooses among several")
         learner = Normalized(learner)
@@ -80,10 +84,17 @@ def fit(
         delimiter,
         decimal,
         float32=float32,
-        prepare=parse_prepare(prepare, impute, one_hot),
+        prepare=() if view else parse_prepare(prepare, impute, one_hot),
         target_is=target_is,
     )
     check_writable(out)
+    side = supervision_of(table)
+    if view is not None:
+        table, views = join_view(table, view, key, delimiter, decimal)
+        if isinstance(learner, AutoMetric):
+            side = views
+        else:
+            learner = tell_views(learner, views, name)
     X = as_frame(table)
     scaler = prepared_scaler(X, "none" if no_scale else "standard")
     if isinstance(learner, AutoMetric):  # fits the scaler inside its folds
@@ -92,7 +103,7 @@ def fit(
         model = learner if scaler == "none" else make_pipeline(make_scaler(scaler), learner)
     if told := describe_target(table):
         printer(quiet or as_json).print(f"note: {plain(told)}", style="dim")
-    side, interrupted = supervision_of(table), 0  # the exit code
+    interrupted = 0  # the exit code
     if isinstance(learner, AutoMetric):
         with sigterm_keeps_results() as stopped:
             model.fit(X, side)
@@ -108,8 +119,9 @@ def fit(
         print_json({"method": name, "file": out, **facts, **ended, "quality": quality})
         raise typer.Exit(interrupted)
     console = printer(quiet)
+    learned = f"auto: {learner.best_}" if isinstance(learner, AutoMetric) else learner
     console.print(
-        f"{plain(learner)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
+        f"{plain(learned)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
     )
     if told := describe(X):
         console.print(f"note: {plain(told)}", style="dim")
@@ -199,6 +211,9 @@ def transform(
     out: Annotated[Path, typer.Option("--out", "-o", help="csv, tsv, parquet, npy or npz file to write; - prints csv")],
     target: Annotated[str | None, typer.Option("--target", "-y", help="column to carry along unchanged")] = None,
     backbone: options.Backbone = None,
+    view: Annotated[
+        str | None, typer.Option(help="first or second: the file holds that view alone, of a metric between two")
+    ] = None,
     drop: options.Drop = None,
     key: options.Key = None,
     delimiter: options.Delimiter = None,
@@ -212,11 +227,15 @@ def transform(
 
     check_distinct({"--out": out}, {"the table": file, "the model": model})
     metric = load_model(model, backbone)
-    table = read_for(metric, model, file, target, drop, key, delimiter, decimal, float32=float32)
     if not is_stdout(out):
         check_writable(out, table=True)
-    known = getattr(metric, "feature_names_in_", None)
-    Z = metric.transform(as_frame(table) if known is not None else table.X)
+    reading = {"target": target, "drop": drop, "key": key, "delimiter": delimiter, "decimal": decimal}
+    if view is not None:
+        table, Z = transform_one_view(metric, model, file, view, **reading, float32=float32)
+    else:
+        table = read_for(metric, model, file, **reading, float32=float32)
+        known = getattr(metric, "feature_names_in_", None)
+        Z = metric.transform(as_frame(table) if known is not None else table.X)
     write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")
     done = f"{len(Z)} rows, {Z.shape[1]} dimensions"
     if as_json and not is_stdout(out):

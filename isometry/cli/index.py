@@ -10,9 +10,9 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import as_frame, check_distinct, check_writable, is_stdout, make_card, read_file
+from isometry.cli.inputs import as_frame, check_distinct, check_frame, check_writable, is_stdout, make_card, read_file
 from isometry.cli.models import load_model, read_for
-from isometry.cli.outputs import UsageError, make_table, plain, print_json, printer, usage_errors
+from isometry.cli.outputs import UsageError, make_table, plain, print_json, printer, usage_errors, write_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,12 +50,13 @@ def build(
     check_writable(out)
     by: Any = metric if model is None else load_model(model)
     table = _read(by, model, file, ids, drop, key, delimiter, decimal)
-    index = Index(by, engine=engine, quantizer=quantize, verbose=not (quiet or as_json))  # type: ignore[arg-type]
+    index = Index(by, engine=engine, quantizer=quantize, verbose=_shows_progress(quiet, as_json))  # type: ignore[arg-type]
     with usage_errors(ValueError, TypeError):
         index.fit(_rows(table, by), ids=table.y if ids else None)
     index.verbose = False
     name = metric if model is None else type(by).__name__
-    index.save(out, make_card(table, f"index by {name}"))
+    named = model is None and not _are_places(table.feature_names)  # a metric knows its own columns
+    index.save(out, make_card(table, f"index by {name}", **({"columns": table.feature_names} if named else {})))
     facts = {"rows": len(index), "features": index.n_features_in_, "dimensions": index.embeddings_.shape[1]}
     if as_json:
         print_json({"file": out, "metric": name, "engine": engine, "quantizer": quantize, **facts})
@@ -86,16 +87,17 @@ def query(
     """Find the rows of an index that are nearest to the rows of a table."""
     import numpy as np
 
+    from isometry.io import read_card
     from isometry.search import Index
 
     check_distinct({"--out": out}, {"the table": file, "the index": index_file})
-    if out is not None and not is_stdout(out):
-        _check_ending(out)
-        check_writable(out)
+    check_frame(out)
     with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
         index = Index.load(index_file, metric=None if model is None else load_model(model))
     table = _read(index.metric, index_file, file, ids, drop, key, delimiter, decimal)
-    index.verbose = not (quiet or as_json)
+    if isinstance(index.metric, str):
+        table = _in_order(table, read_card(index_file).get("columns"), index_file, file)
+    index.verbose = _shows_progress(quiet, as_json)
     X, names = _rows(table, index.metric), np.arange(len(table.X)) if ids is None else np.asarray(table.y)
     with usage_errors(ValueError):
         if threshold is None:
@@ -106,7 +108,7 @@ def query(
             rows, near, scores = index.within(X, threshold)
     frame = _frame(names, rows, near, scores)
     if out is not None:
-        _write(frame, out)
+        write_frame(frame, out)
     if as_json and not (out is not None and is_stdout(out)):
         print_json({"index": index_file, "queries": len(names), "found": len(frame), "file": out,
                     "neighbors": [] if out is not None else frame.to_dict("records")})  # fmt: skip
@@ -131,9 +133,37 @@ def _read(
     return read_for(metric, metric_file, file, ids, drop, key, delimiter, decimal)
 
 
+def _are_places(names: list[str]) -> bool:
+    """Whether these are the names that columns without names are given."""
+    return names == [f"x{k}" for k in range(len(names))]
+
+
+def _in_order(table: Table, columns: Any, index_file: Path, file: Path) -> Table:
+    """The columns of the index, by name; of a table that has none of its names, by place."""
+    from dataclasses import replace
+
+    if not isinstance(columns, list):
+        return table
+    here = {name: k for k, name in enumerate(table.feature_names)}
+    missing = [name for name in columns if name not in here]
+    if len(missing) == len(columns):
+        return table
+    if missing:
+        raise UsageError(
+            f"{index_file} was built of columns that {file} lacks: {', '.join(missing[:5])}"
+            + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        )
+    return replace(table, X=table.X[:, [here[name] for name in columns]], feature_names=columns)
+
+
 def _rows(table: Table, metric: Any) -> Any:
     """The rows as the metric knows them: by name, if it was fitted so."""
     return as_frame(table) if hasattr(metric, "feature_names_in_") else table.X
+
+
+def _shows_progress(quiet: bool, as_json: bool) -> bool:
+    """Bars are drawn over and over in one line, which only a terminal can show."""
+    return sys.stderr.isatty() and not (quiet or as_json)
 
 
 def _frame(names: Any, rows: Any, near: Any, scores: Any) -> pd.DataFrame:
@@ -157,21 +187,3 @@ def _show(frame: pd.DataFrame, n_queries: int, cosine: bool, quiet: bool) -> Non
     console.print(table)
     if n_queries > SHOWN:
         console.print(f"{n_queries} rows were asked about; --out FILE writes all, --json prints them", style="dim")
-
-
-def _check_ending(out: Path) -> None:
-    if out.suffix.lower() not in (".csv", ".tsv", ".parquet", ".pq"):
-        raise UsageError(f"--out {out}: expected a csv, tsv or parquet file")
-
-
-def _write(frame: pd.DataFrame, out: Path) -> None:
-    from isometry.io.atomic import atomic_write
-
-    if is_stdout(out):
-        frame.to_csv(sys.stdout, index=False)
-        return
-    with atomic_write(out) as temporary:
-        if out.suffix.lower() in (".parquet", ".pq"):
-            frame.to_parquet(temporary, index=False)
-        else:
-            frame.to_csv(temporary, index=False, sep="\t" if out.suffix.lower() == ".tsv" else ",")

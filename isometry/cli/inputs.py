@@ -275,6 +275,15 @@ def check_writable(path: Path | None, *, table: bool = False) -> None:
             raise _DryRun
 
 
+def check_frame(out: Path | None) -> None:
+    """Refuse a path at which no table with text can be written, before it is made; standard output will do."""
+    if out is None or is_stdout(out):
+        return
+    if out.suffix.lower() not in (".csv", ".tsv", ".tab", ".parquet", ".pq"):
+        raise UsageError(f"--out {out}: expected a csv, tsv or parquet file")
+    check_writable(out)
+
+
 def check_distinct(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
     """Refuse an output that is an input or another output, under whatever name: one of the two would be lost."""
     from isometry.core.files import same_file
@@ -288,6 +297,24 @@ def check_distinct(outputs: dict[str, Path | None], inputs: dict[str, Path | Non
         for what, other in written[:k]:
             if same_file(path, other):
                 raise UsageError(f"{option} and {what} are one file ({path}): give two names")
+
+
+def check_page(
+    option: str, path: Path | None, others: dict[str, Path | None], inputs: dict[str, Path | None]
+) -> Path | None:
+    """Where a page will be, in a folder or in its own file; refused as above, beside ``others`` that are written."""
+    from isometry.report.page import report_file
+
+    if path is None:
+        return None
+    if is_stdout(path):
+        raise UsageError("a page cannot be written to standard output: give a folder or the name of an .html file")
+    check_distinct({option: path}, inputs)
+    with usage_errors(OSError):
+        page = report_file(path)
+    check_distinct({**others, option: page}, inputs)
+    check_writable(page)
+    return page
 
 
 def is_stdout(path: Path) -> bool:

@@ -19,6 +19,10 @@ def load_model(file: Path, backbone: str | None = None) -> Any:
 
     with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
         model = load(file)
+    if not hasattr(model, "transform"):
+        raise UsageError(
+            f"{file} holds {type(model).__name__}, which is no metric: give a file of fit or compare --save"
+        )
     if backbone is not None:
         if not is_code(getattr(model, "model", None)):
             raise UsageError(f"{file} holds all of its metric: leave out --backbone")

@@ -30,6 +30,10 @@ Target = Annotated[
 TargetIs = Annotated[
     str, typer.Option(help="classes, numbers to predict, or auto: fractions are numbers, and all else classes")
 ]
+View = Annotated[
+    Path | None,
+    typer.Option("--view", help="a second table of the same samples, row by row: a metric between both is learned"),
+]
 Drop = Annotated[str | None, typer.Option(help="columns to leave out, separated by commas")]
 Key = Annotated[str | None, typer.Option(help="array of features in an npz file, `X` by default")]
 Delimiter = Annotated[str | None, typer.Option(help="sign between cells of a text table, e.g. ; or tab")]

@@ -9,11 +9,13 @@ import os
 import sys
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.table import Table as RichTable
 
     from isometry.eval import Interval
@@ -95,6 +97,15 @@ def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def collect_errors(problems: list[Exception]) -> Iterator[None]:
+    """Keep an error for later, so that the rest of the command still runs."""
+    try:
+        yield
+    except Exception as error:
+        problems.append(error)
+
+
+@contextlib.contextmanager
 def resumable() -> Iterator[None]:
     """A block that may be stopped, and says then how to go on."""
     try:
@@ -136,3 +147,17 @@ def make_table(*heads: str, right: tuple[str, ...] = (), whole: tuple[str, ...] 
 
 def interval_text(value: Interval, form: str) -> str:
     return f"{value.mean:{form}} \\[{value.low:{form}}, {value.high:{form}}]"
+
+
+def write_frame(frame: pd.DataFrame, out: Path) -> None:
+    """A csv, tsv or parquet file, or csv on standard output."""
+    from isometry.io.atomic import atomic_write
+
+    if str(out) in ("-", "/dev/stdout"):
+        frame.to_csv(sys.stdout, index=False)
+        return
+    with atomic_write(out) as temporary:
+        if out.suffix.lower() in (".parquet", ".pq"):
+            frame.to_parquet(temporary, index=False)
+        else:
+            frame.to_csv(temporary, index=False, sep="\t" if out.suffix.lower() in (".tsv", ".tab") else ",")

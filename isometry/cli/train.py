@@ -19,7 +19,15 @@ from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.code import is_code, is_library, load_factory
 from isometry.cli.config import parse_settings, read_config
-from isometry.cli.inputs import as_frame, check_distinct, draw_sample, make_card, parse_value, read_table_or_embedded
+from isometry.cli.inputs import (
+    as_frame,
+    check_distinct,
+    draw_sample,
+    is_embedded,
+    make_card,
+    parse_value,
+    read_table_or_embedded,
+)
 from isometry.cli.outputs import (
     UsageError,
     interval_text,
@@ -170,10 +178,12 @@ def train(
             "augment": text is None if augment is None else augment,
             "image_shape": None if shape is None else (1, *shape)[-3:],
         }
-        train_samples(file, target, text, out, settings, fresh=not resume, silent=quiet or as_json)
+        train_samples(file, target, text, delimiter, out, settings, fresh=not resume, silent=quiet or as_json)
         _print_outcome(out, settings, as_json)
         return
     if is_library(backbone) or weights is not None:
+        if not file.exists() and not is_embedded(file):
+            raise UsageError(f"there is no file or folder {file}")
         raise UsageError(
             f"--backbone {backbone} takes images or texts: give a folder with a sub-folder of images for each class, "
             "or a table and --text COLUMN"

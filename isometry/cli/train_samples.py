@@ -51,7 +51,14 @@ class Samples:
 
 
 def train_samples(
-    file: Path, target: str | None, text: str | None, out: Path, settings: dict[str, Any], fresh: bool, silent: bool
+    file: Path,
+    target: str | None,
+    text: str | None,
+    delimiter: str | None,
+    out: Path,
+    settings: dict[str, Any],
+    fresh: bool,
+    silent: bool,
 ) -> None:
     """Train a network on images or texts in a folder of its own, and write what came of it."""
     from isometry.cli.run_folder import RunFolder
@@ -59,7 +66,7 @@ def train_samples(
     network = make_network(settings, images=text is None)
     with usage_errors(ValueError, OSError):
         shape, show = settings["image_shape"], not silent and not process_number()
-        data, y, splits = read_samples(file, target, text, network, shape, show)
+        data, y, splits = read_samples(file, target, text, delimiter, network, shape, show)
     kept, held = split_rows(len(data), y, splits, settings)
     name = file.stem if text is not None else file.resolve().name
     settings = {"data": name, "rows": len(data), "fingerprint": fingerprint(data, y), **settings}
@@ -135,7 +142,13 @@ def make_network(settings: dict[str, Any], images: bool) -> Any:
 
 
 def read_samples(
-    file: Path, target: str | None, text: str | None, network: Any, image_shape: Any, show: bool
+    file: Path,
+    target: str | None,
+    text: str | None,
+    delimiter: str | None,
+    network: Any,
+    image_shape: Any,
+    show: bool,
 ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
     """The data set, a label for each sample if there are any, and "train" or "val" for each if that is said."""
     import numpy
@@ -155,7 +168,8 @@ def read_samples(
     names = [name.strip() for name in text.split(",")]
     if len(names) == 1 and target is None:
         raise UsageError(f"training on one column of texts needs labels: name their column in {file} with --target")
-    columns: dict[str, Any] = dict(read_columns(file, [*names, *([target] if target else [])]))
+    wanted = [*names, *([target] if target else [])]
+    columns: dict[str, Any] = dict(read_columns(file, wanted, delimiter=delimiter))
     if len(names) == 1 and target is not None:
         y = numpy.asarray(columns[target])
         return ColumnTable({"text": columns[names[0]]}, network.tokenize, y), y, None

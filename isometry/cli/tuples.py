@@ -59,10 +59,11 @@ def read_named_rows(path: Path, names: list[RowNames], expected: str, *, last: b
     import numpy as np
 
     from isometry.io import TableError
-    from isometry.io.tables import read_cells
+    from isometry.io.tables import read_cells, without_index
 
     with usage_errors(FileNotFoundError, IsADirectoryError, TableError):
-        cells = read_cells(path)
+        cells = read_cells(path).rename(columns=str)
+    cells = cells[without_index(cells, list(cells.columns))]  # row numbers would be taken for names of rows
     k = len(names)
     if cells.shape[1] not in ((k, k + 1) if last else (k,)) or len(cells) == 0:
         raise UsageError(f"{path} has {len(cells)} rows and {cells.shape[1]} columns: expected {expected}")

@@ -13,23 +13,41 @@ from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.fit import make_learner
 from isometry.cli.inputs import (
+    as_frame,
     check_distinct,
+    check_frame,
+    check_page,
     check_writable,
     configure,
     is_stdout,
     make_card,
+    parse_prepare,
+    prepared_scaler,
     read_file,
     read_table_or_embedded,
 )
-from isometry.cli.outputs import UsageError, make_table, plain, print_json, printer, usage_errors
+from isometry.cli.models import load_model, read_for
+from isometry.cli.outputs import (
+    UsageError,
+    collect_errors,
+    make_table,
+    plain,
+    print_json,
+    printer,
+    usage_errors,
+    write_frame,
+)
 from isometry.cli.tuples import RowNames, make_pairs, read_named_rows, read_signs
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+    from rich.table import Table as RichTable
 
     from isometry.io import Table
     from isometry.select import OperatingPoint, PairVerifier
+
+SHOWN = 10  # pairs that are printed
 
 
 @app.command()
@@ -59,7 +77,8 @@ def verify(
     prior: Annotated[
         float | None, typer.Option(help="share of same pairs among those that will be asked about; by default as here")
     ] = None,
-    link: Annotated[str, typer.Option(help="from distance to probability: sigmoid or isotonic")] = "sigmoid",
+    link: Annotated[str, typer.Option(help="from distance to probability: auto, sigmoid or isotonic")] = "auto",
+    unit: options.Unit = False,
     scaler: Annotated[str, typer.Option(help="auto, standard, minmax, robust, normalize or none")] = "auto",
     folds: Annotated[int, typer.Option(help="folds in which pairs are held out")] = 5,
     seed: options.Seed = 0,
@@ -68,6 +87,7 @@ def verify(
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = None,
     float32: options.Float32 = False,
+    prepare: options.Prepare = "auto",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="csv or parquet file for what --model says of each pair")
     ] = None,
@@ -79,21 +99,33 @@ def verify(
     """Learn when two rows are the same, with a threshold whose errors are known; or judge pairs with such a file."""
     if (pairs is None) == (target is None) and not _has_labels(file, pairs, target):
         raise UsageError("say which rows are the same: --target names a column of labels, or --pairs a table of pairs")
-    check_distinct({"--save": save, "--out": out}, {"the table": file, "the pairs": pairs, "the model": model})
+    if model is not None and pairs is None:
+        raise UsageError("--model judges pairs: name a table of them with --pairs")
+    inputs = {"the table": file, "the pairs": pairs, "the model": model}
+    check_distinct({"--save": save, "--out": out}, inputs)
     check_writable(save)
+    check_frame(out)
+    report = check_page("--report", report, {"--save": save}, inputs)
     dropped = ",".join(c for c in (drop, _quoted(row_id)) if c) or None
-    read: Any = read_table_or_embedded if pairs is None else read_file
-    table = read(file, target, dropped, key, delimiter, decimal, float32=float32)
-    listed = None if pairs is None else _read_pairs(pairs, _row_names(file, row_id, delimiter, decimal), len(table.X))
-    if model is not None:
-        if listed is None:
-            raise UsageError("--model judges pairs: name a table of them with --pairs")
-        _judge(model, table, listed[0], out, as_json, quiet)
+    if model is not None and pairs is not None:
+        judge = _load(model)
+        table = read_for(judge, model, file, None, dropped, key, delimiter, decimal, float32=float32)
+        names = _row_names(file, row_id, delimiter, decimal)
+        asked = _read_pairs(pairs, names, len(table.X))[0]
+        _judge(judge, table, asked, names, out, as_json, quiet)
         return
+    read: Any = read_table_or_embedded if pairs is None else read_file
+    steps = parse_prepare(prepare, impute=False, one_hot=False)
+    table = read(file, target, dropped, key, delimiter, decimal, float32=float32, prepare=steps)
+    listed = None if pairs is None else _read_pairs(pairs, _row_names(file, row_id, delimiter, decimal), len(table.X))
     goals = _goals(fpr, precision, cost, band)
     y = table.y if listed is None else make_pairs(*listed, len(table.X))
     _, learner = make_learner(method)
     learner = configure(learner, set_ or [], seed)
+    if unit:
+        from isometry import Normalized
+
+        learner = Normalized(learner)
     verifier = _fit(learner, table, y, scaler, prior=prior, method=link, n_splits=folds, random_state=seed)
     with usage_errors(ValueError):
         if "band" in goals:
@@ -108,19 +140,23 @@ def verify(
         write(
             verifier, save, make_card(table, f"PairVerifier({method})", **{k: outcome[k] for k in ("auc", "threshold")})
         )
-    page = None
+    page: Path | None = None
+    problems: list[Exception] = []
     if report is not None:
         from isometry.report import write_verification_report
 
         command = shlex.join(["isometry", *sys.argv[1:]])
-        page = write_verification_report(verifier, report, name=table.name, command=command)
+        with collect_errors(problems):
+            page = write_verification_report(verifier, report, name=table.name, command=command)
     if as_json:
         print_json({**outcome, "saved": save, "report": page})
-        return
-    _show(verifier, point, table, quiet)
-    for what, path in (("report", page), ("saved", save)):
-        if path is not None:
-            printer(quiet).print(f"{what}: {plain(path)}")
+    else:
+        _show(verifier, point, table, quiet)
+        for what, path in (("report", page), ("saved", save)):
+            if path is not None:
+                printer(quiet).print(f"{what}: {plain(path)}")
+    if problems:
+        raise problems[0]
 
 
 def _has_labels(file: Path, pairs: Path | None, target: str | None) -> bool:
@@ -180,11 +216,12 @@ def _fit(learner: Any, table: Table, y: Any, scaler: str, **settings: Any) -> Pa
     from isometry.select import PairVerifier
     from isometry.select.inputs import choose_scaler, make_scaler
 
-    with usage_errors(ValueError):
-        steps = make_scaler(choose_scaler(scaler, table.X, "open")[0])
-    return PairVerifier(learner if steps == "passthrough" else make_pipeline(steps, learner), **settings).fit(
-        table.X, y
-    )
+    X = as_frame(table)
+    steps = prepared_scaler(X, scaler)
+    if isinstance(steps, str):  # all cells are numbers
+        with usage_errors(ValueError):
+            steps = make_scaler(choose_scaler(scaler, table.X, "open")[0])
+    return PairVerifier(learner if steps == "passthrough" else make_pipeline(steps, learner), **settings).fit(X, y)
 
 
 def _outcome(verifier: PairVerifier, point: OperatingPoint) -> dict[str, Any]:
@@ -203,6 +240,8 @@ def _outcome(verifier: PairVerifier, point: OperatingPoint) -> dict[str, Any]:
 
 
 def _show(verifier: PairVerifier, point: OperatingPoint, table: Table, quiet: bool) -> None:
+    from isometry.io.prepare import describe
+
     console = printer(quiet)
     same = int(verifier.held_out_.same.sum())
     console.print(
@@ -210,6 +249,8 @@ def _show(verifier: PairVerifier, point: OperatingPoint, table: Table, quiet: bo
         f"{same} same",
         style="dim",
     )
+    if told := describe(as_frame(table)):
+        console.print(f"note: {plain(told)}", style="dim")
     shown = make_table("at the threshold", "value", "95 % interval", right=("value", "95 % interval"))
     for name, rate in (("false matches", point.fpr), ("false non-matches", point.fnr), ("precision", point.precision)):
         shown.add_row(name, f"{rate.mean:.4f}", f"\\[{rate.low:.4f}, {rate.high:.4f}]")
@@ -224,34 +265,60 @@ def _show(verifier: PairVerifier, point: OperatingPoint, table: Table, quiet: bo
     console.print(f"[bold]{accepted}{rejected}; different beyond[/]")
 
 
-def _judge(model: Path, table: Table, rows: np.ndarray, out: Path | None, as_json: bool, quiet: bool) -> None:
-    """Distance, probability and decision of pairs by a saved verifier."""
-    import numpy as np
-
-    from isometry.io import load, write_table
+def _load(model: Path) -> PairVerifier:
+    """The verifier of a file."""
     from isometry.select import PairVerifier
 
-    with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
-        verifier = load(model)
+    verifier = load_model(model)
     if not isinstance(verifier, PairVerifier):
         raise UsageError(
             f"{model} holds a {type(verifier).__name__}, not a verifier: make one with isometry verify --save"
         )
+    return verifier
+
+
+def _judge(
+    verifier: PairVerifier,
+    table: Table,
+    rows: np.ndarray,
+    names: pd.Series | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Distance, probability and decision of pairs by a saved verifier."""
+    import numpy as np
+    import pandas
+
+    X = as_frame(table) if hasattr(verifier, "feature_names_in_") else table.X
     with usage_errors(ValueError):
-        d = verifier.pair_distance(table.X, rows)
-        decision = verifier.predict(table.X, rows)
-    p = verifier.pair_probability(table.X, rows)
+        d = verifier.pair_distance(X, rows)
+        decision = verifier.predict(X, rows)
+    p = verifier.pair_probability(X, rows)
+    first, second = rows.T if names is None else np.asarray(names)[rows.T]
+    judged = {"first": first, "second": second, "distance": d, "probability": p, "decision": decision}
+    frame = pandas.DataFrame(judged)
     counts = {int(k): int(np.sum(decision == k)) for k in (1, 0, -1)}
     if out is not None:
-        if not is_stdout(out):
-            check_writable(out, table=True)
-        path = sys.stdout if is_stdout(out) else out
-        write_table(path, np.column_stack([d, p]), ["distance", "probability"], y=decision, target="decision")
+        write_frame(frame, out)
     if as_json:
-        judged = {"distance": d, "probability": p, "decision": decision}
-        print_json({"same": counts[1], "undecided": counts[0], "different": counts[-1], **judged, "file": out})
+        listed = {name: frame[name].tolist() for name in frame}
+        print_json({"same": counts[1], "undecided": counts[0], "different": counts[-1], **listed, "file": out})
         return
+    console = printer(quiet or (out is not None and is_stdout(out)))
+    if out is None:
+        console.print(_first_pairs(frame))
     undecided = f", {counts[0]} undecided" if counts[0] else ""
-    printer(quiet or (out is not None and is_stdout(out))).print(
-        f"{len(rows)} pairs: {counts[1]} same, {counts[-1]} different{undecided}" + (f": {plain(out)}" if out else "")
-    )
+    more = f" (the first {SHOWN} are shown; --out FILE writes all)" if out is None and len(frame) > SHOWN else ""
+    where = f": {plain(out)}" if out else more
+    console.print(f"{len(rows)} pairs: {counts[1]} same, {counts[-1]} different{undecided}{where}")
+
+
+def _first_pairs(frame: pd.DataFrame) -> RichTable:
+    """The first pairs, and what was decided of them."""
+    table = make_table(*frame.columns, right=("distance", "probability"), whole=())
+    words = {1: "same", 0: "undecided", -1: "different"}
+    for row in frame.head(SHOWN).itertuples():
+        cells = plain(row.first), plain(row.second), f"{row.distance:.4g}", f"{row.probability:.4f}"
+        table.add_row(*cells, words[int(row.decision)])
+    return table

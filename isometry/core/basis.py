@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from isometry.core.linalg import RANK_TOL, factor, fix_signs, top_eigenvectors
+from isometry.core.linalg import RANK_TOL, fix_signs, top_eigenvectors, triangular_factor
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.start import mean_sqdist
 
@@ -77,7 +77,7 @@ class BasisProblem:
     def components(self, w: np.ndarray) -> np.ndarray:
         """L with LᵀL = W: a row for each direction, or for each feature if those are fewer."""
         B = np.sqrt(np.maximum(w, 0))[:, None] * self.basis
-        return B if len(B) <= B.shape[1] else factor(B.T @ B, tol=0)
+        return B if len(B) <= B.shape[1] else triangular_factor(B.T @ B)
 
     def minimize(self, w: np.ndarray, max_iter: int, tol: float, least: float = 0.0) -> Solution:
         """The weights, none below ``least``."""

@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 from isometry.core.distance import row_blocks, sqdist
 
 MANY_CLASSES = 100  # with more classes, one search among all points comes before one search for each class
-FEW_MEMBERS = 128  # up to so many points, their whole matrix of distances costs less than setting up a search
+FEW_MEMBERS = 256  # up to so many points, their whole matrix of distances costs less than setting up a search
 RESOLVED = 1e-8  # smallest share of the largest squared norm that a distance by a matrix product is trusted with
 
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg as sla
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from isometry.core.distance import row_blocks
-from isometry.core.linalg import RANK_TOL, symmetrize
+from isometry.core.linalg import RANK_TOL, spectrum, symmetrize
 from isometry.core.warn import warn_user
 
 Kernel = str | Callable[[np.ndarray, np.ndarray], Any]
@@ -68,6 +67,12 @@ class KernelMap:
     def __call__(self, X: np.ndarray) -> np.ndarray:
         return self.project(X, self.basis)  # (n, r)
 
+    def fitted(self, X: np.ndarray) -> np.ndarray:
+        """φ of the rows X it was fitted to: V diag(l)^{1/2} where all are landmarks, which needs no kernel again."""
+        if self.rows is not None and len(self.rows) == len(X):
+            return self.basis * self.spectrum
+        return self(X)
+
 
 def fit_kernel_map(
     X: np.ndarray,
@@ -104,8 +109,8 @@ def fit_kernel_map(
     trace = float(np.trace(K))
     if center:
         K = K - means - means[:, None] + means.mean()
-    l, V = sla.eigh(K, driver="evd", overwrite_a=True)
-    l, V = l[::-1], V[:, ::-1]
+    l, vectors = spectrum(K)
+    l = l[::-1]
     if l[-1] < -max(1e-6, eps * len(l)) * max(l[0], 0) - 1e-12:
         raise ValueError(
             f"the kernel is not positive semi-definite: its eigenvalues go from {l[-1]:.3g} to {l[0]:.3g}; "
@@ -118,7 +123,7 @@ def fit_kernel_map(
         keep &= np.arange(len(l)) <= np.searchsorted(share, variance)
     if max_rank is not None:
         keep[int(max_rank) if max_rank >= 1 else max(1, int(max_rank * len(l))) :] = False
-    l, V = l[keep], V[:, keep]
+    l, V = l[keep], vectors(keep[::-1])[:, ::-1]
     return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means if center else None, rows, origin)
 
 

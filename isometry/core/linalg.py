@@ -61,6 +61,17 @@ def factor(W: np.ndarray, n_components: int | None = None, *, tol: float = 1e-12
     return fix_signs(np.sqrt(w[keep])[:, None] * V[:, keep].T)
 
 
+def triangular_factor(W: np.ndarray) -> np.ndarray:
+    """L (r, d) with W = LᵀL for a W of rank r that is PSD, by Cholesky with pivots: a tenth of what `factor` costs.
+
+    Its rows are neither orthogonal nor in an order that means something: for distances alone.
+    """
+    U, pivots, rank, _ = sla.lapack.dpstrf(np.asarray(W, dtype=np.float64))
+    L = np.zeros((max(rank, 1), len(W)))
+    L[:rank, pivots - 1] = np.triu(U[:rank])
+    return L
+
+
 def ridge(C: np.ndarray, reg: float) -> np.ndarray:
     """C + reg · tr(C)/d · I: a ridge that does not depend on the units of the data."""
     d = len(C)
@@ -106,6 +117,34 @@ def extreme_eigenpairs(A: np.ndarray, p: int, *, smallest: bool = False) -> tupl
         return w[first : first + p], V[:, first : first + p]
 
 
+def spectrum(A: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """All eigenvalues of symmetric A in ascending order, and a function of a mask that gives the eigenvectors of some.
+
+    A is first brought to tridiagonal form; what it costs to bring eigenvectors back from there depends on how many are
+    wanted.
+    """
+    n = len(A)
+    if n < 3:  # there is nothing to bring to another form
+        w, V = sla.eigh(A)
+        return w, lambda mask: V[:, mask]
+    lwork = int(sla.lapack.dsytrd_lwork(n, lower=1)[0])
+    reflectors, diagonal, beside, tau, _ = sla.lapack.dsytrd(A, lower=1, lwork=lwork)
+    try:
+        w, Y = sla.eigh_tridiagonal(diagonal, beside)
+    except np.linalg.LinAlgError:  # gives up on some matrices with clustered eigenvalues, unlike this
+        w, V = sla.eigh(A, driver="evd")
+        return w, lambda mask: V[:, mask]
+
+    def vectors(mask: np.ndarray) -> np.ndarray:
+        H, V = np.asfortranarray(reflectors[1:, :-1]), np.asfortranarray(Y[:, mask])
+        below = np.asfortranarray(V[1:])  # the first row is left alone by all reflections
+        lwork = int(sla.lapack.dormqr("L", "N", H, tau, below, -1)[1][0])
+        V[1:] = sla.lapack.dormqr("L", "N", H, tau, below, lwork, overwrite_c=True)[0]
+        return V
+
+    return w, vectors
+
+
 def is_zero(C: np.ndarray, beside: np.ndarray) -> bool:
     """Whether the scatter C is 0, to rounding, beside another scatter of the same rows; an error if both are."""
     if max(np.trace(C), np.trace(beside)) <= 0:
@@ -113,8 +152,23 @@ def is_zero(C: np.ndarray, beside: np.ndarray) -> bool:
     return bool(np.trace(C) <= ZERO_TOL * np.trace(beside))
 
 
+def clearly_definite(C: np.ndarray, tol: float = RANK_TOL) -> bool:
+    """Whether a Cholesky factorisation proves that all eigenvalues of the symmetric C are above tol · the largest.
+
+    It costs a tenth of what the eigenvalues do. False proves nothing.
+    """
+    least = max(tol, 10 * len(C) * np.finfo(np.float64).eps) * np.trace(C)  # the largest is at most the trace
+    try:
+        sla.cholesky(C - least * np.eye(len(C)), overwrite_a=True)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 def is_singular(C: np.ndarray, tol: float = RANK_TOL) -> bool:
     """Whether the symmetric matrix C has an eigenvalue ≤ tol · the largest."""
+    if clearly_definite(C, tol):
+        return False
     w = sla.eigvalsh(C)
     return bool(w[0] <= tol * max(w[-1], 0))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isometry.core.edges import DivisibleEdges, EdgeLoss, Edges
+from isometry.core.threads import product
 
 Penalty = Callable[[np.ndarray], tuple[float, np.ndarray]]  # L (p, d) → value, gradient (p, d)
 
@@ -25,9 +26,9 @@ class DistanceObjective:
 
     def __call__(self, L: np.ndarray) -> tuple[float, np.ndarray]:
         X = self.X
-        Z = X @ L.T.astype(X.dtype, copy=False)  # (n, p)
+        Z = product(X, L.T.astype(X.dtype, copy=False))  # (n, p)
         value, pull = self.edges.evaluate(Z, self.loss)
-        gradient = 2 * (pull.T.astype(X.dtype, copy=False) @ X).astype(np.float64, copy=False)  # (p, d)
+        gradient = 2 * product(pull.T.astype(X.dtype, copy=False), X).astype(np.float64, copy=False)  # (p, d)
         if self.linear is not None:
             LA = L @ self.linear
             value += float(np.vdot(LA, L))
@@ -67,9 +68,9 @@ class DistanceObjective:
 
     def in_metric(self, L: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and ∂f/∂W (d, d) at W = LᵀL."""
-        Z = self.X @ L.T.astype(self.X.dtype, copy=False)
+        Z = product(self.X, L.T.astype(self.X.dtype, copy=False))
         value, pull = self.edges.evaluate(Z, self.loss, V=self.X)
-        G = (self.X.T @ pull.astype(self.X.dtype, copy=False)).astype(np.float64, copy=False)
+        G = product(self.X.T, pull.astype(self.X.dtype, copy=False)).astype(np.float64, copy=False)
         if self.linear is not None:
             value, G = value + float(np.vdot(L @ self.linear, L)), G + self.linear
         if self.penalty is not None:

@@ -59,6 +59,9 @@ class Tile(NamedTuple):
     columns: slice
     same: list[tuple[slice, slice]]
 
+    def size(self) -> int:
+        return (self.rows.stop - self.rows.start) * (self.columns.stop - self.columns.start)
+
 
 @dataclass(frozen=True)
 class SoftmaxEdges:
@@ -102,6 +105,7 @@ class SoftmaxEdges:
         def pulls(part: int, parts: int) -> np.ndarray:
             pull = np.zeros(V1.shape)
             buffers = np.empty((2, *shape), dtype=Z.dtype)
+            added = np.empty((max(shape), V1.shape[1]), dtype=np.result_type(Z, V1))  # fresh memory takes time
             for k in range(part, len(tiles), parts):
                 rows, columns, same = tile = tiles[k]
                 if keeps:
@@ -112,8 +116,8 @@ class SoftmaxEdges:
                 for i, j in same:
                     C[i, j] += np.add.outer(u[rows][i], u[columns][j])
                 C *= E
-                pull[rows] += C @ V1[columns]
-                pull[columns] += C.T @ V1[rows]
+                pull[rows] += np.matmul(C, V1[columns], out=added[: C.shape[0]])
+                pull[columns] += np.matmul(C.T, V1[rows], out=added[: C.shape[1]])
             return pull
 
         pull = np.sum(in_threads(pulls, parts), axis=0)[self._rank]
@@ -158,11 +162,13 @@ class SoftmaxEdges:
         return {}
 
     def _tiling(self, shape: tuple[int, int]) -> tuple[list[Tile], np.ndarray]:
-        """Tiles of this shape, and (tiles + 1,) where each begins, if all are laid out one after the other."""
+        """Tiles of this shape, and (tiles + 1,) where each begins, if all are laid out one after the other.
+
+        Large tiles come first, so that threads that take every other one have as much to do.
+        """
         if shape not in self._tilings:
-            tiles = list(self._make_tiles(*shape))
-            sizes = [(t.rows.stop - t.rows.start) * (t.columns.stop - t.columns.start) for t in tiles]
-            self._tilings[shape] = tiles, np.concatenate([[0], np.cumsum(sizes, dtype=np.intp)])
+            tiles = sorted(self._make_tiles(*shape), key=Tile.size, reverse=True)
+            self._tilings[shape] = tiles, np.concatenate([[0], np.cumsum([t.size() for t in tiles], dtype=np.intp)])
         return self._tilings[shape]
 
     def _make_tiles(self, height: int, width: int) -> Iterator[Tile]:

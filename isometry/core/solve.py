@@ -13,6 +13,7 @@ import scipy.optimize as so
 from isometry.core.linalg import RANK_TOL, extreme_eigenpairs, symmetrize
 from isometry.core.memory import remembered
 from isometry.core.progress import report
+from isometry.core.threads import own_threads
 
 MAX_STORED_NUMBERS = 1 << 22  # in the steps, and in the changes of the gradient, that L-BFGS stores
 
@@ -37,6 +38,7 @@ class Solution:
         return replace(self, n_iter=n_iter, reason=reason, history=[*history, *self.history])
 
 
+@own_threads()
 def lbfgs(
     fun: Callable[[Any], tuple[float, Any]],
     x0: Any,

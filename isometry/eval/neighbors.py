@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
 
 from isometry.core.distance import pair_sqdist, row_blocks
+from isometry.core.threads import in_threads, n_threads
 
 MAX_FOLD = 32  # a folded column stands for at most this many gallery items
 COLUMNS_PER_NEIGHBOR = 4  # with 4k folded columns about 1.1 k candidates pass the filter
@@ -17,6 +19,7 @@ CANDIDATE_BYTES = 64  # index, distance and order of a candidate
 # a block takes 1/16 of working_memory, and all of it in the worst case: equal points, none of which is filtered out
 RESERVE = 16
 DOUBT_BYTES = 34  # of a pair that must be measured: two marks, two row numbers, a distance and its rounding
+MIN_THREADED_DISTANCES = 1 << 22  # with fewer, starting threads takes longer than they save
 CROWDED = 16  # candidates for each neighbour, from which on it is asked whether points are copies of one another
 
 
@@ -140,23 +143,41 @@ class NeighborSearch:
         queries = np.arange(self.n_queries) if queries is None else queries
         n, items = len(self.gallery), self.gallery.points
         bounds = self.gallery.bounds(fold=max(1, min(MAX_FOLD, n // (COLUMNS_PER_NEIGHBOR * k))))
-        buffer = np.empty((0, bounds.rows.shape[0]), dtype=items.dtype)
+        parts = n_threads() if len(queries) * n >= MIN_THREADED_DISTANCES else 1
         row_bytes = n * items.itemsize + 2 * k * CANDIDATE_BYTES
+        blocks = list(row_blocks(len(queries), row_bytes, buffers=RESERVE * parts, limit_mib=np.inf))
+        most = max((block.stop - block.start for block in blocks), default=0)
+        buffers = np.empty((min(parts, len(blocks)), most, bounds.rows.shape[0]), dtype=items.dtype)
         copies: _Copies | None = None
-        for block in row_blocks(len(queries), row_bytes, buffers=RESERVE, limit_mib=np.inf):
-            rows = queries[block]
-            buffer = buffer if len(rows) <= len(buffer) else np.empty_like(buffer, shape=(len(rows), buffer.shape[1]))
-            lower, slack = bounds.lower(self.queries[rows], out=buffer[: len(rows)])
-            if self.within:
-                lower[np.arange(len(rows)), rows] = _far(lower.dtype)
-            i, j = _candidates(lower.reshape(len(rows), -1, len(bounds.spread)), bounds.spread, slack, k)
-            if copies is None and len(i) > CROWDED * k * len(rows):
-                copies = _Copies.of(items)
-                if copies.largest > max(1, CROWDED * k):  # a search among different points has few candidates
-                    yield from self._blocks_of_copies(copies, k, queries[block.start :])
-                    return
-            d = pair_sqdist(self.queries, rows[i], j, items)
-            yield rows, *_first_k(i, j, d, len(rows), k)
+        for first in range(0, len(blocks), parts):
+            group = [queries[block] for block in blocks[first : first + parts]]
+            work = partial(self._search_block, group, bounds, buffers, k, copies is None)
+            for block, rows, (i, j, found) in zip(blocks[first:], group, in_threads(work, len(group)), strict=False):
+                if found is None and copies is None:
+                    copies = _Copies.of(items)
+                    if copies.largest > max(1, CROWDED * k):  # a search among different points has few candidates
+                        yield from self._blocks_of_copies(copies, k, queries[block.start :])
+                        return
+                yield rows, *(self._measured(rows, i, j, k) if found is None else found)
+
+    def _search_block(
+        self, group: list[np.ndarray], bounds: _Bounds, buffers: np.ndarray, k: int, cautious: bool, part: int, _: int
+    ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+        """Candidates (position in the rows, item) of one block of a group, and the k nearest of them.
+
+        None in place of these if the search is cautious and has found suspiciously many candidates.
+        """
+        rows = group[part]
+        lower, slack = bounds.lower(self.queries[rows], out=buffers[part, : len(rows)])
+        if self.within:
+            lower[np.arange(len(rows)), rows] = _far(lower.dtype)
+        i, j = _candidates(lower.reshape(len(rows), -1, len(bounds.spread)), bounds.spread, slack, k)
+        crowded = cautious and len(i) > CROWDED * k * len(rows)
+        return i, j, None if crowded else self._measured(rows, i, j, k)
+
+    def _measured(self, rows: np.ndarray, i: np.ndarray, j: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k nearest of the candidates (position in the rows, item), by their measured distances."""
+        return _first_k(i, j, pair_sqdist(self.queries, rows[i], j, self.gallery.points), len(rows), k)
 
     def near_blocks(self, radius: float, queries: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield ``(rows, near (b, n))`` over blocks of the queries: which items are within the radius of each query.

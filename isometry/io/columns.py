@@ -197,7 +197,8 @@ def label_array(y: Any, target: str, kind: str = "classes") -> np.ndarray:
     if missing.any():
         raise TableError(
             f"the target column {target} has {int(missing.sum())} missing labels, the first in row "
-            f"{int(missing.argmax())}: fill them or leave out these rows"
+            f"{int(missing.argmax())}: fill them or leave out these rows, as pandas does by "
+            f"frame.dropna(subset=[{target!r}])"
         )
     if kind == "numbers" and not types.is_numeric_dtype(column):
         raise TableError(f"the target column {target} holds {column.iloc[0]!r}: numbers to predict must be numbers")

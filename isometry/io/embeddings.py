@@ -13,13 +13,17 @@ import numpy as np
 from isometry.io.columns import TableError, as_numbers, expand_vectors, label_array, listing, refuse_repeats
 from isometry.io.tables import (
     CLASSES,
+    NAMES,
     NUMPY,
+    column_names,
     feature_array,
     named_classes,
     read_arrays,
     read_cells,
+    refuse_two_meanings,
     table_format,
     unknown_name,
+    without_index,
 )
 
 __all__ = ["Embeddings", "read_embeddings", "read_values"]
@@ -72,16 +76,19 @@ def read_embeddings(
         X = feature_array(path, arrays, key)
         if X.dtype.kind != "f":
             X = _as_floats(X, path)
-        found = {c: _array_beside(path, arrays, c, len(X)) for c in columns}
+        names = column_names(path, X, arrays.get(NAMES))
+        found = {c: _array_beside(path, arrays, c, len(X), names) for c in columns}
         return Embeddings(_not_empty(X, path), name, found)
     frame = read_cells(path, delimiter=delimiter, decimal=decimal).rename(columns=str)
     known = list(frame.columns)
     refuse_repeats(name, known)
+    if len(frame) == 0:
+        raise TableError(f"{path} has columns {listing(known)} but no rows")
     for c in [*columns, *drop]:
         if c not in known:
             raise TableError(unknown_name(c, known, f"{path} has no column", "drop" if c in drop else "column"))
     found = {c: np.asarray(frame[c]) for c in columns}
-    rest = [c for c in known if c not in found and c not in set(drop)]
+    rest = without_index(frame, [c for c in known if c not in found and c not in set(drop)])
     if not rest:
         raise TableError(f"{path} has no column of numbers left: its columns are {listing(known)}")
     X = as_numbers(expand_vectors(frame[rest]), name, np.dtype(np.float32), finite=False)
@@ -121,9 +128,10 @@ def _not_empty(X: np.ndarray, path: Path) -> np.ndarray:
     return X
 
 
-def _array_beside(path: Path, arrays: dict[str, np.ndarray], name: str, n: int) -> np.ndarray:
+def _array_beside(path: Path, arrays: dict[str, np.ndarray], name: str, n: int, features: list[str]) -> np.ndarray:
     if name not in arrays:
         raise TableError(unknown_name(name, list(arrays), f"{path} has no array", "column"))
+    refuse_two_meanings(path, name, arrays, features)
     values = arrays[name]
     if values.shape != (n,):
         raise TableError(f"{path}: there are {n} embeddings but {name} has shape {values.shape}")

@@ -202,7 +202,7 @@ def category_columns(model: Any) -> list[str]:
     if isinstance(model, ColumnTransformer):
         parts = [(part, columns) for _, part, columns in model.transformers_]
         return [str(c) for part, columns in parts if isinstance(part, OneHotEncoder) for c in columns]
-    return [c for _, step in getattr(model, "steps", ()) for c in category_columns(step)]
+    return [c for step in _parts(model) for c in category_columns(step)]
 
 
 def needs_cells(model: Any) -> bool:
@@ -212,7 +212,13 @@ def needs_cells(model: Any) -> bool:
 
     if isinstance(model, (ColumnTransformer, SimpleImputer)):
         return True
-    return any(needs_cells(step) for _, step in getattr(model, "steps", ()))
+    return any(needs_cells(step) for step in _parts(model))
+
+
+def _parts(model: Any) -> list[Any]:
+    """The steps of a pipeline; or what an automatic choice or a verifier of pairs has learned."""
+    learned = [vars(model)[name] for name in ("pipeline_", "metric_") if name in getattr(model, "__dict__", {})]
+    return learned or [step for _, step in getattr(model, "steps", ())]
 
 
 def describe(frame: pd.DataFrame) -> str:

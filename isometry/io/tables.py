@@ -197,26 +197,23 @@ def read_cells(
     return read_text(path, SEPARATORS[suffix], target, delimiter, decimal)
 
 
-def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, list[str]]:
+def read_columns(
+    path: str | os.PathLike[str], names: Sequence[str], *, delimiter: str | None = None
+) -> dict[str, list[str]]:
     """Columns of a csv, tsv or parquet file as the texts that stand there; an empty cell is an empty text."""
     path = Path(path)
     _, suffix = table_format(path)
     check_file(path)
     if suffix in PARQUET:
-        frame = _read_parquet(path)
+        frame = _read_parquet(path).rename(columns=str)
+        refuse_repeats(path.name, list(frame.columns))
     elif suffix in SEPARATORS:
-        pandas = import_optional("pandas")
-        try:
-            frame = pandas.read_csv(path, sep=SEPARATORS[suffix], dtype=str, keep_default_na=False)
-        except (pandas.errors.ParserError, pandas.errors.EmptyDataError, UnicodeDecodeError) as error:
-            raise TableError(f"{path} cannot be read: {error}") from error
+        frame = read_text(path, SEPARATORS[suffix], None, delimiter, None, as_text=True)
     else:
         raise TableError(f"{path}: texts are read from csv, tsv and parquet files")
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        near = difflib.get_close_matches(missing[0], map(str, frame.columns), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TableError(f"{path} has no column {missing[0]!r}{hint} It has {listing(list(map(str, frame.columns)))}")
+    for name in names:
+        if name not in frame.columns:
+            raise TableError(unknown_name(name, list(frame.columns), f"{path} has no column", "text"))
     return {name: ["" if v is None or v != v else str(v) for v in frame[name]] for name in names}
 
 
@@ -335,14 +332,11 @@ def _read_numpy(path: Path, target: str | None, key: str | None) -> tuple[pd.Dat
     """The arrays of a file as one DataFrame, and the name of its column of labels."""
     arrays = read_arrays(path)
     X = feature_array(path, arrays, key)
-    frame = _frame_of(path, X, arrays.get(NAMES))
+    frame = import_optional("pandas").DataFrame(X, columns=column_names(path, X, arrays.get(NAMES)))
     if target is None:
         target = "y" if "y" in arrays else None
-    if target is not None and target in arrays and target in frame.columns:
-        raise TableError(
-            f"{path}: {target!r} is the name of an array, which would be the labels, and of a feature in "
-            f"`{NAMES}`: rename one of them"
-        )
+    if target is not None:
+        refuse_two_meanings(path, target, arrays, frame.columns)
     if target is not None and target not in frame.columns:
         if target not in arrays:
             raise TableError(unknown_name(target, [*arrays, *frame.columns], f"{path} has no labels", "target"))
@@ -387,6 +381,8 @@ def _why_unreadable(what: str, error: Exception) -> str:
             f"{what} holds Python objects, which are never read because that can run code; save text as "
             "np.array(names, dtype=str) and numbers as a float array"
         )
+    if "pickle" in str(error):  # numpy's words would tell to trust a file that it does not know
+        return f"{what} cannot be read as an array: numpy has not written it, or it is damaged. Write the file again"
     reason = str(error) or type(error).__name__
     return f"{what} cannot be read as an array, it may be damaged ({reason}). Write the file again"
 
@@ -400,11 +396,21 @@ def _feature_key(path: Path, arrays: dict[str, np.ndarray], key: str | None) -> 
     return key
 
 
-def _frame_of(path: Path, X: np.ndarray, names: np.ndarray | None) -> pd.DataFrame:
+def column_names(path: Path, X: np.ndarray, names: np.ndarray | None) -> list[str]:
+    """Names of the columns of an array: x0, x1, … if the file has none."""
     columns = [f"x{k}" for k in range(X.shape[1])] if names is None else [str(v) for v in names]
     if len(columns) != X.shape[1]:
         raise TableError(f"{path}: X has {X.shape[1]} columns but there are {len(columns)} feature names")
-    return import_optional("pandas").DataFrame(X, columns=columns)
+    return columns
+
+
+def refuse_two_meanings(path: Path, name: str, arrays: Collection[str], columns: Collection[str]) -> None:
+    """Refuse a name that means an array and a feature: it is not known which of the two are the labels."""
+    if name in arrays and name in columns:
+        raise TableError(
+            f"{path}: {name!r} is the name of an array, which would be the labels, and of a feature in "
+            f"`{NAMES}`: rename one of them"
+        )
 
 
 def named_classes(path: Path, y: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
@@ -438,14 +444,14 @@ def _make_table(
                 raise TableError(unknown_name(c, columns, f"{name} has no column", what))
     y = None if target is None else label_array(frame[target], target, target_is)
     rest = [c for c in features or columns if c != target and c not in dropped]
-    chosen = rest if features else _without_index(frame, rest)
+    chosen = rest if features else without_index(frame, rest)
     if not chosen:
         raise TableError(f"{name} has no feature column left: the columns are {listing(columns)}")
     numbers = expand_vectors(frame[chosen])
     return Table(numbers, y, list(numbers.columns), target, name)
 
 
-def _without_index(frame: pd.DataFrame, columns: list[str]) -> list[str]:
+def without_index(frame: pd.DataFrame, columns: list[str]) -> list[str]:
     """The columns without the row numbers that DataFrame.to_csv writes: in sorted data they give the class away."""
     unnamed = [c for c in columns if re.fullmatch(r"Unnamed: \d+(\.\d+)?", c)]
     if unnamed and unnamed[0] == frame.columns[0] and _counts_rows(frame[unnamed[0]]):
@@ -462,7 +468,7 @@ def _without_index(frame: pd.DataFrame, columns: list[str]) -> list[str]:
 
 
 def _counts_rows(column: pd.Series) -> bool:
-    return any(np.array_equal(column, np.arange(start, start + len(column))) for start in (0, 1))
+    return len(column) > 0 and any(np.array_equal(column, np.arange(k, k + len(column))) for k in (0, 1))
 
 
 def _as_list(names: str | Sequence[str] | None) -> list[str] | None:

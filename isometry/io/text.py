@@ -21,9 +21,12 @@ TEXT_ERRORS = (UnicodeDecodeError, OSError, EOFError, csv.Error, zlib.error, lzm
 
 
 def read_text(
-    path: Path, separator: str, target: str | None, delimiter: str | None, decimal: str | None
+    path: Path, separator: str, target: str | None, delimiter: str | None, decimal: str | None, *, as_text: bool = False
 ) -> pd.DataFrame:
-    """The cells under the names of the header; `read_table` tells what the arguments mean."""
+    """The cells under the names of the header; `read_table` tells what the arguments mean.
+
+    With ``as_text`` they are the texts that stand there, also those that look like numbers or gaps.
+    """
     pandas = import_optional("pandas")
     options: dict[str, Any] = {"sep": _delimiter(delimiter or separator), "decimal": _decimal(decimal or ".")}
     if tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1):  # later versions always read the nearest number
@@ -36,6 +39,8 @@ def read_text(
                 options["sep"] = next((s for s in OTHER_SEPARATORS if s in names[0]), options["sep"])
                 names = _header(path, options["sep"])
             refuse_repeats(path.name, [c for c in names if c])
+            if as_text:
+                return _read_texts(path, options["sep"])
             frame = _read_cells(path, target, options)
             if decimal is None and options["sep"] == ";" and with_decimal_commas(frame, target):
                 options["decimal"] = ","
@@ -84,6 +89,12 @@ def _open_text(path: Path) -> IO[str]:
     open_file = import_optional(COMPRESSED[suffix]).open if suffix in COMPRESSED else open
     file: IO[str] = open_file(path, mode="rt", encoding="utf-8-sig", newline="")
     return file
+
+
+def _read_texts(path: Path, separator: str) -> pd.DataFrame:
+    options: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False, "index_col": False}
+    frame: pd.DataFrame = import_optional("pandas").read_csv(path, **options)
+    return frame
 
 
 def _read_cells(path: Path, target: str | None, options: dict[str, Any]) -> pd.DataFrame:

@@ -141,7 +141,7 @@ class KernelLLE(KernelMetric):
         check_choices(self, **CHOICES)
         p = None if isinstance(self.n_components, str) else self.n_components
         phi = kernel_coordinates(self, X, variance=self.variance, max_rank=self.max_rank)
-        F = phi(X)  # (n, r)
+        F = phi.fitted(X)  # (n, r)
         base = F if self.geometry == "kernel" or phi.landmarks is None else X - X.mean(axis=0)
         A = self._directions(phi, F, side)  # (r, q)
         F = F @ A

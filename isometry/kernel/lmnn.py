@@ -20,7 +20,7 @@ def KernelLMNN(
     verbose: bool = False,
     kernel: Any = "rbf",
     gamma: float | None = None,
-    strength: float | Literal["auto"] = 1.0,
+    strength: float | Literal["auto"] = "auto",
     **options: Any,
 ) -> Kernelized:
     """Kernel large margin nearest neighbours: `LMNN` in feature space; of low rank, large margin component analysis.
@@ -50,10 +50,9 @@ def KernelLMNN(
         "precomputed": X then holds k(samples, training samples).
     gamma : float or None, default=None
         Width of the kernel; None: 1/(d · mean feature variance).
-    strength : float in [0, 1] or "auto", default=1.0
-        Share of the learned metric in a mixture with the distance of the kernel; 1 is the method as published. "auto":
-        the data choose it, see `SearchedMetric`, mostly too little: samples held out lie outside the span of the others
-        in feature space, where a metric that has met all samples knows its way.
+    strength : float in [0, 1] or "auto", default="auto"
+        Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
+        method as published. See `SearchedMetric`.
     **options : dict
         Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and keeps 95 % of its trace, if
         not told otherwise.

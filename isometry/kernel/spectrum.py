@@ -99,7 +99,7 @@ class KernelSpectrum(KernelMetric):
         p = self.n_components
         phi = kernel_coordinates(self, X, variance=self.variance if p is None else 1.0, max_rank=p)
         l = phi.spectrum
-        f = mean_pair_scatters(phi(X), side)[0].diagonal() / l  # (r,) coordinates are √l_r a_r
+        f = mean_pair_scatters(phi.fitted(X), side)[0].diagonal() / l  # (r,) coordinates are √l_r a_r
         f = f + self.reg * f.mean()
         if not f.min() > 0:
             raise ValueError("in a component of the kernel all similar pairs coincide: set `reg` above 0")

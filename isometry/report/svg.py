@@ -152,7 +152,7 @@ def histogram(edges: np.ndarray, same: np.ndarray, different: np.ndarray, label:
         base = _n(float(places.up(0)))
         shape = f"{_n(x[0])},{base} {top} {_n(x[-1])},{base}"
         parts.append(f'<polygon points="{shape}" fill="{colour}" opacity=".6"><title>{name}</title></polygon>')
-    return picture(WIDTH, height, label, *parts, *_x_axis(places, "distance"))
+    return picture(WIDTH, height, label, *parts, *_x_axis(places, "distance"), limit=640)
 
 
 def _x_axis(places: _Places, title: str, exponents: list[float] | None = None) -> list[str]:

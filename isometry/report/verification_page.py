@@ -166,7 +166,7 @@ def _method_section(verifier: PairVerifier, command: str | None) -> str:
     drawn = verifier.n_sampled_negatives_
     notes = [
         f"Metric: {' '.join(str(verifier.learner or 'Euclidean distance').split())}.",
-        f"Link from distance to probability: {verifier.method}.",
+        f"Link from distance to probability: {verifier.method_}.",
         f"Share of same pairs that probabilities and precision assume: {verifier.prior_:.4f}.",
     ]
     if drawn:

@@ -19,6 +19,7 @@ VERDICTS = {"better": BETTER, "worse": WORSE}
 SAME, DIFFERENT = "#0072B2", "#E69F00"
 POSITIVE, NEGATIVE = "#542788", "#B35806"  # entries of a matrix
 N_BINS = 40
+ROWS_A_DIRECTION = 10  # of a plane that is chosen by the classes of the rows
 RIDGE = 1e-3  # of the within-class scatter, relative to its mean: with few points it is singular
 
 
@@ -38,9 +39,15 @@ def planar(Z: np.ndarray) -> np.ndarray:
 
 
 def discriminant_plane(Z: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Rows (n, p) in the plane that tells their classes apart best, (n, 2): Fisher's, scaled to unit within-scatter."""
+    """Rows (n, p) in the plane that tells their classes apart best, (n, 2): Fisher's, scaled to unit within-scatter.
+
+    It is looked for in the n/10 widest directions: in as many directions as rows, any classes can be set apart.
+    """
     Z, codes = np.asarray(Z, dtype=np.float64), np.unique(codes, return_inverse=True)[1]
     centred = Z - Z.mean(axis=0)
+    most = max(2, len(Z) // ROWS_A_DIRECTION)
+    if centred.shape[1] > most:
+        centred = centred @ np.linalg.svd(centred, full_matrices=False)[2][:most].T
     means = np.stack([centred[codes == c].mean(axis=0) for c in range(codes.max() + 1)])  # (c, p)
     inside = centred - means[codes]
     W = inside.T @ inside

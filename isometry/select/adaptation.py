@@ -227,9 +227,13 @@ class Adaptation:
             "adapted": str(self.setting),
             "map": "of queries alone: documents stay as they are" if self.query_only else "of all embeddings",
             "verdict": self.verdict,
-            "quality": {s.name: {"before": round(s.before, 6), "after": round(s.after, 6)} for s in self.scores}
+            "quality": {s.name: {"before": round(s.before, 6), "after": self._of_head(s)} for s in self.scores}
             | {"held out": self.held_out},
         }
+
+    def _of_head(self, score: Score) -> float:
+        """What the head that is kept scores: as the embeddings are, where no map was taken."""
+        return round(score.after if self.adapted else score.before, 6)
 
     def report(self, path: str | Path) -> Path:
         """Write the report page.
@@ -320,7 +324,7 @@ def adapt(
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat(np.arange(30), 12)
     >>> X = np.hstack([rng.normal(size=(30, 8))[y], 3 * rng.normal(size=(360, 8))])
-    >>> outcome = adapt(X, y)
+    >>> outcome = adapt(X, y, budget=None)
     >>> outcome.adapted, outcome.main.after > outcome.main.before
     (True, True)
     """
@@ -587,6 +591,15 @@ def _remarks(outcome: Adaptation) -> list[str]:
         found.append(
             f"{TITLES[main.name]} is {main.before:.3f} as the embeddings are: there is little left to gain, and what "
             "was held out may be easier than what will come"
+        )
+    fallen = [s for s in outcome.scores[1:] if s.difference.high < 0]
+    if outcome.adapted and fallen:
+        listed = ", ".join(
+            f"{TITLES[s.name]} {100 * s.difference.mean:+.1f} points ({s.before:.4f} to {s.after:.4f})" for s in fallen
+        ).replace("-", "−")
+        found.append(
+            f"the map was chosen by {TITLES[main.name]}, and is reliably worse by another score: {listed}. Keep the "
+            "embeddings as they are if that one matters more"
         )
     skew = outcome.hubs[1] if outcome.adapted else outcome.hubs[0]
     if skew > HUBS:

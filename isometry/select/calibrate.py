@@ -12,13 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isometry.core.distance import pair_sqdist
+from isometry.core.distance import pair_distances, pair_sqdist
 from isometry.core.graph import components
 from isometry.core.warn import warn_user
 from isometry.eval import Reliability, Roc, pair_auc_scorer, reliability, roc
 from isometry.sampling import RandomPairs, lacks_negatives, with_random_negatives
 from isometry.select.folds import Protocol, Split, can_hold_out_classes, make_plan
-from isometry.select.inputs import fit_target
+from isometry.select.inputs import fit_target, take_rows
 from isometry.select.link import SigmoidLink, StepLink
 from isometry.select.operating import HeldOutPairs, OperatingPoint
 from isometry.select.strengths import of_same_strength
@@ -29,6 +29,7 @@ from isometry.supervision import Candidates, EdgeList, Labels, Pairs, Supervisio
 __all__ = ["OperatingPoint", "PairVerifier"]
 
 LINKS: dict[str, Any] = {"sigmoid": SigmoidLink, "isotonic": StepLink}
+LEAST_GAIN = 0.01  # of the Brier score, as a share of it, for which the sigmoid is given up
 STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
 
 
@@ -54,8 +55,9 @@ class PairVerifier(BaseEstimator):
     learner : metric learner, Pipeline or None, default=None
         A metric learner, or a pipeline that ends with one; None: distances of X as it is, e.g. embeddings. A metric
         that is fitted already stays as it is inside scikit-learn's ``FrozenEstimator``.
-    method : {"sigmoid", "isotonic"}, default="sigmoid"
-        Form of the probability; "isotonic" needs thousands of pairs.
+    method : {"auto", "sigmoid", "isotonic"}, default="auto"
+        Form of the probability. "auto": the sigmoid, unless its Brier score of pairs of other folds is worse by more
+        than a hundredth, as where a few directions make up most of the distance.
     n_splits : int, default=5
         Number of folds.
     protocol : {"closed", "open"} or None, default=None
@@ -85,6 +87,8 @@ class PairVerifier(BaseEstimator):
         Distance beyond which pairs are rejected; between the two ``predict`` gives 0.
     calibrator_ : object
         The fitted link from u to the probability.
+    method_ : str
+        Its form, "sigmoid" or "isotonic".
     auc_ : float
         Area under the ROC curve of the held-out pairs.
     calibration_error_ : float
@@ -102,6 +106,11 @@ class PairVerifier(BaseEstimator):
     -----
     For decisions about pairs: the same person, the same product, a duplicate or not, with an error rate that can be
     promised. To rank candidates a metric alone will do.
+
+    Of classes that were never seen, probabilities are as true as these classes are like the known ones: with few
+    classes they are off by a few hundredths however many pairs there are, and ``calibration_error_`` does not show it.
+    Embeddings are more alike after unit length about their mean: take ``Normalized(Euclidean())`` or
+    ``Normalized(GMML())`` rather than None.
 
     A fit costs ``n_splits`` + 1 fits of the learner and O(``max_pairs``) distances.
 
@@ -123,7 +132,7 @@ class PairVerifier(BaseEstimator):
         self,
         learner: Any = None,
         *,
-        method: str = "sigmoid",
+        method: str = "auto",
         n_splits: int = 5,
         protocol: Protocol | None = None,
         prior: float | None = None,
@@ -148,7 +157,9 @@ class PairVerifier(BaseEstimator):
         Parameters
         ----------
         X : array-like
-            Rows (n, d); or tuples (m, 2, d), (m, 3, d) or (m, 4, d); or, with a preprocessor, names (m, 2).
+            Rows (n, d); or tuples (m, 2, d), (m, 3, d) or (m, 4, d); or, with a preprocessor, names (m, 2). A
+            DataFrame may have gaps and categories if the learner is a pipeline that starts with scikit-learn's
+            ``ColumnTransformer`` or ``SimpleImputer``.
         y : array-like, Supervision or None, default=None
             Class labels, `Pairs` or other supervision over the rows of X, or the signs ±1 of tuples.
 
@@ -160,7 +171,7 @@ class PairVerifier(BaseEstimator):
         self._check_parameters()
         if self.preprocessor is not None or np.ndim(X) == 3:
             X, y = supervision_of(X, y, self.preprocessor)
-        X = validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
+        X = self._checked(X, reset=True)
         side = as_supervision(y, len(X))
         if side is None or isinstance(side, (Candidates, Targets)):
             raise ValueError("PairVerifier needs labels, pairs or other supervision that tells pairs apart as y")
@@ -172,10 +183,10 @@ class PairVerifier(BaseEstimator):
         held_out, fold = self._hold_out(X, side, target, rng)
         self.prior_ = prior if prior is not None else _similar_share(side)
         weight = _with_prior(held_out.weight, held_out.same, self.prior_)
-        self.calibrator_ = self._link(held_out.u, held_out.same, weight)
-        self.held_out_ = held_out._replace(
-            weight=weight, probability=self._cross_probability(held_out.u, held_out.same, weight, fold)
-        )
+        held_out = held_out._replace(weight=weight)
+        self.method_, p = self._choose_link(held_out, fold)
+        self.calibrator_ = LINKS[self.method_]().fit(held_out.u, held_out.same, weight)
+        self.held_out_ = held_out._replace(probability=self.calibrator_.predict(held_out.u) if p is None else p)
         self.auc_, self.n_pairs_ = self.roc_.auc, len(held_out.u)
         self.calibration_error_ = self.reliability().error
         limit = self.calibrator_.farthest(0.5)
@@ -525,8 +536,8 @@ class PairVerifier(BaseEstimator):
         save(self, path)
 
     def _check_parameters(self) -> None:
-        if self.method not in LINKS:
-            raise ValueError(f"method={self.method!r} must be 'sigmoid' or 'isotonic'")
+        if self.method not in ("auto", *LINKS):
+            raise ValueError(f"method={self.method!r} must be 'auto', 'sigmoid' or 'isotonic'")
         if self.calibration not in ("cross", "train"):
             raise ValueError(f"calibration={self.calibration!r} must be 'cross' or 'train'")
         if self.prior is not None and not 0 < self.prior < 1:
@@ -589,8 +600,10 @@ class PairVerifier(BaseEstimator):
         if self.calibration == "cross":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # searches end where that of all data was ended
-                metric, scale = _fit_metric(of_same_strength(self.metric_), X[split.train], target[split.train])
-        X_test = X[split.test]
+                metric, scale = _fit_metric(
+                    of_same_strength(self.metric_), take_rows(X, split.train), target[split.train]
+                )
+        X_test = take_rows(X, split.test)
         S, D = _held_out_pairs(X_test, side[split.test], max(2, self.max_pairs // n_folds), rng)
         i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
         u = pair_sqdist(np.asarray(metric.transform(X_test), dtype=np.float64), i, j) / scale
@@ -598,29 +611,34 @@ class PairVerifier(BaseEstimator):
         groups = identity[split.test]
         return HeldOutPairs(u, same, weight, groups[i], groups[j], np.full(len(u), np.nan))
 
-    def _link(self, u: np.ndarray, same: np.ndarray, weight: np.ndarray) -> SigmoidLink | StepLink:
-        link: SigmoidLink | StepLink = LINKS[self.method]().fit(u, same, weight)
-        return link
-
-    def _cross_probability(self, u: np.ndarray, same: np.ndarray, weight: np.ndarray, fold: np.ndarray) -> np.ndarray:
-        """(m,) probability of each pair by a link fitted to the pairs of the other folds, if there are any."""
+    def _choose_link(self, pairs: HeldOutPairs, fold: np.ndarray) -> tuple[str, np.ndarray | None]:
+        """The form of the link, and (m,) probabilities by links fitted to other folds; None if there is one fold."""
         if fold.max() == 0:
-            return self.calibrator_.predict(u)
-        p = np.empty(len(u))
-        for k in range(fold.max() + 1):
-            rest = fold != k
-            p[~rest] = self._link(u[rest], same[rest], weight[rest]).predict(u[~rest])
-        return p
+            return ("sigmoid" if self.method == "auto" else self.method), None
+        if self.method != "auto":
+            return self.method, _cross_probability(self.method, pairs, fold)
+        p = {name: _cross_probability(name, pairs, fold) for name in LINKS}
+        brier = {name: np.average((p[name] - pairs.same) ** 2, weights=pairs.weight) for name in p}
+        best = "isotonic" if brier["isotonic"] < (1 - LEAST_GAIN) * brier["sigmoid"] else "sigmoid"
+        return best, p[best]
 
     def _tuples(self, X: Any, pairs: Any) -> Tuples:
         check_is_fitted(self)
         T = read_tuples(X, pairs, self.preprocessor)
-        return T._replace(X=validate_data(self, T.X, dtype=(np.float64, np.float32), reset=False))
+        return T._replace(X=self._checked(T.X, reset=False))
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """X as finite numbers; as it is where it is a table, and the learner begins by making numbers of one."""
+        from isometry.io.prepare import needs_cells
+
+        if hasattr(X, "iloc") and needs_cells(self.learner):
+            return validate_data(self, X, reset=reset, skip_check_array=True)
+        return validate_data(self, X, dtype=(np.float64, np.float32), reset=reset, ensure_min_samples=2 if reset else 1)
 
     def _distances(self, T: Tuples, *rows: np.ndarray) -> list[np.ndarray]:
         """Distances (m,) of several lists of pairs (m, 2) of rows."""
         Z = np.asarray(self.metric_.transform(T.X), dtype=np.float64)
-        return [np.sqrt(pair_sqdist(Z, *pairs.T)) for pairs in rows]
+        return [pair_distances(Z, *pairs.T) for pairs in rows]
 
     def _probability(self, d: np.ndarray) -> np.ndarray:
         return self.calibrator_.predict(d * d / self.scale_)
@@ -630,7 +648,7 @@ class PairVerifier(BaseEstimator):
         if np.ndim(X) == 3 or self.preprocessor is not None:
             d = self.pair_distance(X)
             return roc(d, _as_same(y, len(d)))
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        X = self._checked(X, reset=False)
         side = as_supervision(y, len(X))
         if side is None or isinstance(side, (Candidates, Targets)):
             raise ValueError("y must hold labels, pairs or other supervision that tells pairs apart")
@@ -638,6 +656,16 @@ class PairVerifier(BaseEstimator):
         i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
         (d,) = self._distances(Tuples(X, np.empty((0, 2), dtype=int)), np.stack([i, j], axis=1))
         return roc(d, np.repeat([True, False], [len(S.i), len(D.i)]), weight)
+
+
+def _cross_probability(method: str, pairs: HeldOutPairs, fold: np.ndarray) -> np.ndarray:
+    """(m,) probability of each pair by a link fitted to the pairs of the other folds."""
+    p = np.empty(len(fold))
+    for k in range(fold.max() + 1):
+        rest = fold != k
+        link = LINKS[method]().fit(pairs.u[rest], pairs.same[rest], pairs.weight[rest])
+        p[~rest] = link.predict(pairs.u[~rest])
+    return p
 
 
 def _as_same(y: Any, m: int) -> np.ndarray:

@@ -106,6 +106,14 @@ def _none_better(scored: list[MethodResult], unit: str, level: float) -> str:
     top = rivals[0]
     mean, low, _ = _difference(top)
     gap = f"{_gap(top, unit, level)} against Euclidean over {_n_points(top)} held-out points"
+    same = [r.name for r in rivals if not any(_difference(r))]
+    if mean <= 0 and same:
+        named = _listed(same) if len(same) < 5 else f"{len(same)} metrics"
+        return (
+            f"{text}: none scores higher on the same {_n_points(top)} held-out points. {named} "
+            f"{'agree' if len(same) > 1 else 'agrees'} with it on every one: a metric whose strength the data choose "
+            "keeps Euclidean distance where it sees no gain."
+        )
     if mean <= 0:
         return f"{text}: none scores higher on the same points. The next, {top.name}, is {gap}."
     doubt = "within chance" if low <= 0 else f"not enough for the best of {len(rivals)} that were tried"

@@ -17,6 +17,7 @@ class ImpostorsOfParts:
     """The sum of the objectives of parts, as one `MarginProblem`: impostors of a row are looked for in its part."""
 
     cap = None  # all impostors of a part count
+    max_impostors: int | None = None
     list_lifetime = sys.maxsize
 
     def __init__(self, X: np.ndarray, parts: Parts, margin: float):

@@ -13,12 +13,12 @@ from isometry.core.distance import pair_sqdist, row_blocks, sqdist, sqdist_facto
 from isometry.core.edges import ListedEdges
 from isometry.core.hinge import rounded_hinge
 from isometry.core.scatter import pair_scatter
-from isometry.core.threads import in_threads, n_threads
+from isometry.core.threads import in_slices, in_threads, n_threads, product
 from isometry.spectral.large_margin import HingeSums
 from isometry.supervision import Triplets
 
 BYTES_PER_PAIR = 160  # memory that one listed pair takes, with all arrays computed from it
-ROWS, COLUMNS = 128, 2048  # size of a tile of the distance matrix
+ROWS, COLUMNS = 256, 2048  # size of a tile of the distance matrix
 MAX_LISTED_SHARE = 0.015  # if a list would hold more than this share of all pairs, visiting all of them is faster
 SHARP_WIDTH = 1e-12  # in units of the margin; a hinge rounded over this width counts as not rounded
 MIN_THREADED_POINTS = 1000  # with fewer points, starting threads takes longer than they save
@@ -74,13 +74,19 @@ class Impostors:
 
         Only samples of other classes within the reach of an anchor are impostors.
         """
-        Z = self.X @ L.T.astype(self.X.dtype)
+        Z = product(self.X, L.T.astype(self.X.dtype))
         delta, ends = self._target_buffer(Z)
-        np.take(Z, self.targets.i, axis=0, out=delta, mode="clip")
-        np.take(Z, self.targets.j, axis=0, out=ends, mode="clip")
-        delta -= ends
+        sqdist = np.empty(len(delta), dtype=Z.dtype)
+
+        def work(mine: slice) -> None:
+            np.take(Z, self.targets.i[mine], axis=0, out=delta[mine], mode="clip")
+            np.take(Z, self.targets.j[mine], axis=0, out=ends[mine], mode="clip")
+            delta[mine] -= ends[mine]
+            np.einsum("ij,ij->i", delta[mine], delta[mine], out=sqdist[mine])
+
+        in_slices(work, len(delta), MIN_THREADED_POINTS)
         t = np.full(self.valid.shape, -np.inf)  # −inf where there is no target
-        t[self.valid] = np.einsum("ij,ij->i", delta, delta)
+        t[self.valid] = sqdist
         return Z, delta, t, np.sqrt(np.maximum(self.margin + t.max(axis=1), 0))
 
     def _target_buffer(self, Z) -> np.ndarray:
@@ -115,7 +121,7 @@ class Impostors:
         G += self.targets.incidence.T @ delta
         LA = (1 - mu) * L @ self.target_scatter
         target_loss = float(np.vdot(LA, L))
-        gradient = 2 * (mu * (G.T @ self.X) + LA)
+        gradient = 2 * (mu * product(G.T, self.X) + LA)
         return mu * sums.rounded + target_loss, gradient, mu * sums.sharp(tau) + target_loss
 
     def push_gradient(self, L, tau) -> tuple[np.ndarray, HingeSums]:
@@ -123,7 +129,7 @@ class Impostors:
         Z, _, t, reach = self._measure(L)
         X = self.X.astype(np.float64, copy=False)
         sums, weight, pull = self._push(Z, t, reach, tau, X)
-        return X.T @ (pull + self.targets.pull(weight[self.valid], X)), sums
+        return product(X.T, pull + self.targets.pull(weight[self.valid], X)), sums
 
     def _push(self, Z, t, reach, tau, V) -> tuple[HingeSums, np.ndarray, np.ndarray]:
         """Sums of hinges, slopes (n, k) in the targets' distances, Laplacian of the slopes in pairs times V (n, ·)."""
@@ -158,8 +164,9 @@ class Impostors:
         def work(part: int, parts: int) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
             sums, count = np.zeros(3), 0
             weight, pull = np.zeros(t.shape), np.zeros(V.shape)
+            buffer = tile_buffer(left)
             for rows, columns, same in self._tiles[part::parts]:
-                D = left[rows] @ right[columns].T  # (b, c)
+                D = tile(left[rows], right[columns], buffer)  # (b, c)
                 pairs = close_pairs(D, bound, rows, columns, same)
                 tile_sums, tile_weight, slopes = self._hinges(pairs, t, reach, tau)
                 sums = sums + tile_sums
@@ -183,7 +190,10 @@ class Impostors:
 
     @cached_property
     def _tiles(self) -> list[tuple[slice, slice, np.ndarray]]:
-        """Rows, columns right of their classes, and a mask (b, c') of first columns that share the class of a row."""
+        """Rows, columns right of their classes, and a mask (b, c') of first columns that share the class of a row.
+
+        Large tiles come first, so that threads that take every other one have as much to do.
+        """
         n, end, tiles = len(self.X), self.class_end, []
         for start in range(0, n, ROWS):
             rows = slice(start, min(start + ROWS, n))
@@ -191,7 +201,7 @@ class Impostors:
                 columns = slice(c, min(c + COLUMNS, n))
                 mixed = max(0, min(end[rows.stop - 1], columns.stop) - c)
                 tiles.append((rows, columns, np.arange(c, c + mixed) < end[rows, None]))
-        return tiles
+        return sorted(tiles, key=lambda tile: len(self.X[tile[0]]) * len(self.X[tile[1]]), reverse=True)
 
     def _current_list(self, Z, reach) -> CandidatePairs | None:
         """The list, with distances in the current metric; a new one if it may lack an impostor. None: too long."""
@@ -206,6 +216,8 @@ class Impostors:
 
     def _is_complete(self, Z, reach) -> bool:
         """Whether no pair outside the list can have become an impostor since it was made."""
+        if self.listed_Z.shape != Z.shape:  # the map has another number of rows since
+            return False
         drift = self._drift(Z)
         drift += drift.max()  # the largest change of a distance to any other point: both ends move
         return bool(np.all(reach + drift <= self.listed_reach + self.slack))
@@ -249,9 +261,9 @@ class Impostors:
 
         def work(part: int, parts: int) -> list[CandidatePairs]:
             none = np.zeros(0, dtype=np.intp)
-            found, count = [CandidatePairs(none, none, np.zeros(0))], 0
+            found, count, buffer = [CandidatePairs(none, none, np.zeros(0))], 0, tile_buffer(left)
             for rows, columns, same in self._tiles[part::parts]:
-                found.append(close_pairs(left[rows] @ right[columns].T, bound, rows, columns, same))
+                found.append(close_pairs(tile(left[rows], right[columns], buffer), bound, rows, columns, same))
                 count += len(found[-1].a)
                 if count > self._max_listed // parts:
                     return []
@@ -346,6 +358,17 @@ def factors_and_bounds(Z: np.ndarray, square: np.ndarray, dtype: Any) -> tuple[n
     return *sqdist_factors(Z, dtype), (square + rounding).astype(dtype)
 
 
+def tile_buffer(left: np.ndarray) -> np.ndarray:
+    """Memory of a tile, for one thread: to fetch it anew for each would cost as much as the product."""
+    return np.empty(ROWS * COLUMNS, dtype=left.dtype)
+
+
+def tile(left: np.ndarray, right: np.ndarray, buffer: np.ndarray) -> np.ndarray:
+    """left rightᵀ (b, c), in the buffer."""
+    shape = len(left), len(right)
+    return np.matmul(left, right.T, out=buffer[: shape[0] * shape[1]].reshape(shape))
+
+
 def close_pairs(D: np.ndarray, bound: np.ndarray, rows: slice, columns: slice, same: np.ndarray) -> CandidatePairs:
     """The pairs of a tile of squared distances below the bound of one of their ends, and not of the same class."""
     close = bound[rows, None] > D
@@ -369,6 +392,7 @@ class ListedTriplets:
     """
 
     cap = None  # the list is complete
+    max_impostors: int | None = None
     list_lifetime = sys.maxsize
 
     def __init__(self, X, triplets: Triplets, margin):

@@ -18,6 +18,9 @@ NARROWEST = 1e-10  # the smallest that a proof may use
 # L-BFGS stops when an iteration lowers the value by less than this, relatively.
 FLAT = 1e-5  # in the first runs
 FLATTEST = 1e-14  # in the last runs
+# The minimum often has a rank far below d, and what an evaluation costs grows with the rows of M.
+WIDE = 64  # coordinates above which directions that hardly count are left out; with fewer, rows cost little
+LEFT_OUT = (5e-2, 1e-4)  # share of the loss of the targets that may be lost by it, before sharp hinges and later on
 RIDGE = 1e-12  # added to the target scatter of standardised features, in units of its mean diagonal
 
 
@@ -38,6 +41,7 @@ class MarginProblem(Protocol):
 
     X: np.ndarray  # (n, d), centred
     margin: float
+    max_impostors: int | None  # of an anchor; None: all count
     target_scatter: np.ndarray  # A (d, d)
 
     def __call__(self, L: np.ndarray, mu: float, tau: float) -> tuple[float, np.ndarray, float]:
@@ -78,7 +82,7 @@ class Search:
     def __init__(self, problem: MarginProblem, L: np.ndarray, mu: float, max_iter: int):
         self.problem, self.mu, self.max_iter = problem, mu, max_iter
         self.T, inverse = target_coordinates(problem, mu)
-        self.M = L @ inverse.T
+        self.M, self.n_rows = L @ inverse.T, len(L)
         self.n_iter = 0
         self.history: list[float] = []
         self.step = 0.0  # the last step length that ``grow`` accepted; 0: none so far
@@ -100,6 +104,19 @@ class Search:
             return value, gradient @ self.T
 
         return f
+
+    def compress(self, share: float) -> None:
+        """Where W has many directions, leave out those that add at most ``share`` of the loss of the targets, |M|².
+
+        For convex problems only: ``grow`` brings back what matters, since the proof is one of W, whatever its rank.
+        """
+        if self.M.shape[1] <= WIDE:
+            return
+        _, s, Vt = np.linalg.svd(self.M, full_matrices=False)
+        lost = np.cumsum(s[::-1] ** 2)[::-1]  # with this direction and all after it
+        rank = max(int(np.sum(lost > share * lost[0])), 1)
+        if rank <= len(self.M) / 2:  # else it saves too little
+            self.M = s[:rank, None] * Vt[:rank]
 
     def run(self, width: float, flat: float = FLAT) -> None:
         """Descend until an iteration lowers the rounded objective by less than ``flat``, relatively."""
@@ -139,6 +156,7 @@ class Search:
                 return self.unproven(proof.value, f"max_iter={self.max_iter} reached", gap), gap
             if proof.rounding > tol / 2 * scale and width > NARROWEST:
                 width /= 10
+            self.compress(LEFT_OUT[1])
             decrease = self.grow(proof.G, width)
             if flat <= FLATTEST and decrease <= 1e-12 * scale:
                 if width <= NARROWEST:
@@ -158,7 +176,7 @@ class Search:
         return self.result(value, f"max_iter={self.max_iter} reached", False)
 
     def result(self, value: float, reason: str, converged: bool = True) -> Solution:
-        return Solution(self.L, value, self.n_iter, reason, converged, self.history or [value])
+        return Solution(padded(self.L, self.n_rows), value, self.n_iter, reason, converged, self.history or [value])
 
     def unproven(self, value: float, why: str, gap: float) -> Solution:
         return self.result(value, f"{why}, where the objective is proven to be within {gap:.1g} of the minimum", False)
@@ -172,10 +190,14 @@ class Search:
         B = V[:, w < 0] * np.sqrt(-w[w < 0])
         if not B.any():
             return 0.0
+        (p, d), b = self.M.shape, B.shape[1]
+        self.M = padded(self.M, min(p + b, d))
         start = best = f(self.M)[0]
         W, chosen = self.M.T @ self.M, self.M
 
         def stepped(step: float) -> np.ndarray:
+            if p + b <= d:  # the directions become rows of their own
+                return np.vstack([self.M[:p], np.sqrt(step) * B.T])
             w, V = sla.eigh(W + step * B @ B.T)
             return (V * np.sqrt(np.maximum(w, 0))).T
 
@@ -209,12 +231,19 @@ def descend(
     the value no longer falls. Without the loss of the targets (μ = 1) slopes prove nothing, and without hinges (μ = 0)
     the minimum is W = 0.
     """
-    search = Search(problem, L, mu, max_iter)
-    for width in WIDTHS:
-        search.run(width)
-    if problem.cap is None and len(L) == L.shape[1] and 0 < mu < 1:
+    search, convex = Search(problem, L, mu, max_iter), len(L) == L.shape[1] and 0 < mu < 1
+    search.run(WIDTHS[0])
+    if convex and problem.max_impostors is None:
+        search.compress(LEFT_OUT[0])
+    search.run(WIDTHS[1])
+    if convex and problem.cap is None:
         return search.prove(tol)
     return search.settle(tol), None
+
+
+def padded(M: np.ndarray, n_rows: int) -> np.ndarray:
+    """M with rows of zeros below, so many that there are ``n_rows``."""
+    return M if len(M) >= n_rows else np.vstack([M, np.zeros((n_rows - len(M), M.shape[1]))])
 
 
 def semidefinite_programme(problem: MarginProblem, mu: float, n_components: int) -> Solution:

@@ -9,11 +9,10 @@ import scipy.linalg as sla
 
 from isometry.base import check_components
 from isometry.core.distance import pair_sqdist, row_blocks, sqdist
+from isometry.core.edges import ListedEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors, unique_pairs
-from isometry.core.linalg import definite, fix_signs, scatter_range, symmetrize
-from isometry.core.moments import ArrayMoments
-from isometry.core.scatter import pair_scatter
+from isometry.core.linalg import clearly_definite, definite, fix_signs, scatter_range, symmetrize
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Share, parameters
 from isometry.strength import Reg, ScatterMetric
@@ -119,18 +118,22 @@ class LFDA(ScatterMetric):
         """
         frame = Frame.of(X.astype(np.float64))
         Z, known, b = frame.X, side.labelled, self.beta
-        S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors)
-        S_t = known.sum() / len(Z) * (Z - Z.mean(axis=0)).T @ (Z - Z.mean(axis=0))
-        S_b, S_w = (1 - b) * (S_lm - S_lw) + b * S_t, (1 - b) * S_lw + b * np.trace(S_t) / len(S_t) * np.eye(len(S_t))
+        total = scatter(Z)
+        S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors, total if known.all() else None)
+        S_t = known.sum() / len(Z) * total
+        S_b, S_w = S_lm - S_lw, S_lw
+        if b:
+            S_b, S_w = (1 - b) * S_b + b * S_t, (1 - b) * S_w + b * np.trace(S_t) / len(S_t) * np.eye(len(S_t))
         return frame, S_b, S_w, S_t
 
     def _fit(self, X: np.ndarray, side: Labels, scatters: Any = None) -> None:
         p = check_components(self.n_components, X.shape[1])
         frame, S_b, S_w, S_t = scatters or self.scatters(X, side)
-        Q = scatter_range(S_t)  # (r, q): elsewhere no two samples differ
-        S_w, S_b, S_t = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_t))
+        Q = None if clearly_definite(S_t) else scatter_range(S_t)  # (r, q): elsewhere no two samples differ
+        if Q is not None:
+            S_w, S_b, S_t = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_t))
         lam, V = sla.eigh(S_b, definite(S_w, float(self.reg), beside=S_t))
-        lam, V = lam[::-1], Q @ V[:, ::-1]
+        lam, V = lam[::-1], (V if Q is None else Q @ V)[:, ::-1]
         n_positive = int(np.sum(lam > 0))
         if n_positive == 0:
             warn_user("no direction separates the classes more than it spreads them: the best of them is kept")
@@ -143,38 +146,50 @@ class LFDA(ScatterMetric):
         self._store(frame.lift(fix_signs(scale[:, None] * V.T)), X.dtype)
 
 
-def local_scatters(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """S_lw and S_lm = S_lb + S_lw, which is PSD: T + Σ_c (G_c − n_cW_c)/n with G_c = ½ Σ A_ij zzᵀ over the class."""
-    n, moments = len(X), ArrayMoments(X, codes)
-    sizes = moments.counts
-    (weighted,) = moments.within(sizes / n)
-    S_lw, S_lm = np.zeros_like(weighted), n * moments.covariance() - weighted
+def scatter(X: np.ndarray) -> np.ndarray:
+    """Σ_i (x_i − μ)(x_i − μ)ᵀ."""
+    X = X - X.mean(axis=0)
+    return X.T @ X
+
+
+def local_scatters(
+    X: np.ndarray, codes: np.ndarray, k: int, total: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """S_lw and S_lm = S_lb + S_lw, which is PSD: T + Σ_c (G_c − n_cW_c)/n with G_c = ½ Σ A_ij zzᵀ over the class.
+
+    With rows x̃ about the mean of their class and Laplacians Δ of the affinities, G_c = X̃ᵀΔX̃, so that each of the two
+    is one product. ``total`` is T, if it is known already.
+    """
+    n, sizes = len(X), np.bincount(codes)
     near = target_neighbors(X, codes, k)  # (n, k), −1 where a class has fewer
     last = np.maximum((near >= 0).sum(axis=1) - 1, 0)
     kth = near[np.arange(n), last]
     sigma = np.sqrt(pair_sqdist(X, np.arange(n), np.where(kth < 0, np.arange(n), kth)))
+    residuals, pulls = np.zeros_like(X), np.zeros_like(X)  # X̃ and ΔX̃; of a class of one both are 0
     for c in np.flatnonzero(sizes > 1):
         rows = np.flatnonzero(codes == c)
-        G = affinity_scatter(X[rows], sigma[rows])
-        S_lw += G / sizes[c]
-        S_lm += G / n
-    return S_lw, S_lm
+        residuals[rows] = X[rows] - X[rows].mean(axis=0)
+        pulls[rows] = affinity_pull(residuals[rows], sigma[rows])
+    size = sizes[codes][:, None]
+    S_lw = residuals.T @ (pulls / size)
+    S_lm = (scatter(X) if total is None else total) + residuals.T @ ((pulls - size * residuals) / n)
+    return symmetrize(S_lw), symmetrize(S_lm)
 
 
-def affinity_scatter(X: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """½ Σ_ij A_ij (x_i − x_j)(x_i − x_j)ᵀ, A_ij = exp(−d_ij/(σ_iσ_j)); for σ = 0, 1 of duplicates and 0 of others."""
-    n, X = len(X), X - X.mean(axis=0)
+def affinity_pull(X: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """Σ_j A_ij (x_i − x_j), A_ij = exp(−d_ij/(σ_iσ_j)); for σ = 0, 1 of duplicates and 0 of others."""
+    n = len(X)
     if n > DENSE_UP_TO:
         from sklearn.neighbors import NearestNeighbors
 
         near = NearestNeighbors(n_neighbors=NEAREST).fit(X).kneighbors(return_distance=False)
         i, j = unique_pairs(np.repeat(np.arange(n), NEAREST), near.ravel())
-        return pair_scatter(X, i, j, affinity(pair_sqdist(X, i, j), sigma[i] * sigma[j], 0.0))
-    S, duplicate = np.zeros((X.shape[1], X.shape[1])), 1e-12 * np.einsum("ij,ij->i", X, X).max(initial=0)
+        return ListedEdges(i, j, n).pull(affinity(pair_sqdist(X, i, j), sigma[i] * sigma[j], 0.0), X)
+    pull, duplicate = np.empty_like(X), 1e-12 * np.einsum("ij,ij->i", X, X).max(initial=0)
     for rows in row_blocks(n, 8 * n):
         A = affinity(sqdist(X[rows], X), sigma[rows, None] * sigma, duplicate)  # (b, n)
-        S += X[rows].T @ (A.sum(axis=1)[:, None] * X[rows] - A @ X)
-    return symmetrize(S)
+        pull[rows] = A.sum(axis=1)[:, None] * X[rows] - A @ X
+    return pull
 
 
 def affinity(d: np.ndarray, product: np.ndarray, duplicate: float) -> np.ndarray:

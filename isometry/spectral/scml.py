@@ -11,11 +11,10 @@ from sklearn.utils import check_random_state
 
 from isometry.core.basis import BasisProblem, bounded_below
 from isometry.core.centroids import centroids
-from isometry.core.distance import sqdist
+from isometry.core.distance import row_blocks, sqdist
 from isometry.core.frame import Frame
 from isometry.core.hinge import WIDTHS, rounded_hinge
-from isometry.core.linalg import RANK_TOL, ZERO_TOL, factor, fix_signs, sym_fn, top_eigenvectors
-from isometry.core.moments import ArrayMoments, between_scatter
+from isometry.core.linalg import RANK_TOL, ZERO_TOL, factor, fix_signs, sym_fn
 from isometry.core.objective import DistanceObjective
 from isometry.core.scatter import pair_scatter
 from isometry.core.solve import Solution
@@ -191,31 +190,52 @@ def directions(X: np.ndarray, side: Supervision, n_basis: int, rng: np.random.Ra
 def local_discriminants(X: np.ndarray, codes: np.ndarray, n_basis: int, seed: int) -> np.ndarray:
     """(K, d) unit vectors: discriminant directions of the rows around each of K/(2(c − 1)) centres."""
     c = int(codes.max()) + 1
+    X = X.astype(np.float64, copy=False)
     centers = centroids(X, max(1, round(n_basis / (2 * (c - 1)))), seed, n_init=1)
-    order = np.argsort(sqdist(centers, X.astype(np.float64)), axis=1, kind="stable")  # (regions, n)
+    D, members = sqdist(centers, X), [np.flatnonzero(codes == k) for k in range(c)]
+    # of each class the rows around every centre, nearest first, as many as are looked at
+    near = [rows[np.argsort(D[:, rows], axis=1, kind="stable")[:, : max(NEIGHBORS)]] for rows in members]
     found = []
-    for nearest in order:
-        rank = np.empty(len(X), dtype=np.intp)  # of a row among its class, nearest first
-        for k in range(c):
-            rows = nearest[codes[nearest] == k]
-            rank[rows] = np.arange(len(rows))
-        found += [discriminants(X[rank < m], codes[rank < m]) for m in NEIGHBORS]
-    if not any(map(len, found)):
+    for some in row_blocks(len(centers), 8 * X.shape[1] ** 2):
+        V, counts = zip(*(discriminants(X, [rows[some, :m] for rows in near]) for m in NEIGHBORS), strict=True)
+        found.append(np.stack(V, axis=1)[np.stack(counts, axis=1)])  # all of one centre, then those of the next
+    basis = np.concatenate(found)[:n_basis]
+    if not len(basis):
         raise ValueError("the classes have equal means everywhere: no direction tells them apart")
-    return np.concatenate(found)[:n_basis]
+    return fix_signs(basis)
 
 
-def discriminants(X: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """(≤ c − 1, d) unit vectors along which the means of the classes differ most, against the spread within them."""
-    moments = ArrayMoments(X, codes)
-    within, between = moments.within(np.ones(len(moments.counts)))[0], between_scatter(moments)
-    if np.trace(within) + np.trace(between) <= ZERO_TOL * len(X):  # all of these samples are in one place
-        return np.empty((0, X.shape[1]))
-    scale = float(np.trace(within) or np.trace(between)) or 1.0  # classes of one row each have no spread
-    within = within / scale + RIDGE / len(within) * np.eye(len(within))
-    values, V = top_eigenvectors(between / scale, within, min(len(moments.counts) - 1, X.shape[1]))
-    V = V[:, values > RANK_TOL * max(values[0], 0)]
-    return fix_signs((V / np.linalg.norm(V, axis=0)).T)
+def discriminants(X: np.ndarray, classes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Directions along which the means of the classes differ most, against the spread within them, in R places at once.
+
+    ``classes`` has for each class the numbers (R, m_c) of its rows in every place. Returned are unit vectors (R, q, d),
+    best first, q = min(c − 1, d), and which of them (R, q) are there: fewer where the means span less.
+
+    Between classes there are no more than q directions, so that S_b = MMᵀ with a column of M for each class: S_b v =
+    λ S_w v is solved by v = S_w⁻¹Mu, with u an eigenvector of the small matrix MᵀS_w⁻¹M.
+    """
+    d, sizes = X.shape[1], np.array([rows.shape[1] for rows in classes])
+    means, within = np.empty((len(classes[0]), len(classes), d)), np.zeros((len(classes[0]), d, d))
+    for k, rows in enumerate(classes):
+        Z = X[rows]  # (R, m_c, d)
+        means[:, k] = Z.mean(axis=1)
+        Z -= means[:, k, None]
+        within += Z.transpose(0, 2, 1) @ Z
+    M = means - means[:, [sizes.argmax()]]  # of equal means exactly 0
+    M -= (sizes @ M)[:, None] / sizes.sum()
+    M *= np.sqrt(sizes)[:, None]  # (R, c, d)
+    spread, apart = np.trace(within, axis1=1, axis2=2), np.einsum("rcd,rcd->r", M, M)
+    # nothing where the means are equal to rounding, or all of the samples in one place
+    there = apart > ZERO_TOL * np.maximum(spread, sizes.sum())
+    scale = np.where(spread > 0, spread, np.where(there, apart, 1.0))  # classes of one row each have no spread
+    within /= scale[:, None, None]
+    within += RIDGE / d * np.eye(d)
+    solved = np.linalg.solve(within, M.transpose(0, 2, 1))  # (R, d, c)
+    values, U = np.linalg.eigh(M @ solved)
+    q = min(len(classes) - 1, d)
+    values, V = values[:, ::-1][:, :q], (solved @ U[:, :, ::-1][:, :, :q]).transpose(0, 2, 1)  # (R, q), (R, q, d)
+    kept = there[:, None] & (values > RANK_TOL * values[:, :1])
+    return V / np.where(kept, np.linalg.norm(V, axis=2), 1.0)[:, :, None], kept
 
 
 def triplet_directions(X: np.ndarray, triplets: Triplets, n_basis: int, rng: Any) -> np.ndarray:

@@ -115,6 +115,9 @@ def test_pairs_triplets_and_relevance(folder):
     assert same["supervision"] == "pairs" and same["adapted"] and same["data"]["groups"] == 40
     found = json.loads(run(folder / "e.npz", "--id", "ids", "--relevance", folder / "r.csv", *FAST, "--json"))
     assert found["map"] == "query" and found["data"]["queries"] == 160 and "ndcg@10" in found["scores"]
+    run(folder / "e.npz", "--id", "ids", "--relevance", folder / "r.csv", *FAST, "--save", folder / "q.safetensors")
+    exported = CliRunner().invoke(app, ["export", str(folder / "q.safetensors"), str(folder / "q.duckdb.sql")])
+    assert exported.exit_code == 0 and ("queries alone" in exported.output) and (folder / "q.duckdb.sql").exists()
     both = json.loads(run(folder / "e.npz", "--id", "ids", "--relevance", folder / "r.csv", "--map", "symmetric",
                           *FAST, "--json"))  # fmt: skip
     assert both["map"] == "symmetric"
@@ -200,6 +203,34 @@ def test_contradictions_are_refused_or_left_out(folder):
     assert "2 lines of" in run(*args, "--skip-bad")
 
 
+def test_row_numbers_that_pandas_writes_are_neither_embeddings_nor_names(folder):
+    frame = pd.read_csv(folder / "e.csv")
+    frame.to_csv(folder / "numbered.csv")
+    args = ("--labels", "person", "--drop", "name", *FAST, "--json")
+    done = CliRunner().invoke(app, ["adapt", str(folder / "numbered.csv"), *map(str, args)])
+    assert "counts the rows: it is left out" in done.stderr
+    numbered = json.loads(done.stdout)
+    plain = json.loads(run(folder / "e.csv", *args))
+    assert numbered["data"]["features"] == plain["data"]["features"] == 12
+    assert numbered["scores"] == plain["scores"]
+    relevance = pd.DataFrame({"q": np.arange(160), "d": 160 + np.arange(160)})
+    relevance.to_csv(folder / "plain_r.csv", index=False)
+    relevance.to_csv(folder / "numbered_r.csv")  # else a query would be 0, 1, …, and the document a grade
+    found = [
+        json.loads(run(folder / "e.npy", "--relevance", folder / f"{name}_r.csv", *FAST, "--json"))
+        for name in ("plain", "numbered")
+    ]
+    assert found[0]["scores"] == found[1]["scores"] and found[1]["data"]["queries"] == 160
+
+
+def test_names_of_features_in_an_npz_file_are_checked(folder):
+    X, y = np.load(folder / "e.npy"), np.load(folder / "y.npy")
+    np.savez(folder / "named.npz", X=X, y=y, feature_names=[*"abcdefghijk", "y"])
+    assert "'y' is the name of an array" in run(folder / "named.npz", *FAST, code=2)
+    np.savez(folder / "named.npz", X=X, y=y, feature_names=[*"ab"])
+    assert "12 columns but there are 2 feature names" in run(folder / "named.npz", *FAST, code=2)
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -231,6 +262,11 @@ def test_a_truncated_file_is_refused(folder, name):
     cut.write_bytes(whole[: len(whole) // 2])
     error = run(cut, "--labels", folder / "y.npy", code=2)
     assert "cannot be read" in error and "Traceback" not in error
+
+
+def test_a_header_without_rows_is_refused(folder):
+    (folder / "header.csv").write_text("x0,x1,person\n")
+    assert "columns x0, x1, person but no rows" in run(folder / "header.csv", "--labels", "person", code=2)
 
 
 def test_too_few_classes_are_refused(folder):

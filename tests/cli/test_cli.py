@@ -541,8 +541,13 @@ def test_a_table_as_it_comes_is_compared_saved_and_used(folder, tmp_path):
     run("transform", tmp_path / "m", tmp_path / "t.csv", "-o", tmp_path / "z.npy")
     cells = frame.drop(columns=["id", "kind"]).assign(day=18292.0)
     assert_array_equal(np.load(tmp_path / "z.npy"), load(tmp_path / "m").transform(cells))
-    run("fit", "RCA", tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "f")
-    run("transform", tmp_path / "f", tmp_path / "t.csv", "-o", tmp_path / "z.csv")
+    for learner, settings in (("RCA", ()), ("auto", ("--set", "learners=['RCA', 'GMML']", "--set", "n_splits=2"))):
+        told = run("fit", learner, tmp_path / "t.csv", "-y", "kind", "-o", tmp_path / "f", *settings)
+        assert "town is a category" in told and "ColumnTransformer" not in told
+        run("transform", tmp_path / "f", tmp_path / "t.csv", "-o", tmp_path / "z.csv")
+        assert len(pd.read_csv(tmp_path / "z.csv")) == 60
+        error = run("export", tmp_path / "f", tmp_path / "f.npy", code=2)
+        assert "fills gaps or codes categories" in error and "--drop" in error
     strict = ["--prepare", "none", "--drop", "id,day"]
     assert "town (text" in run("compare", tmp_path / "t.csv", *options, *strict, code=2)
     assert "values in 1 columns: q (12 of 60 rows)" in run(

@@ -81,6 +81,24 @@ def test_embeddings_by_cosine_in_codes(folder, tmp_path):
     assert min(line["score"] for line in found["neighbors"]) > 0.999
 
 
+def test_columns_of_an_index_are_known_by_name(folder, tmp_path):
+    out, items = tmp_path / "i.safetensors", pd.read_csv(folder / "items.csv")
+    run("index", "build", folder / "items.csv", "--ids", "name", "-o", out)
+
+    def asked(frame, *more):
+        frame.to_csv(tmp_path / "q.csv", index=False)
+        return json.loads(run("index", "query", out, tmp_path / "q.csv", "-k", 2, "--json", *more))["neighbors"]
+
+    plain = asked(items.head(5), "--ids", "name")
+    assert [line["id"] for line in plain if line["rank"] == 1] == [f"r{i}" for i in range(5)]
+    assert asked(items.head(5)[["name", "s", "q", "r", "p"]], "--ids", "name") == plain
+    assert asked(items.head(5).assign(more=1.0), "--ids", "name") == plain
+    other = items.head(5).rename(columns=dict(zip("pqrs", "abcd", strict=True)))  # none of the names: by place
+    assert asked(other, "--ids", "name") == plain
+    items.drop(columns=["q", "name"]).assign(z=0.0).to_csv(tmp_path / "q.csv", index=False)
+    assert "lacks: q" in run("index", "query", out, tmp_path / "q.csv", code=2).replace("\n", " ")
+
+
 def test_what_is_wrong_with_an_index_is_said(folder, tmp_path):
     out, items = tmp_path / "i.safetensors", folder / "items.csv"
     build = ("index", "build", items, "--ids", "name")
@@ -90,11 +108,19 @@ def test_what_is_wrong_with_an_index_is_said(folder, tmp_path):
     assert not out.exists()
     run(*build, "-o", out, "-q")
     whole = out.read_bytes()
+    for command in (
+        ("transform", out, items, "-o", tmp_path / "z.csv"),
+        ("explain", out, items),
+        ("export", out, "x.npy"),
+    ):
+        assert "holds Index, which is no metric" in run(*command, code=2)
     assert "holds Pipeline, not an index" in run("index", "query", folder / "m.safetensors", items, code=2)
     text = run("index", "query", out, items, "--ids", "name", "--model", folder / "m.safetensors", code=2)
     assert "is an index by euclidean" in text
     pd.read_csv(items)[["p", "q", "name"]].to_csv(tmp_path / "narrow.csv", index=False)
-    text = run("index", "query", out, tmp_path / "narrow.csv", "--ids", "name", code=2)
+    assert "lacks: r, s" in run("index", "query", out, tmp_path / "narrow.csv", "--ids", "name", code=2)
+    np.save(tmp_path / "narrow.npy", np.ones((3, 2)))
+    text = run("index", "query", out, tmp_path / "narrow.npy", code=2)
     assert "has 2 features" in text and "have 4" in text
     assert "k=61 neighbours" in run("index", "query", out, items, "--ids", "name", "-k", 61, code=2)
     out.write_bytes(whole[:-7])

@@ -138,7 +138,7 @@ def test_what_is_wrong_with_texts_is_said(texts, tmp_path):
     assert "column 'text' has 1 empty texts, in rows 2" in run(
         tmp_path / "gap.csv", "--text", "question", "-y", "topic", *net, code=2
     )
-    assert "no column 'questions'; did you mean 'question'?" in run(
+    assert "no column 'questions' (text); did you mean 'question'?" in run(
         texts / "t.csv", "--text", "questions", "-y", "topic", *net, code=2
     )
     assert "needs labels" in run(texts / "t.csv", "--text", "question", *net, code=2)

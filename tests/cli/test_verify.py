@@ -74,6 +74,13 @@ class _Parsed(HTMLParser):
         self.inside = ""
 
 
+def test_unit_length_after_the_map(folder):
+    run(folder / "t.csv", "--target", "person", "--drop", "name", "--unit", "--prior", 0.5, "-q",
+        "--save", folder / "unit.safetensors")  # fmt: skip
+    X = pd.read_csv(folder / "t.csv")[list("pqr")]
+    np.testing.assert_allclose(np.linalg.norm(load(folder / "unit.safetensors").transform(X), axis=1), 1)
+
+
 def test_pairs_by_names_and_by_numbers_are_the_same(folder):
     by_name = json.loads(
         run(folder / "t.csv", "--drop", "person", "--id", "name", "--pairs", folder / "pairs.csv", "--json")
@@ -103,8 +110,27 @@ def test_a_file_judges_pairs(folder):
     verifier = load(folder / "band.safetensors")
     assert np.all((judged["decision"] == 1) == (judged["distance"] <= verifier.threshold_))
     assert np.all((judged["decision"] == -1) == (judged["distance"] > verifier.reject_threshold_))
-    same = pd.read_csv(folder / "pairs.csv")["same"] == 1
+    pairs = pd.read_csv(folder / "pairs.csv")
+    assert (
+        judged["first"].tolist() == pairs.iloc[:, 0].tolist() and judged["second"].tolist() == pairs.iloc[:, 1].tolist()
+    )
+    shown = run(*table, "--model", folder / "band.safetensors").splitlines()
+    assert shown[2].split()[:2] == [*pairs.iloc[0, :2]] and "the first 10 are shown" in shown[-1]
+    assert "expected a csv" in run(*table, "--model", folder / "band.safetensors", "--out", "z.npy", code=2)
+    same = pairs["same"] == 1
     assert judged["probability"][same].mean() > 0.3 + judged["probability"][~same].mean()
+
+
+def test_columns_are_known_by_name_not_by_place(folder, tmp_path):
+    table = (folder / "t.csv", "--drop", "person", "--id", "name", "--pairs", folder / "pairs.csv")
+    run(*table, "--save", tmp_path / "v", "--quiet")
+    run(*table, "--model", tmp_path / "v", "--out", tmp_path / "a.csv")
+    frame = pd.read_csv(folder / "t.csv")
+    frame[["r", "name", "p", "person", "q"]].to_csv(tmp_path / "turned.csv", index=False)
+    run(tmp_path / "turned.csv", *table[1:], "--model", tmp_path / "v", "--out", tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    frame.rename(columns={"p": "other"}).to_csv(tmp_path / "renamed.csv", index=False)
+    assert "no column 'p'" in run(tmp_path / "renamed.csv", *table[1:], "--model", tmp_path / "v", code=2)
 
 
 def test_wrong_usage_is_named(folder, tmp_path):
@@ -129,3 +155,26 @@ def test_wrong_usage_is_named(folder, tmp_path):
     ):
         told = " ".join(run(*args, code=2).split())
         assert message.replace(".*", "") in told or all(part in told for part in message.split(".*")), told
+
+
+@pytest.mark.filterwarnings("ignore:left out of the features")
+def test_a_table_as_it_comes_gives_a_threshold_and_is_judged_whatever_the_order_of_its_columns(folder):
+    clean = pd.read_csv(folder / "t.csv")
+    rng = np.random.default_rng(1)
+    messy = clean.assign(q=clean["q"].mask(rng.random(600) < 0.1), kind=np.where(clean["p"] > 0, "high", "low"))
+    messy.to_csv(folder / "messy.csv", index=False)
+    told = run(folder / "messy.csv", "--target", "person", "--fpr", 0.05, "--save", folder / "messy.safetensors")
+    assert "gaps in q are filled" in told and "kind is a category" in told
+    verifier = load(folder / "messy.safetensors")
+    assert list(verifier.feature_names_in_) == ["p", "q", "r", "kind"] and verifier.operating_point().fpr.mean > 0.03
+    messy[["kind", "person", "r", "name", "q", "p"]].to_csv(folder / "turned.csv", index=False)
+    pairs = pd.read_csv(folder / "pairs.csv")
+    for table in ("messy.csv", "turned.csv"):
+        model = ("--model", folder / "messy.safetensors", "--pairs", folder / "pairs.csv", "--id", "name")
+        run(folder / table, *model, "--out", folder / "judged.csv", "--quiet")
+        rows = np.array([[int(name[1:]) for name in line] for line in pairs[["a", "b"]].to_numpy()])
+        expected = verifier.pair_distance(messy[["p", "q", "r", "kind"]], rows)
+        np.testing.assert_allclose(pd.read_csv(folder / "judged.csv")["distance"], expected, rtol=1e-12)
+    assert "columns that are not numbers: name" in run(
+        folder / "messy.csv", "--target", "person", "--prepare", "none", code=2
+    )

@@ -13,6 +13,7 @@ from isometry.core.objective import DistanceObjective
 from isometry.core.solvers import Batches
 from isometry.spectral.impostor_batches import lmnn_by_anchors
 from isometry.spectral.impostors import Impostors
+from tests.conftest import assert_refitted
 from tests.differences import central_differences
 
 
@@ -96,7 +97,7 @@ def test_batches_come_near_the_optimum(learner, slack):
     assert fitted.converged_ and "batches" in fitted.stop_reason_
     assert fitted.score(X, y) > 0.97
     again = learner.fit(X, y)
-    assert np.array_equal(again.components_, fitted.components_)  # random_state=0 settles the batches too
+    assert_refitted(again.components_, fitted.components_, rtol=1e-6)  # random_state=0 settles the batches too
 
 
 def test_itml_in_batches():

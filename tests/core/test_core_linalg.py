@@ -33,6 +33,53 @@ def test_simplex_projection(rng):
         assert np.sum((v - x) ** 2) <= np.sum((v - other) ** 2) + 1e-12
 
 
+@pytest.mark.parametrize("rank", [0, 1, 3, 6])
+def test_triangular_factor_has_as_many_rows_as_the_rank(rank, rng):
+    B = rng.standard_normal((rank, 6))
+    L = linalg.triangular_factor(B.T @ B)
+    assert L.shape == (max(rank, 1), 6)
+    assert_allclose(L.T @ L, B.T @ B, atol=1e-13)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 12])
+def test_spectrum_gives_all_eigenvalues_and_the_vectors_asked_for(n, rng):
+    A = rng.standard_normal((n, n))
+    A = A + A.T
+    w, vectors = linalg.spectrum(A)
+    assert_allclose(w, np.linalg.eigvalsh(A), atol=1e-12)
+    mask = np.arange(n) % 2 == 0
+    V = vectors(mask)
+    assert_allclose(A @ V, V * w[mask], atol=1e-12)
+    assert_allclose(V.T @ V, np.eye(mask.sum()), atol=1e-12)
+
+
+def test_spectrum_of_clustered_eigenvalues(rng, monkeypatch):
+    B = rng.standard_normal((40, 3))
+    A, top = B @ B.T + 5 * np.eye(40), np.arange(40) >= 37  # 37 eigenvalues are equal
+    projector = B @ np.linalg.inv(B.T @ B) @ B.T
+    for gives_up in (False, True):
+        if gives_up:
+
+            def give_up(*args, **kwargs):
+                raise np.linalg.LinAlgError
+
+            monkeypatch.setattr(sla, "eigh_tridiagonal", give_up)
+        w, vectors = linalg.spectrum(A)
+        assert_allclose(w[:37], 5, rtol=1e-12)
+        assert_allclose(vectors(top) @ vectors(top).T, projector, atol=1e-12)
+        rest = vectors(~top)
+        assert_allclose(rest.T @ rest, np.eye(37), atol=1e-12)
+
+
+def test_cholesky_proves_only_what_holds(rng):
+    Q = np.linalg.qr(rng.standard_normal((8, 8)))[0]
+    for least in (1.0, 1e-3, 1e-8, 3e-11, 0.0, -1e-3):
+        C = linalg.symmetrize((Q * np.r_[np.ones(7), least]) @ Q.T)
+        assert linalg.clearly_definite(C) == (least >= 1e-8)
+        assert linalg.is_singular(C) == (least <= 1e-10)
+    assert not linalg.clearly_definite(np.zeros((3, 3))) and linalg.is_singular(np.zeros((3, 3)))
+
+
 def test_factor_rebuilds_and_fixes_signs(rng):
     W = random_spd(rng, 4)
     L = linalg.factor(W)

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 import sklearn
 from numpy.testing import assert_allclose
 
-from isometry.core.distance import pair_sqdist, row_blocks, sqdist, sqdist_blocks
+from isometry import FixedMetric
+from isometry.core.distance import pair_distances, pair_sqdist, row_blocks, sqdist, sqdist_blocks
 from isometry.core.edges import DenseEdges, ListedEdges
 from isometry.core.graph import components, nearest_allowed, target_neighbors
 from isometry.core.moments import ArrayMoments, StreamMoments, all_pair_scatters, total_scatter
@@ -33,6 +34,17 @@ def test_sqdist_is_the_sum_of_squares(data):
     slow = np.array([[np.sum((a - b) ** 2) for b in X[:7]] for a in X])
     assert_allclose(sqdist(X, X[:7]), slow, atol=1e-12)
     assert sqdist(X).min() >= 0
+
+
+def test_distances_whose_squares_overflow_are_refused():
+    Z = np.array([[0.0, 0.0], [3.0, 4.0], [1e200, 0.0]])
+    assert_allclose(pair_distances(Z, np.array([0]), np.array([1])), [5.0])
+    with pytest.raises(ValueError, match=r"rows 1 and 2 is too large: its square overflows float64"):
+        pair_distances(Z, np.array([0, 1]), np.array([1, 2]))
+    metric = FixedMetric(np.eye(2)).fit(Z[:2])
+    for args in ((Z, [[0, 2]]), (Z[None, [0, 2]],)):
+        with pytest.raises(ValueError, match="is too large"):
+            metric.pair_distance(*args)
 
 
 def test_pair_sqdist_and_blocks(data):

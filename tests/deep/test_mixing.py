@@ -250,9 +250,9 @@ def test_E38_the_flow_is_invertible_and_knows_its_determinant():
 
 def test_E38_at_the_start_it_is_half_the_squared_length():
     z, y = batch(0)
-    loss = NonIsotropy(4, 4, proxy_weight=0).double()
+    loss = NonIsotropy(4, 4, weight=1.0, proxy_weight=0).double()
     close(loss(z, y), 0.5)  # of unit vectors
-    close(NonIsotropy(4, 4, proxy_weight=0, exponential=True).double()(z, y), math.exp(0.5))
+    close(NonIsotropy(4, 4, weight=1.0, proxy_weight=0, exponential=True).double()(z, y), math.exp(0.5))
     torch.manual_seed(0)
     loss = NonIsotropy(4, 4, weight=0, proxy_weight=1.0).double()
     assert_close(loss(z, y), loss.loss(z, y), rtol=0, atol=0)
@@ -281,7 +281,7 @@ def test_E38_is_its_loop(exponential):
                 v, J = torch.cat([a, b * r.exp() + u]), J + s.sum() + r.sum()
             term = 0.5 * (v * v).sum() - J
             terms.append(term.exp() if exponential else term)
-        return torch.stack(terms).mean() + 0.01 * loss.loss(z, y)
+        return 0.01 * torch.stack(terms).mean() + loss.loss(z, y)
 
     same(loss, slow, z, y)
 
@@ -305,7 +305,7 @@ def test_E38_odd_dimensions_are_named_and_rates_are_its_own():
 def test_E38_spreads_a_class_that_fell_onto_its_proxy():
     """The likelihood of members at one point has no maximum: with a flow the loss falls without bound."""
     torch.manual_seed(0)
-    loss = NonIsotropy(2, 4, proxy_weight=0, blocks=2, width=16, depth=2).double()
+    loss = NonIsotropy(2, 4, weight=1.0, proxy_weight=0, blocks=2, width=16, depth=2).double()
     z, y = unit(batch(0, n=8, c=2)[0]), torch.arange(8) % 2
     optimizer = torch.optim.Adam(loss.parameters(), 1e-2)
     first = float(loss(z, y))

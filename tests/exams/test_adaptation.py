@@ -46,7 +46,13 @@ def test_the_command_gives_a_table_a_verdict_a_page_and_a_head(name, each, tmp_p
     assert set(found["scores"]) == {"map@r", "recall@1", "recall@10", "ndcg@10", "pair_auc"}
     main = found["scores"]["map@r"]
     assert found["adapted"] == (main["low"] > 0) or not found["adapted"]
-    assert main["after"] > main["before"] - 0.01  # nothing is lost by what is chosen
+    if found["adapted"]:
+        assert main["after"] > main["before"]
+    else:  # nothing is lost by what is chosen: the head is the identity
+        Z = X / np.linalg.norm(X, axis=1, keepdims=True)
+        assert np.allclose(load(head).transform(X), Z, atol=1e-6)
+    # nor by what other folds would have chosen, but for luck: one row of news20 with 5 a class is a point or two
+    assert main["after"] > main["before"] - 0.01 or (each < 20 and main["high"] >= 0)
     assert load(head).transform(X[:5]).shape[0] == 5 and page.stat().st_size > 5_000
     if name != "news20_minilm" and each >= 20:  # ten classes are too few to be sure of anything
         assert found["adapted"] and main["mean"] > 0.02

@@ -212,6 +212,7 @@ NOT_FOR_MATRICES = {  # entries of a symmetric matrix, or of a basis, are no fea
 
 MAY_REFUSE = {
     "CCA": {"values: one column varies"},  # and one of two views does not
+    "KernelCCA": {"values: one column varies"},
     "Procrustes": {"values: one column varies"},
     "FixedMetric": {"size: n < d", "size: n < d, offset"},  # it is a matrix for four columns
     "AutoMetric": {"size: 3 rows, 2 classes", "size: classes of one"},  # there is nothing to hold out

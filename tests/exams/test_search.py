@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 
-from isometry import RCA, Index, Normalized, Quantizer
+from isometry import RCA, Index, Normalized, Quantizer, export
 from isometry.eval import nearest
 from isometry.eval.retrieval_scores import map_at_r
 
@@ -109,39 +111,46 @@ def same_neighbours(Z, expected):
     return all(set(p) == set(q) for p, q in zip(a.tolist(), b.tolist()))
 
 
+HEADS = {
+    "linear": lambda p: RCA(n_components=p),
+    "unit after": lambda p: Normalized(RCA(n_components=p)),
+    "unit before and after": lambda p: make_pipeline(Normalizer(), Normalized(RCA(n_components=p))),
+}
+
+
 @needs_data
-@pytest.mark.parametrize("unit", [False, True])
-def test_sentence_transformers_loads_the_dense_folder(unit, tmp_path):
+@pytest.mark.parametrize("head", HEADS)
+def test_sentence_transformers_loads_the_folder(head, tmp_path):
     library = pytest.importorskip(
         "sentence_transformers", reason="sentence-transformers is no test requirement: it is large"
     )
     import torch
 
-    parts = getattr(library, "models", None) or pytest.importorskip("sentence_transformers.base.modules")
     Q, yq, _, _ = embeddings("banking77")
-    learner = RCA(n_components=64)
-    metric = (Normalized(learner) if unit else learner).fit(Q, yq)
-    if unit:
-        with pytest.warns(UserWarning, match="Normalize"):
-            metric.export(tmp_path / "dense")
+    Q = Q * np.random.default_rng(0).uniform(0.5, 2, size=(len(Q), 1)).astype(np.float32)  # lengths that say nothing
+    metric = HEADS[head](64).fit(Q, yq)
+    folder = str(export(metric, tmp_path / "head"))
+    if head == "linear":
+        parts = getattr(library, "models", None) or pytest.importorskip("sentence_transformers.base.modules")
+        modules = [parts.Dense.load(folder)]
     else:
-        metric.export(tmp_path / "dense")
-    dense = parts.Dense.load(str(tmp_path / "dense"))
-    features = dense({"sentence_embedding": torch.tensor(Q)})
-    if unit:
-        features = parts.Normalize()(features)
+        modules = [*library.SentenceTransformer(folder, device="cpu")]
+    features = {"sentence_embedding": torch.tensor(Q)}
+    for module in modules:
+        features = module(features)
     Z, expected = features["sentence_embedding"].detach().numpy(), metric.transform(Q)
     assert_allclose(Z, expected, atol=1e-4 * np.abs(expected).max())
     assert same_neighbours(Z, expected)
 
 
-def test_sql_in_postgres_with_pgvector(tmp_path):
+@pytest.mark.parametrize("head", HEADS)
+def test_sql_in_postgres_with_pgvector(head, tmp_path):
     pgserver = pytest.importorskip("pgserver", reason="pgserver, a PostgreSQL with pgvector, is no test requirement")
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(120, 5)) + np.eye(5)[np.arange(120) % 3], np.arange(120) % 3
     X = X.astype(np.float32)
-    metric = RCA(n_components=3).fit(X, y)
-    script = metric.export(tmp_path / "m.pgvector.sql").read_text()
+    metric = HEADS[head](3).fit(X, y)
+    script = export(metric, tmp_path / "m.pgvector.sql").read_text()
     server = pgserver.get_server(tmp_path / "database")
     try:
         rows = ", ".join(f"({i}, '{x.tolist()}')" for i, x in enumerate(X))

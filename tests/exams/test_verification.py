@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isometry import GMML, RCA, Euclidean, PairVerifier
+from isometry import GMML, RCA, Euclidean, Normalized, PairVerifier
 from isometry.core.distance import sqdist
 from isometry.eval import reliability
 
@@ -52,6 +52,28 @@ def test_probabilities_of_fresh_classes_are_true(name, learner):
     error = reliability(p, same, weight).error
     assert error < 0.03, error
     assert verifier.calibration_error_ < 0.03
+
+
+@pytest.mark.parametrize("name", ["banking77_minilm", "clinc150_minilm"])
+@pytest.mark.parametrize("learner", [Normalized(Euclidean()), Normalized(GMML())], ids=["embeddings", "GMML"])
+def test_of_unit_length_they_are_true_over_many_splits(name, learner):
+    """Eight halves of the classes. The error of a split is mostly how easy its fresh classes are beside the known ones:
+    on banking77, embeddings as they are were off by 0.032 on average and by 0.068 at worst, and a link fitted to 19
+    of the fresh classes themselves by 0.032 for the other 19. Unit length about the mean makes classes more alike.
+    """
+    X, y = load(name)
+    errors = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        known, fresh = np.array_split(rng.permutation(np.unique(y)), 2)
+        rows, new = some_rows(y, known, 40, rng), some_rows(y, fresh, 40, rng)
+        verifier = PairVerifier(learner, prior=0.5, random_state=0).fit(X[rows], y[rows])
+        i, j, same = all_pairs(y[new])
+        u = sqdist(verifier.transform(X[new]))[i, j]
+        weight = np.where(same, 0.5 / same.sum(), 0.5 / (~same).sum())
+        errors.append(reliability(verifier.calibrator_.predict(u / verifier.scale_), same, weight).error)
+    print(name, np.round(errors, 4))
+    assert np.mean(errors) < 0.03, errors
 
 
 def coverage(X, y, learner, n_known, each, fpr, seed=0, runs=100):

@@ -48,10 +48,14 @@ LINEAR = {
     "largest, SVD": make_pipeline(MaxAbsScaler(), TruncatedSVD(3), GMML()),
     "selection": make_pipeline(VarianceThreshold(0.5), "passthrough", GMML()),
 }
-BENT = {
+OF_UNIT_LENGTH = {
     "unit": Normalized(GMML()),
     "unit, pipeline": make_pipeline(StandardScaler(), Normalized(RCA())),
     "unit before": make_pipeline(StandardScaler(), Normalizer(), GMML()),
+    "unit before and after": make_pipeline(Normalizer(), Normalized(RCA(n_components=3))),
+    "unit between": make_pipeline(StandardScaler(), Normalizer(), Normalized(GMML(), center=False)),
+}
+BENT = {
     **{
         f"kernel {k}": make_pipeline(StandardScaler(), Kernelized(GMML(), k, landmarks=40, random_state=0))
         for k in ("rbf", "laplacian", "linear", "poly", "cosine")
@@ -67,12 +71,13 @@ FITTED: dict = {}
 @pytest.fixture
 def model(request, data):
     if request.param not in FITTED:
-        FITTED[request.param] = (LINEAR | BENT)[request.param].fit(*data)
+        FITTED[request.param] = (LINEAR | OF_UNIT_LENGTH | BENT)[request.param].fit(*data)
     return FITTED[request.param]
 
 
 linear = pytest.mark.parametrize("model", LINEAR, indirect=True)
-every = pytest.mark.parametrize("model", LINEAR | BENT, indirect=True)
+layered = pytest.mark.parametrize("model", LINEAR | OF_UNIT_LENGTH, indirect=True)
+every = pytest.mark.parametrize("model", LINEAR | OF_UNIT_LENGTH | BENT, indirect=True)
 
 
 def assert_same_neighbours(Z, model, X):
@@ -150,7 +155,7 @@ def test_the_python_file_checks_its_rows(data, tmp_path):
     assert names["transform"](X[:0]).shape == (0, 6)
 
 
-@linear
+@layered
 def test_sql_in_duckdb(model, data, tmp_path):
     duckdb = pytest.importorskip("duckdb")
     X, _ = data
@@ -163,7 +168,60 @@ def test_sql_in_duckdb(model, data, tmp_path):
         for q in range(5):
             found = db.execute("SELECT id FROM items ORDER BY isometry_distance(x, ?) LIMIT 10", [X[q].tolist()])
             assert {i for (i,) in found.fetchall()} == set(expected[q].tolist())
+    assert_allclose(Z, model.transform(X), atol=1e-6 * np.abs(Z).max())
     assert_same_neighbours(Z, model, X)
+
+
+def test_in_sql_a_row_at_the_centre_has_no_direction(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    X = np.array([[3.0, 4.0], [0.0, 0.0], [-3.0, -4.0]])
+    metric = make_pipeline(Normalizer(), Normalized(FixedMetric([[2.0, 0.0], [0.0, 1.0]]))).fit(X)
+    with duckdb.connect() as db:
+        db.execute(export(metric, tmp_path / "m.duckdb.sql").read_text())
+        found = [db.execute("SELECT isometry_embed(?)", [x]).fetchone()[0] for x in X.tolist()]
+    assert found[1] == [0, 0]
+    assert_allclose(found, metric.transform(X), atol=1e-12)
+
+
+@layered
+def test_the_folder_of_modules_maps_as_the_metric(model, data, tmp_path):
+    """Carried out as sentence-transformers does; tests/exams/test_search.py loads it with the library itself."""
+    from safetensors.numpy import load_file
+
+    X, _ = data
+    folder = export(model, tmp_path / "modules")
+    Z = X
+    if (folder / "modules.json").is_file():
+        modules = json.loads((folder / "modules.json").read_text())
+        assert [m["idx"] for m in modules] == list(range(len(modules)))
+    else:
+        modules = [{"type": "sentence_transformers.models.Dense", "path": "."}]
+    for module in modules:
+        kind = module["type"].rpartition(".")[2]
+        config = json.loads((folder / module["path"] / "config.json").read_text())
+        if kind == "Normalize":
+            assert config == {}
+            Z = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+            continue
+        assert kind == "Dense" and config["activation_function"] == "torch.nn.modules.linear.Identity"
+        tensors = load_file(folder / module["path"] / "model.safetensors")
+        assert tensors["linear.weight"].shape == (config["out_features"], config["in_features"])
+        Z = Z @ tensors["linear.weight"].T.astype(np.float64) + tensors["linear.bias"]
+    expected = model.transform(X)
+    # weights of 32 bits, of rows whose mean is many times their spread
+    assert_allclose(Z, expected, atol=1e-3 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("model", OF_UNIT_LENGTH, indirect=True)
+def test_a_matrix_alone_cannot_say_unit_length(model, tmp_path):
+    for name in ("m.npy", "m.safetensors"):
+        with pytest.raises(
+            ExportError,
+            match=r"brought to unit length, which a matrix alone cannot say\. Forms it can: onnx, numpy, duckdb, "
+            r"pgvector, sentence-transformers$",
+        ):
+            export(model, tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_dense_folder_holds_what_the_library_reads(data, tmp_path):
@@ -179,8 +237,6 @@ def test_the_dense_folder_holds_what_the_library_reads(data, tmp_path):
     assert_allclose(Z, metric.transform(X), atol=1e-4 * np.abs(Z).max())
     with pytest.raises(FileExistsError, match="is there already"):
         export(metric, folder)
-    with pytest.warns(UserWarning, match="Normalize"):
-        export(Normalized(GMML()).fit(*data), tmp_path / "unit")
 
 
 @pytest.fixture(scope="module")

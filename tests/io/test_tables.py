@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from isometry.io import Table, TableError, read_table, write_table
+from isometry.io.tables import read_columns
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -266,6 +268,35 @@ def test_repeated_column_names():
 def test_python_objects_are_not_unpickled(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.eye(2), y=np.array(["a", None], dtype=object))
     refused("holds Python objects", tmp_path / "t.npz")
+
+
+def test_another_file_called_npy_is_not_to_be_trusted(tmp_path):
+    (tmp_path / "t.npy").write_text("a,b\n1,2\n")
+    with pytest.raises(TableError, match="numpy has not written it, or it is damaged") as caught:
+        read_table(tmp_path / "t.npy")
+    assert "pickle" not in str(caught.value) and "unsafe" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t", "|", ":"])
+def test_columns_of_texts_are_read_as_tables_are(sign, tmp_path):
+    frame = pd.DataFrame({"text": ["NA", "1,5", "", "a"], "k": ["007", "8", "9", "x"]})
+    frame.to_csv(tmp_path / "t.csv", sep=sign, index=False)
+    given = sign if sign == ":" else None
+    read = read_columns(tmp_path / "t.csv", ["text", "k"], delimiter=given)
+    assert read == {"text": ["NA", "1,5", "", "a"], "k": ["007", "8", "9", "x"]}
+
+
+def test_columns_of_texts_are_refused_as_tables_are(tmp_path):
+    for header, rows, words in (
+        ("a,a", ["x,y"], "several columns called a"),
+        ("a,b", ["x,y,z", "u,v,w"], "more cells than the header has names"),
+        ("a,b", ["x,y", "u,v,w"], "cannot be read as a text table"),
+    ):
+        with pytest.raises(TableError, match=words):
+            read_columns(text(tmp_path, "\n".join([header, *rows])), ["a"])
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n" + 99 * b"x,y\n")[:-9])
+    with pytest.raises(TableError, match="cannot be read as a text table"):
+        read_columns(tmp_path / "t.csv.gz", ["a"])
 
 
 def test_array_shapes(tmp_path):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from isometry import Labels, Pairs, Relevance, Triplets, adapt, load
 from isometry.core.moments import ArrayMoments
-from isometry.eval import document_ranking, listed_retrieval, retrieval
+from isometry.eval import Interval, document_ranking, listed_retrieval, retrieval
 from isometry.moments import MomentsMetric
 from isometry.registry import get
+from isometry.select.adaptation import Score, _remarks
 from isometry.select.heads import (
     Blends,
     Head,
@@ -221,6 +224,23 @@ def test_equal_vectors_over_the_split_few_classes_and_high_scores_are_warned_of(
     rng = np.random.default_rng(0)
     clear = np.repeat(rng.normal(size=(30, 8)), 6, axis=0) + 1e-3 * rng.normal(size=(180, 8))
     assert any("little left to gain" in w for w in adapt(clear, np.repeat(np.arange(30), 6), **QUICK).warnings)
+
+
+def test_a_score_that_falls_reliably_is_warned_of():
+    found = adapt(*planted(), **QUICK)
+    assert found.adapted and not any("reliably worse" in w for w in found.warnings)
+    worse = Score("recall@1", 0.936, 0.874, Interval(-0.062, -0.09, -0.03))
+    unsure = Score("recall@10", 0.99, 0.98, Interval(-0.01, -0.03, 0.01))
+    (told,) = [w for w in _remarks(replace(found, scores=[found.main, worse, unsure])) if "reliably worse" in w]
+    assert "chosen by MAP@R" in told and "recall@1 −6.2 points (0.9360 to 0.8740)" in told and "recall@10" not in told
+    kept = replace(found, scores=[found.main, worse], setting=Setting("identity"))
+    assert not any("reliably worse" in w for w in _remarks(kept))
+
+
+def test_the_card_of_a_head_says_what_that_head_scores(outcome):
+    assert outcome.quality()["quality"]["map@r"]["after"] == pytest.approx(outcome.main.after, abs=1e-6)
+    kept = replace(outcome, setting=Setting("identity")).quality()["quality"]["map@r"]
+    assert kept["after"] == kept["before"] == pytest.approx(outcome.main.before, abs=1e-6)
 
 
 def test_hubs_are_warned_of():

@@ -1,15 +1,19 @@
 """Probabilities that two samples are the same: do they mean what they say?"""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import beta, binomtest, norm, t
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from isometry import GMML, Euclidean, Labels, Pairs, load, save
+from isometry import GMML, RCA, Euclidean, Labels, Pairs, load, save
 from isometry.eval import pair_rate_interval
 from isometry.select import PairVerifier
 
@@ -175,6 +179,37 @@ def test_reliability_is_measured_by_links_of_other_folds():
     assert 1e-4 < np.abs(p - in_sample).max() < 0.1
 
 
+def test_the_form_of_the_link_follows_the_pairs():
+    """Of Gaussian classes the sigmoid of u is the true link. A direction of heavy tails that says nothing of the class
+    makes it wrong, and then a link without a form is truer for fresh classes.
+    """
+    X, y = identities(21)
+    gaussian = PairVerifier(prior=0.5, random_state=0).fit(X, y)
+    assert gaussian.method_ == "sigmoid"
+    assert np.array_equal(
+        gaussian.held_out_.probability,
+        PairVerifier(prior=0.5, method="sigmoid", random_state=0).fit(X, y).held_out_.probability,
+    )
+
+    def heavy(seed):
+        X, y = identities(seed)
+        tail = np.abs(np.random.default_rng(seed).standard_t(1.5, size=len(y))) ** 1.5
+        return np.hstack([X, tail[:, None]]), y
+
+    X, y = heavy(22)
+    X_new, y_new = heavy(23)
+    pairs = all_pairs(len(y_new))
+    same = y_new[pairs[:, 0]] == y_new[pairs[:, 1]]
+    weight = np.where(same, 0.5 / same.sum(), 0.5 / (~same).sum())
+    brier = {}
+    for method in ("auto", "sigmoid", "isotonic"):
+        verifier = PairVerifier(prior=0.5, method=method, random_state=0).fit(X, y)
+        brier[method] = weight @ (verifier.pair_probability(X_new, pairs) - same) ** 2
+        assert verifier.method_ == ("isotonic" if method == "auto" else method)
+    assert brier["auto"] == brier["isotonic"] < 0.9 * brier["sigmoid"]
+    assert PairVerifier(calibration="train", random_state=0).fit(X, y).method_ == "sigmoid"
+
+
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 def test_a_verifier_comes_back_from_its_file(tmp_path, method):
     X, y = identities(16, n_classes=12)
@@ -296,3 +331,35 @@ def test_bad_questions_are_answered():
     ):
         with pytest.raises(ValueError, match=message):
             question()
+
+
+class Recorded(SimpleImputer):
+    """Says how many rows it was fitted on."""
+
+    seen: ClassVar[list[int]] = []
+
+    def fit(self, X, y=None):
+        self.seen.append(len(X))
+        return super().fit(X, y)
+
+
+def test_gaps_are_filled_inside_each_fold():
+    """A table with gaps and a category goes to the pipeline as it is, and every fold fills by its own rows."""
+    pd = pytest.importorskip("pandas")
+    rng = np.random.RandomState(0)
+    y = np.repeat(np.arange(20), 6)
+    X = rng.randn(20, 3)[y] + 0.3 * rng.randn(120, 3)
+    frame = pd.DataFrame(X, columns=list("abc")).assign(kind=np.where(y % 2, "odd", "even"))
+    frame.loc[::7, "b"] = np.nan
+    parts = [("numbers", Recorded(strategy="median"), list("abc")), ("kind", OneHotEncoder(drop="first"), ["kind"])]
+    Recorded.seen.clear()
+    verifier = PairVerifier(make_pipeline(ColumnTransformer(parts), RCA()), n_splits=5, random_state=0).fit(frame, y)
+    assert Recorded.seen[0] == 120 and len(Recorded.seen) == 6
+    assert all(84 <= rows < 120 for rows in Recorded.seen[1:]) and sum(120 - rows for rows in Recorded.seen) == 120
+    filled = frame.assign(b=frame["b"].fillna(frame["b"].median()), kind=(frame["kind"] == "odd").astype(float))
+    Z = verifier.metric_[-1].transform(filled.to_numpy())
+    rows = np.array([[0, 1], [0, 7], [14, 119]])
+    expected = np.linalg.norm(Z[rows[:, 0]] - Z[rows[:, 1]], axis=1)
+    np.testing.assert_allclose(verifier.pair_distance(frame, rows), expected, rtol=1e-10)
+    with pytest.raises(ValueError, match="NaN"):
+        PairVerifier(RCA()).fit(frame[["a", "b", "c"]], y)

@@ -101,6 +101,10 @@ def test_verdict_when_nothing_is_reliably_better():
     assert "none scores higher on the same points. The next, NCA, is −3.0 points" in write_verdict(
         below, None, "AUC", 0.95
     )
+    kept = [euclidean, *(result(name, 0.93, Interval(0.0, 0.0, 0.0), "unclear") for name in ("RCA", "GMML"))]
+    assert "the same 150 held-out points. RCA and GMML agree with it on every one: a metric whose" in write_verdict(
+        kept, None, "accuracy", 0.95
+    )
     assert write_verdict([euclidean], None, "AUC", 0.95).endswith("no other metric could be scored.")
 
 

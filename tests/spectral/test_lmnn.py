@@ -13,8 +13,9 @@ from sklearn.datasets import load_breast_cancer, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from isometry import LMNN, Labels, NeighborTriplets, Triplets
+from isometry.core import parts
 from isometry.core.graph import target_neighbors
-from isometry.spectral import impostors
+from isometry.spectral import impostors, large_margin
 from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
 from isometry.spectral.large_margin import certificate, target_coordinates
 from tests.conftest import make_blobs
@@ -175,6 +176,33 @@ def test_by_default_it_ends_at_the_minimum(name):
         assert learner.objective_ < 1e-4
     if name == "hidden direction":
         assert learner.objective_ < 42
+
+
+@pytest.mark.parametrize("batch_size", [None, "auto"])
+@pytest.mark.parametrize("seed", range(3))
+def test_directions_that_are_left_out_come_back_where_they_matter(seed, batch_size, monkeypatch):
+    """Half of the targets' loss is thrown away before sharp hinges, and much of it again and again."""
+    X, y = make_blobs(n=60, d=8, n_classes=3, seed=seed)
+    X = X / X.std(axis=0)
+    whole = LMNN(tol=1e-4, max_iter=3000, strength=1.0, random_state=0, batch_size=batch_size)
+    if batch_size == "auto":
+        monkeypatch.setattr(parts, "MOST_WORK", 0)
+        monkeypatch.setattr(parts, "PART_ROWS", 30)
+    whole.fit(X, y)
+    widths = []
+    evaluate = Impostors.__call__
+    monkeypatch.setattr(
+        Impostors, "__call__", lambda self, L, *more: (widths.append(len(L)), evaluate(self, L, *more))[1]
+    )
+    monkeypatch.setattr(large_margin, "WIDE", 2)
+    monkeypatch.setattr(large_margin, "LEFT_OUT", (0.5, 1e-2))
+    narrow = LMNN(**whole.get_params()).fit(X, y)
+    assert min(widths) <= 4 and len(set(widths)) > 2
+    assert narrow.components_.shape == whole.components_.shape == (8, 8)
+    assert narrow.gap_ <= 1e-4 and whole.gap_ <= 1e-4
+    assert_allclose(narrow.objective_, whole.objective_, rtol=1e-4)
+    if batch_size is None:
+        assert_allclose(problem(X, y).value(narrow.components_, 0.5), narrow.objective_, rtol=1e-8)
 
 
 def test_directions_without_pull_are_not_taken_for_a_proof():

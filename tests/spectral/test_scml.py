@@ -3,10 +3,12 @@
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.linalg as sla
 from numpy.testing import assert_allclose
 
 from isometry import SCML, Labels, NeighborTriplets, RelativeML, Triplets
 from isometry.core.frame import Frame
+from isometry.core.linalg import fix_signs
 from isometry.sampling import comparisons
 from isometry.spectral.scml import (
     WIDTHS,
@@ -137,8 +139,41 @@ def test_directions_of_labels_have_length_1_and_find_the_plane_of_the_classes():
     assert len(basis) == 40
     assert_allclose(np.linalg.norm(basis, axis=1), 1, rtol=1e-12)
     assert np.median(np.linalg.norm(basis[:, :2], axis=1)) > 0.9
-    lonely = discriminants(np.eye(3), np.arange(3))  # no spread within classes
-    assert lonely.shape == (2, 3) and np.isfinite(lonely).all()
+
+
+def slow_discriminants(X, y, ridge=1e-2):
+    """One place: eigenvectors of S_b v = λ (S_w/tr S_w + ridge/d I) v with λ > 0, best first, of length 1."""
+    d, c = X.shape[1], len(np.unique(y))
+    S_w, S_b = np.zeros((d, d)), np.zeros((d, d))
+    for k in np.unique(y):
+        Z, gap = X[y == k] - X[y == k].mean(axis=0), X[y == k].mean(axis=0) - X.mean(axis=0)
+        S_w, S_b = S_w + Z.T @ Z, S_b + len(Z) * np.outer(gap, gap)
+    V = sla.eigh(S_b, S_w / np.trace(S_w) + ridge / d * np.eye(d))[1][:, ::-1][:, : min(c - 1, d)]
+    return fix_signs((V / np.linalg.norm(V, axis=0)).T)
+
+
+@pytest.mark.parametrize(("d", "c"), [(5, 2), (5, 3), (2, 4)])
+def test_discriminants_of_several_places_are_the_generalised_eigenvectors_of_each(d, c, rng):
+    X = rng.standard_normal((90, d)) * np.arange(1, d + 1)
+    X[:, 0] += 3 * (np.arange(90) % c)
+    classes = [np.stack([rng.permutation(np.arange(k, 90, c))[: 8 + k] for _ in range(4)]) for k in range(c)]
+    V, there = discriminants(X, classes)
+    assert V.shape == (4, min(c - 1, d), d) and there.all()
+    for place, found in enumerate(V):
+        y = np.repeat(np.arange(c), [rows.shape[1] for rows in classes])
+        rows = np.concatenate([rows[place] for rows in classes])
+        assert_allclose(fix_signs(found), slow_discriminants(X[rows], y), rtol=1e-7, atol=1e-9)
+
+
+def test_discriminants_where_nothing_varies_or_nothing_differs():
+    lonely, there = discriminants(np.eye(3), [np.array([[k]]) for k in range(3)])  # no spread within classes
+    assert lonely.shape == (1, 2, 3) and np.isfinite(lonely).all() and there.all()
+    X = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1], [5, 5]])
+    equal = [np.array([[0, 1], [4, 4]]), np.array([[2, 3], [4, 4]])]  # equal means; all samples in one place
+    V, there = discriminants(X, equal)
+    assert np.isfinite(V).all() and not there.any()
+    with pytest.raises(ValueError, match="equal means everywhere"):
+        local_discriminants(np.r_[X[:4], X[:4]], np.repeat([0, 1], 4), 4, 0)
 
 
 def test_directions_of_triplets_are_eigenvectors():

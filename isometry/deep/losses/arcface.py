@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from isometry.deep.functional import inside, turned, unit
 from isometry.deep.loss import as_embeddings
 from isometry.deep.losses.margin_softmax import MarginSoftmax, of_each_class
 from isometry.deep.losses.proxy import random_proxies
+from isometry.deep.slopes import apart, blocks, gradients
 from isometry.parameters import Count, NotNegative, Positive, Rule, checked, one_of
 
 Angle = Annotated[float, Rule(lambda v: 0 <= v <= math.pi / 2, "must lie in [0, π/2]: it is an angle in radians")]
@@ -180,11 +181,7 @@ class SubCenterArcFace(ArcFace):
         directions : Tensor
             Directions (C, K, p).
         """
-        C, K, _ = directions.shape
-        by_center = directions.transpose(0, 1).flatten(
-            0, 1
-        )  # a maximum over few rows of C numbers, not of C few numbers
-        return (z @ by_center.T).view(-1, K, C).max(1).values
+        return _Nearest.apply(z, directions)
 
     @torch.no_grad()
     def outliers(self, z: Tensor, y: Tensor, degrees: float = 75.0) -> Tensor:
@@ -211,6 +208,58 @@ class SubCenterArcFace(ArcFace):
         uses = torch.bincount(y * K + cos.argmax(1), minlength=C * K).view(C, K)
         own = cos.gather(1, uses.argmax(1)[y, None]).squeeze(1)  # (B,)
         return (own < math.cos(math.radians(degrees))).nonzero().squeeze(1)
+
+
+class _Nearest(torch.autograd.Function):
+    """max_k z_iᵀ w_lk (B, C) of embeddings (B, p) and directions (C, K, p).
+
+    Block by block of anchors, also backwards: no matrix (B, C K) is ever whole, which would cost as much as the
+    products do. Directions are taken with k first, so that the maximum is one of K rows of C numbers, and which k it
+    is stays a float: comparisons into floats, products and maxima run several numbers at a time, choices do not.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, directions: Tensor) -> Tensor:
+        C, K, p = directions.shape
+        w = directions.transpose(0, 1).reshape(K * C, p)
+        cos, which = z.new_empty(len(z), C), z.new_zeros(len(z), C)
+        for rows, memory in parts_of(z, K * C):
+            c = torch.mm(z[rows], w.T, out=memory).view(-1, K, C)
+            largest = c[:, 0]
+            for k in range(1, K):
+                larger = torch.maximum(largest, c[:, k])
+                torch.maximum(which[rows], c[:, k].gt_(largest).mul_(k), out=which[rows])  # the k come in order
+                largest = larger
+            cos[rows] = largest
+        ctx.save_for_backward(z, directions, w, which)
+        return cos
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
+        z, directions, w, which = ctx.saved_tensors
+        (C, K, p), (for_z, for_w) = directions.shape, ctx.needs_input_grad
+        if torch.is_grad_enabled():  # these gradients will be differentiated again
+            z, directions = apart(z, directions)
+            cos = torch.einsum("bp,ckp->bck", z, directions).gather(2, which.long()[:, :, None])
+            return tuple(gradients(cos[:, :, 0], (z, directions), G, (for_z, for_w)))
+        dz, dw = torch.empty_like(z), torch.zeros_like(w)
+        for rows, memory in parts_of(z, K * C):
+            slopes = memory.view(-1, K, C)
+            for k in range(K):  # those of the largest alone
+                slopes[:, k].copy_(which[rows]).eq_(k).mul_(G[rows])
+            if for_z:
+                torch.mm(memory, w, out=dz[rows])
+            if for_w:
+                dw.addmm_(memory.T, z[rows])
+        return dz if for_z else None, dw.view(K, C, p).transpose(0, 1) if for_w else None
+
+
+def parts_of(z: Tensor, n_columns: int) -> Iterator[tuple[slice, Tensor]]:
+    """Blocks of rows, each with a matrix to write on: the same memory for all, since fresh pages cost time."""
+    memory = None
+    for rows in blocks(len(z), n_columns):
+        memory = z.new_empty(rows.stop, n_columns) if memory is None else memory
+        yield rows, memory[: rows.stop - rows.start]
 
 
 class DynamicArcFace(SubCenterArcFace):

@@ -335,6 +335,12 @@ class NormalizedSoftmax(MarginSoftmax):
     def with_margin(self, cos: Tensor, z: Tensor, y: Tensor, classes: Tensor) -> Tensor:
         return cos
 
+    def compute(self, z: Tensor, y: Tensor) -> Tensor:
+        # embeddings are scaled in place of cosines: without a margin it is the same, on (B, p) numbers, not (B, C)
+        y = self.check(z, y)
+        logits = (self.scale * unit(z)) @ unit(self.directions().to(z.dtype)).T
+        return self.cross_entropy(logits, y, own_index(self.num_classes, z.device))
+
 
 class CosFace(MarginSoftmax):
     """CosFace, large margin cosine loss: a softmax over cosines, a margin subtracted from the own.

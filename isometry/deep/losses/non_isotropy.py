@@ -95,8 +95,8 @@ class NonIsotropy(LabelLoss):
 
     τ is an invertible map under the condition of the proxy: the first term is the negative log-likelihood of the
     members, up to a constant, so that they spread about the proxy instead of falling onto it. It was made for deep
-    networks and long runs; with a linear map on sentences of clinc150 and these defaults it does harm: MAP@R in unseen
-    classes .518 after 300 steps, where the raw space has .637 and ``ProxyAnchor`` alone .637.
+    networks and long runs; with a linear map on sentences of clinc150 it does not help: MAP@R in unseen classes .613
+    after 300 steps, where the raw space has .637 and ``ProxyAnchor`` alone .637.
 
     Parameters
     ----------
@@ -104,12 +104,14 @@ class NonIsotropy(LabelLoss):
         Number of classes C, and of proxies.
     embedding_size : int
         Dimension p of the embeddings, which must be even.
-    weight : float, default=1.0
+    weight : float, default=0.01
         The weight w of the likelihood.
-    proxy_weight : float, default=0.01
+    proxy_weight : float, default=1.0
         The weight ω of ``ProxyAnchor``.
     exponential : bool, default=False
-        The mean of the exponentials of the terms, cut at e⁵⁰, as the authors' code has.
+        The mean of the exponentials of the terms, cut at e⁵⁰, as the authors' code has, with ``weight=1`` and
+        ``proxy_weight=0.01``: exponentials fade as the flow learns, so that the proxies prevail. Likelihoods do not
+        fade: with these weights they drown the proxies (MAP@R on digits .17, .93 by default).
     blocks : int, default=5
         Couplings of the flow.
     width : int, default=128
@@ -148,8 +150,8 @@ class NonIsotropy(LabelLoss):
         self,
         num_classes: int,
         embedding_size: int,
-        weight: float = 1.0,
-        proxy_weight: float = 0.01,
+        weight: float = 0.01,
+        proxy_weight: float = 1.0,
         exponential: bool = False,
         blocks: int = 5,
         width: int = 128,

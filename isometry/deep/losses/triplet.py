@@ -17,6 +17,7 @@ from isometry.deep.terms import Terms
 from isometry.parameters import one_of
 
 Term = Callable[..., Tensor]  # (d_ap, d_an) or (d_ap, d_an, d_pn) to one term a triplet, of any shape
+FEW = 64  # up to so many positives of a row, comparing with each costs less than sorting them
 
 
 class SumOfTriplets(TripletForm):
@@ -326,17 +327,38 @@ def hinge_triplets(D: Tensor, pos: Tensor, neg: Tensor, margin: float) -> tuple[
     negatives of each positive and, with a minus, the active positives of each negative.
     """
     columns, filled = packed(pos)  # (B, K)
-    t = (D.gather(1, columns) + margin).masked_fill(~filled, torch.inf)
-    t, order = t.sort(1)  # a negative is active for each threshold above it
-    columns = columns.gather(1, order)
-    below = torch.searchsorted(t, D, right=True)  # (B, R), thresholds not above D
-    is_neg = as_weights(neg, D.dtype)
-    per_bin = D.new_zeros(len(D), t.shape[1] + 1).scatter_add_(1, below, is_neg)
-    under = per_bin.cumsum(1)[:, :-1].masked_fill(~filled, 0)  # (B, K), negatives under each threshold
-    W = below.to(D.dtype).sub_(filled.sum(1, keepdim=True)).mul_(is_neg)
+    t = (D.gather(1, columns) + margin).detach()  # a negative is active for each threshold above it
+    count = one_by_one if t.shape[1] <= FEW else by_sorting
+    W, under = count(D.detach(), neg, t, filled)
     W.scatter_add_(1, columns, under)  # empty cells add 0 to column 0
     active = under.sum(1, dtype=torch.long)
     return (W * D).sum() + margin * active.sum().to(D.dtype), active, W
+
+
+def one_by_one(D: Tensor, neg: Tensor, t: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
+    """Minus the thresholds t (B, K) above each negative (B, R), and the negatives under each threshold (B, K).
+
+    A comparison with one threshold of each row at a time. O(B R K), but each step runs on several numbers at once and
+    on all threads, which neither a search nor a scattered sum does.
+    """
+    D, t = D.masked_fill(~neg, torch.inf), t.masked_fill(~filled, -torch.inf)
+    W, is_under, under = torch.zeros_like(D), torch.empty_like(D), torch.empty_like(t)
+    for k in range(t.shape[1]):
+        torch.lt(D, t[:, k, None], out=is_under)
+        torch.sum(is_under, 1, out=under[:, k])
+        W.sub_(is_under)
+    return W, under
+
+
+def by_sorting(D: Tensor, neg: Tensor, t: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
+    """The same in O(B R log K), by a search for each negative among the sorted thresholds of its row."""
+    t, order = t.masked_fill(~filled, torch.inf).sort(1)
+    below = torch.searchsorted(t, D, right=True)  # (B, R), thresholds not above D
+    is_neg = as_weights(neg, D.dtype)
+    per_bin = D.new_zeros(len(D), t.shape[1] + 1).scatter_add_(1, below, is_neg)
+    under = per_bin.cumsum(1)[:, :-1].masked_fill(~filled, 0)  # filled thresholds come first
+    W = below.to(D.dtype).sub_(filled.sum(1, keepdim=True)).mul_(is_neg)
+    return W, torch.empty_like(under).scatter_(1, order, under)
 
 
 def sum_over_triplets(

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from isometry.io.forms.steps import Affine, ExportError, Step
+from isometry.io.forms.steps import Affine, ExportError, Step, Unit
 from isometry.io.tensors import write_tensors
 
 
 def only_linear(steps: list[Step]) -> Affine:
     """The one linear map that the steps are."""
-    if len(steps) != 1 or not isinstance(steps[0], Affine):
-        raise ExportError("it is not a linear map")
-    return steps[0]
+    if len(steps) == 1 and isinstance(steps[0], Affine):
+        return steps[0]
+    if all(isinstance(step, (Affine, Unit)) for step in steps):
+        raise ExportError("rows are brought to unit length, which a matrix alone cannot say")
+    raise ExportError("it is not a linear map")
 
 
 def write_npy(steps: list[Step], path: Path, about: dict[str, str]) -> None:

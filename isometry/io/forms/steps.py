@@ -104,6 +104,7 @@ def steps_of(model: Any) -> list[Step]:
 
 def _read(model: Any) -> list[Step]:
     from isometry.base import LinearMetric
+    from isometry.io.prepare import needs_cells
     from isometry.kernelized import KernelMetric
     from isometry.normalized import Normalized
     from isometry.select import AutoMetric
@@ -128,6 +129,11 @@ def _read(model: Any) -> list[Step]:
         return _network_steps(model)
     if type(model).__module__.startswith("sklearn.") and type(model).__name__ in SCALERS:
         return SCALERS[type(model).__name__](model)
+    if needs_cells(model):
+        raise ExportError(
+            f"{type(model).__name__} fills gaps or codes categories, which other places cannot do. Fit on columns of "
+            "numbers without gaps, leaving out the others with --drop, or fill and code them before"
+        )
     raise ExportError(f"{type(model).__name__} is not made of linear maps, kernels, layers and unit length")
 
 
@@ -211,12 +217,13 @@ SCALERS: dict[str, Any] = {
 
 
 def fused(steps: list[Step]) -> list[Step]:
-    """The same with neighbouring affine steps in one."""
+    """The same with neighbouring affine steps in one, and unit length said once."""
     out: list[Step] = []
     for step in steps:
-        if isinstance(step, Affine) and out and isinstance(out[-1], Affine):
-            out[-1] = out[-1].then(step)
-        else:
+        last = out[-1] if out else None
+        if isinstance(step, Affine) and isinstance(last, Affine):
+            out[-1] = last.then(step)
+        elif not (isinstance(step, Unit) and isinstance(last, Unit)):
             out.append(step)
     return out
 

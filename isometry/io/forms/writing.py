@@ -41,7 +41,7 @@ FORMS = {
     "numpy": Form(".py", "a Python file that needs NumPy alone", write_numpy),
     "duckdb": Form(".duckdb.sql", "SQL for DuckDB", write_duckdb),
     "pgvector": Form(".pgvector.sql", "SQL for PostgreSQL with pgvector", write_pgvector),
-    "sentence-transformers": Form("", "a folder with a Dense module", write_dense),
+    "sentence-transformers": Form("", "a folder of modules Dense and Normalize", write_dense),
 }
 
 
@@ -73,7 +73,8 @@ def export(model: Any, path: str | os.PathLike[str], form: str | None = None) ->
     path : str or path-like
         File or folder, whose ending names the form: ``.npy`` or ``.safetensors`` (the matrix of a linear map),
         ``.onnx``, ``.py`` (NumPy alone), ``.duckdb.sql``, ``.pgvector.sql``, or none, for a folder with a `Dense`
-        module of sentence-transformers. An older file is replaced only by a complete one.
+        module of sentence-transformers, or with several modules where rows have unit length before or after the map.
+        An older file is replaced only by a complete one.
     form : str or None, default=None
         A name of `isometry.io.forms.FORMS`, whatever the ending.
 
