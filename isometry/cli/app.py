@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import warnings
 from typing import Annotated, Any
 
@@ -57,6 +58,18 @@ def main() -> None:
     except KeyboardInterrupt:  # while typer still reads what the commands take; later ones are the group's
         print_to_stderr("interrupted")
         raise SystemExit(130) from None
+    except SystemExit as end:
+        _leave_group(end)
+        raise
+
+
+def _leave_group(end: SystemExit) -> None:
+    """End here if this is one of several processes that have met: shutting down the interpreter may abort it."""
+    if "isometry.deep.distributed" in sys.modules and isinstance(end.code, int | None):
+        from isometry.deep.distributed import end_process, is_distributed
+
+        if is_distributed():
+            end_process(end.code or 0)
 
 
 def _terminate(*_: object) -> None:

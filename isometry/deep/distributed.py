@@ -7,9 +7,12 @@ the loss's own come out as those of one process that holds the whole batch.
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -41,6 +44,21 @@ class _Gather(torch.autograd.Function):
 def is_distributed() -> bool:
     """Whether there is a process group of more than one process."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def end_process(code: int = 0) -> NoReturn:
+    """Leave the process group, if there is one, and end this process now, with its output written.
+
+    The threads of gloo outlive the group where ``DistributedDataParallel`` was used. One that lets go of a tensor of
+    Python's while the interpreter shuts down aborts the process, though its work is done ("terminate called without
+    an active exception"). So the interpreter is not shut down: functions of `atexit` run, buffers are written, no more.
+    """
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 def gather(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -46,10 +46,8 @@ def wait_for_all(processes):
 def results_of_two(module, folder, launcher="by hand", main="distributed_main"):
     """Both processes call ``distributed_main(folder)`` of a test module, which saves rank0.pt and rank1.pt: these."""
     script = folder / "main.py"
-    # a process that ends while threads of its group still run may abort
-    leave = "if dist.is_initialized():\n    dist.destroy_process_group()\n"
     called = f"from {module} import {main}\n{main}({str(folder)!r})\n"
-    script.write_text(f"from torch import distributed as dist\n{called}{leave}")
+    script.write_text(f"from isometry.deep.distributed import end_process\n{called}end_process()\n")
     if launcher == "torchrun":
         processes = [start_torchrun(script)]
     else:

@@ -44,6 +44,7 @@ from isometry.deep import (
     WeightedSum,
     gather,
 )
+from isometry.deep.distributed import end_process
 from tests.deep.batches import batch
 
 LOSSES = {
@@ -112,7 +113,7 @@ def worker(rank, folder):
     found = {key: gradients(nn.parallel.DistributedDataParallel(Net(key, True)), x, y) for key in LOSSES}
     rows = gather(torch.full((rank * 3, 2), float(rank)), torch.full((rank * 3,), rank))  # one process has none
     torch.save({"found": found, "rows": rows}, f"{folder}/rank{rank}.pt")
-    dist.destroy_process_group()
+    end_process()
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from isometry.deep import (
     embed,
     mine_triplets,
 )
+from isometry.deep.distributed import end_process
 from isometry.deep.functional import masks
 from tests.deep.batches import A, Y, batch
 
@@ -248,7 +249,7 @@ def worker(rank, folder):
         "gradient": half.grad,
     }
     torch.save(result, f"{folder}/rank{rank}.pt")
-    dist.destroy_process_group()
+    end_process()
 
 
 @pytest.fixture(scope="module")
