@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils import check_random_state
 
-from isometry.core.frame import Frame
+from isometry.core.frame import Frame, resolved
 from isometry.core.linalg import canonical, sym_fn
 from isometry.core.order import column_order, row_order
 from isometry.core.solve import Solution
@@ -159,7 +159,8 @@ class HierarchicalLMNN(MixedMetric):
         """The large-margin problem of these rows, or None if they have nothing to say."""
         if len(rows) <= max(self.n_neighbors, 2):
             return None
-        X, codes = X[rows] - X[rows].mean(axis=0), codes[rows]
+        # steps leave next to nothing of some directions
+        X, codes = resolved(X[rows] - X[rows].mean(axis=0), told=False), codes[rows]
         triplets = mine(X, codes, self.n_neighbors, self.mining, rng)
         if len(triplets.a) == 0:  # one class, or none with two members
             return None

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from isometry.base import check_components
-from isometry.core.frame import Frame
+from isometry.core.frame import Frame, resolved
 from isometry.core.graph import target_neighbors
 from isometry.core.linalg import canonical
 from isometry.core.objective import DistanceObjective
@@ -152,6 +152,7 @@ class LMNN(SearchedMetric):
     def _fit(self, X: np.ndarray, side: Labels | Triplets) -> Solution:
         check_choices(self, mining=("batch_all", *MINERS))
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
+        frame = replace(frame, X=resolved(frame.X))
         rng = check_random_state(self.random_state)
         L = initial_map(frame, side, self.init, p, rng)
         codes = side.codes if isinstance(side, Labels) and self.mining == "batch_all" else None

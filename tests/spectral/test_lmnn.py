@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from isometry import LMNN, Labels, NeighborTriplets, Triplets
 from isometry.core import parts
+from isometry.core.frame import resolved
 from isometry.core.graph import target_neighbors
 from isometry.spectral import impostors, large_margin
 from isometry.spectral.impostors import Impostors, ListedTriplets, best_multiple
@@ -203,6 +204,46 @@ def test_directions_that_are_left_out_come_back_where_they_matter(seed, batch_si
     assert_allclose(narrow.objective_, whole.objective_, rtol=1e-4)
     if batch_size is None:
         assert_allclose(problem(X, y).value(narrow.components_, 0.5), narrow.objective_, rtol=1e-8)
+
+
+def nearly_determined(size):
+    """Three classes that differ along one direction alone, which all five features nearly hide, and the other four."""
+    rng = np.random.default_rng(0)
+    y, noise = np.arange(90) % 3, rng.standard_normal((90, 4))
+    Z = np.c_[noise, size * (y + 0.1 * rng.standard_normal(90))]
+    Q = np.linalg.qr(rng.standard_normal((5, 5)))[0]
+    return Z @ Q, y, noise @ Q[:4]
+
+
+@pytest.mark.parametrize("size", [1e-7, 1e-9, 1e-12])
+def test_what_rounding_hides_from_a_scatter_is_left_out_and_said(size):
+    """Squares of such differences are rounding errors of those of others: a search for them overflowed."""
+    X, y, rest = nearly_determined(size)
+    with pytest.warns(UserWarning, match="nearly determine one another"):
+        learner = LMNN(strength=1.0).fit(X, y)
+    expected = LMNN(strength=1.0).fit(resolved(rest - rest.mean(axis=0)), y)
+    assert learner.converged_ and expected.converged_
+    assert_allclose(learner.objective_, expected.objective_, rtol=2e-3)  # both within tol of the minimum
+
+
+def test_a_feature_that_is_a_sum_of_others_is_not_worth_a_word():
+    X, y = load_wine(return_X_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner = LMNN(strength=1.0).fit(np.c_[X, X[:, :3].sum(axis=1)], y)
+    assert_allclose(learner.objective_, LMNN(strength=1.0).fit(X, y).objective_, rtol=2e-3)
+
+
+def test_a_bound_that_needs_the_ridge_is_no_proof():
+    """The direction is resolved, and found, but so small that the ridge adds more than `tol` to the loss along it."""
+    X, y, _ = nearly_determined(1e-5)
+    with pytest.warns(ConvergenceWarning, match="hardly more than rounding errors"):
+        learner = LMNN(strength=1.0).fit(X, y)
+    assert learner.gap_ == 1.0
+    X, y, _ = nearly_determined(1e-2)
+    larger = LMNN(strength=1.0).fit(X, y)
+    assert larger.converged_
+    assert_allclose(learner.objective_, larger.objective_, rtol=1e-2)
 
 
 def test_directions_without_pull_are_not_taken_for_a_proof():

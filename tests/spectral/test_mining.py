@@ -209,6 +209,17 @@ def test_balls_reach_data_with_long_tails():
     assert_array_equal(ball(np.arange(4.0)[:, None], np.array([1.2]), 1.0), [1, 2])
 
 
+def test_balls_of_which_steps_have_left_a_plane():
+    """Steps stretch what separates classes; what is left of other directions are rounding errors in the end."""
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    X = np.c_[rng.standard_normal((120, 2)), 1e-13 * (y[:, None] + rng.standard_normal((120, 8)))]
+    X = X @ np.linalg.qr(rng.standard_normal((10, 10)))[0]
+    learner = HierarchicalLMNN(random_state=0, strength=1.0).fit(X, y)
+    assert learner.n_steps_ > 0
+    assert np.abs(learner.components_).max() < 1e3
+
+
 def test_M12d_reproducible_for_a_seed():
     X, y = scaled_blobs(n=60)
     A, B, C = (HierarchicalLMNN(n_rounds=7, random_state=s, strength=1.0).fit(X, y).components_ for s in (0, 0, 1))
