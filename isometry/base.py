@@ -30,6 +30,7 @@ __all__ = [
     "check_components",
     "check_side",
     "pair_rows",
+    "row_numbers",
 ]
 
 POSTERIOR_METHODS = (  # what only learners of a distribution over metrics can do
@@ -238,7 +239,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 raise ValueError(f"without `pairs`, X must have shape (m, 2, d), got {T.shape}")
             rows = np.arange(2 * len(T)).reshape(-1, 2).T
             return pair_distances(np.asarray(self.transform(T.reshape(-1, T.shape[2]))), *rows)
-        return pair_distances(np.asarray(self.transform(X)), *pair_rows(pairs))
+        Z = np.asarray(self.transform(X))
+        return pair_distances(Z, *pair_rows(pairs, len(Z)))
 
     def pair_score(self, X: Any, pairs: Any = None) -> np.ndarray:
         """Minus the learned distances of pairs: higher for pairs that are more alike.
@@ -453,10 +455,22 @@ def check_side(side: Supervision, needs: tuple[str, ...], name: str) -> None:
         )
 
 
-def pair_rows(pairs: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers i, j (m,) of pairs given as (m, 2) or as a `Pairs` object."""
-    i, j = (pairs.i, pairs.j) if hasattr(pairs, "i") else np.asarray(pairs).T
-    return np.asarray(i), np.asarray(j)
+def row_numbers(rows: Any, n: int) -> np.ndarray:
+    """(m, k) row numbers of tuples, checked: numbers of rows that a table of n rows has."""
+    rows = np.asarray(rows)
+    if rows.ndim != 2 or rows.dtype.kind not in "iu":
+        raise ValueError(f"pairs must be an integer array (m, 2) of row numbers, got {rows.dtype} of {rows.shape}")
+    if rows.size and not (rows.min() >= 0 and rows.max() < n):
+        raise ValueError(f"pairs name rows {rows.min()} to {rows.max()}, but X has rows 0 to {n - 1}")
+    return rows
+
+
+def pair_rows(pairs: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers i, j (m,) of pairs given as (m, 2) or as a `Pairs` object, for a table of n rows."""
+    rows = row_numbers(np.stack([pairs.i, pairs.j], axis=1) if hasattr(pairs, "i") else pairs, n)
+    if rows.shape[1] != 2:
+        raise ValueError(f"a distance is one of two samples, but each tuple has {rows.shape[1]}")
+    return rows[:, 0], rows[:, 1]
 
 
 def check_components(p: int | str | None, d: int) -> int | None:

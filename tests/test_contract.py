@@ -75,6 +75,9 @@ def test_is_a_metric(method):
     assert np.all(D[:, :, None] + D[None] + 1e-9 * D.max() >= D[:, None])  # d(i,j) + d(j,k) ≥ d(i,k)
     pairs = np.array([[0, 1], [2, 9], [5, 5]])
     assert_allclose(learner.pair_distance(X, pairs), D[pairs[:, 0], pairs[:, 1]], atol=1e-7 * D.max())
+    for row in (-1, len(X)):
+        with pytest.raises(ValueError, match=f"but X has rows 0 to {len(X) - 1}"):
+            learner.pair_distance(X, [[0, row]])
 
 
 @every()

@@ -141,7 +141,7 @@ class PLDA(MomentsMetric):
             The ratios.
         """
         U, psi = self._coordinates(X), self.psi_
-        i, j = pair_rows(pairs)
+        i, j = pair_rows(pairs, len(U))
         s, t = (U[i] + U[j]) ** 2 / 2, (U[i] - U[j]) ** 2 / 2  # (m, p)
         constant = np.sum(2 * np.log1p(psi) - np.log1p(2 * psi))
         return np.asarray(constant + s @ (psi / ((1 + psi) * (1 + 2 * psi))) - t @ (psi / (1 + psi))) / 2

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from isometry.base import pair_rows
 from isometry.core.distance import row_blocks
 from isometry.core.probability import binary_entropy
 from isometry.parameters import one_of
@@ -220,7 +221,7 @@ class MetricPosterior:
             Their scores when they were chosen.
         """
         rng = check_random_state(random_state)
-        pool = _random_pairs(len(X), pool_size, rng) if pairs is None else _pair_array(pairs)
+        pool = _random_pairs(len(X), pool_size, rng) if pairs is None else np.stack(pair_rows(pairs, len(X)), axis=1)
         if not 1 <= n_queries <= len(pool):
             raise ValueError(f"n_queries={n_queries} must be between 1 and the number of pairs at hand, {len(pool)}")
         w = self._pair_features(X, pool)
@@ -259,7 +260,7 @@ class MetricPosterior:
                 raise ValueError(f"without `pairs`, X must have shape (m, 2, d), got {T.shape}")
             X, pairs = T.reshape(-1, T.shape[2]), np.arange(2 * len(T)).reshape(-1, 2)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        Y, (i, j) = (X - X.mean(axis=0)) @ self.basis_.T, _pair_array(pairs).T
+        Y, (i, j) = (X - X.mean(axis=0)) @ self.basis_.T, pair_rows(pairs, len(X))
         return (Y[i] - Y[j]) ** 2
 
 
@@ -287,11 +288,6 @@ def positive_gaussian(
             tail = np.log(rng.uniform(size=len(x))) + log_ndtr(mu / sigma)  # in logarithms: Φ underflows
             x[:, k] = np.maximum(mu - sigma * ndtri_exp(tail), 0)
     return x
-
-
-def _pair_array(pairs: Any) -> np.ndarray:
-    """(m, 2) row numbers."""
-    return np.stack([pairs.i, pairs.j], axis=1) if hasattr(pairs, "i") else np.asarray(pairs).reshape(-1, 2)
 
 
 def _random_pairs(n: int, size: int, rng: np.random.RandomState) -> np.ndarray:

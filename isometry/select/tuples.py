@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import check_array
 
+from isometry.base import row_numbers
 from isometry.supervision import Pairs, Quadruplets, Supervision, Triplets
 
 __all__ = ["Tuples", "read_tuples", "supervision_of"]
@@ -108,12 +109,8 @@ def _row_numbers(members: Any, n: int) -> np.ndarray:
         return np.stack([members.a, members.p, members.n], axis=1)
     if isinstance(members, Quadruplets):
         return np.stack([members.a, members.b, members.c, members.d], axis=1)
-    rows = np.asarray(members)
-    if rows.ndim != 2 or rows.dtype.kind not in "iu":
-        raise ValueError(f"pairs must be an integer array (m, 2) of row numbers, got {rows.dtype} of {rows.shape}")
+    rows = row_numbers(members, n)
     _check_size(rows.shape[1], rows.shape)
-    if rows.size and not (rows.min() >= 0 and rows.max() < n):
-        raise ValueError(f"pairs name rows {rows.min()} to {rows.max()}, but X has rows 0 to {n - 1}")
     return rows
 
 

@@ -149,7 +149,7 @@ class ChiSquareLMNN(MetricLearner):
         """
         check_is_fitted(self)
         A = histograms(validate_data(self, X, dtype=np.float64, reset=False)) @ self.components_.T
-        i, j = pair_rows(pairs)
+        i, j = pair_rows(pairs, len(A))
         return pair_chi_square(A, i, j)
 
     def __sklearn_tags__(self) -> Tags:

@@ -151,5 +151,5 @@ class OASIS(OnlineMetric):
         """
         check_is_fitted(self)
         X = (validate_data(self, X, dtype=np.float64, reset=False) - self.mean_) / self.unit_
-        i, j = pair_rows(pairs)
+        i, j = pair_rows(pairs, len(X))
         return np.einsum("ij,ij->i", X[i] @ self.bilinear_, X[j])
