@@ -108,6 +108,9 @@ class LMNN(SearchedMetric):
     may have any shape. It searches, where a closed form such as `DCA` or
     `FisherML` needs one pass over the rows: try those first.
 
+    What features differ by that otherwise determine one another is left out where it is below a millionth of their
+    deviations: squares of it are rounding errors of other squares. A warning says so, if it is more than that.
+
     An iteration costs O(T p + n p d) for T active triplets, each search for impostors O(n² p).
 
     References
