@@ -41,7 +41,8 @@ EXACT = {  # settings that leave nothing to chance
     "DMBK": {"n_init": 1, "tol": 1e-8},  # further starts are random subspaces
     "SCML": {"tol": 1e-8},
 }
-CLOSENESS = {"KernelFastNCA": 1e-5, "DMBK": 1e-3, "SCML": 1e-3}  # rounding decides where within ``tol`` they end
+# rounding decides where within ``tol`` of a minimum they end, which is within √tol of where it lies
+CLOSENESS = {"KernelFastNCA": 3e-3, "DMBK": 1e-3, "SCML": 1e-3}
 AUTOMATIC = [row for row in all_methods(kind="estimator") if row.published]
 
 

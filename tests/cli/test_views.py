@@ -58,7 +58,7 @@ def test_fit_between_views(files, method):
         done = run("transform", files / "m", files / f"{name}.csv", "--view", "second", "-o", files / "z.csv")
         assert done.exit_code == 0, done.output
         images.append(pd.read_csv(files / "z.csv").to_numpy())
-    np.testing.assert_array_equal(*images)
+    np.testing.assert_allclose(*images, rtol=0, atol=1e-12)  # rounding depends on where columns lie in memory
 
 
 def test_a_method_of_labels_and_views(files):
