@@ -124,13 +124,13 @@ def test_distances_and_neighbours_do_not_depend_on_threads(two_threads, monkeypa
     with isometry_config(working_memory=0.05):  # several blocks
         found, near = pair_sqdist(Z, i, j), [nearest(Z, k) for k in (1, 5, 70)]
         with own_threads():
-            assert_array_equal(pair_sqdist(Z, i, j), found)
+            assert_allclose(pair_sqdist(Z, i, j), found, rtol=1e-13)
         with threadpool_limits(1, user_api="blas"):
-            assert_array_equal(pair_sqdist(Z, i, j), found)
+            assert_allclose(pair_sqdist(Z, i, j), found, rtol=1e-13)
             for k, (index, d) in zip((1, 5, 70), near, strict=True):
                 alone = nearest(Z, k)
                 assert_array_equal(alone[0], index)
-                assert_array_equal(alone[1], d)
+                assert_allclose(alone[1], d, rtol=1e-13)
 
 
 def isometry_config(**options):
