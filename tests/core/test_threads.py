@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
 import isometry
-from isometry.core import threads
+from isometry.core import softmax, threads
 from isometry.core.distance import pair_sqdist
 from isometry.core.threads import in_slices, in_threads, n_threads, own_threads, product
 from isometry.eval import nearest, neighbors
@@ -145,7 +145,7 @@ def test_a_metric_does_not_depend_on_threads(two_threads, monkeypatch, name):
     """But for rounding: sums of parts are added in another order."""
     X, y = make_planted(n=300)
     monkeypatch.setattr(threads, "MIN_PRODUCT", 1)
-    for module in (isometry.core.softmax, impostors):
+    for module in (softmax, impostors):
         monkeypatch.setattr(module, "MIN_THREADED_POINTS", 1)
     learner = getattr(isometry, name)(max_iter=5, strength=1.0, random_state=0)
     two = learner.fit(X, y).transform(X)
