@@ -154,12 +154,12 @@ class Search:
         while True:
             proof = certificate(self.problem, self.M, self.T, self.mu, width * self.problem.margin)
             least_scale = max(least_scale, 1e-6 * proof.value)
-            bound, scale = max(bound, proof.bound), max(proof.value, least_scale)
-            gap = (max(proof.value - bound, 0.0) + proof.ridge) / scale
-            if proof.ridge > MOST_RIDGE * scale:  # the bound is one of another problem, and rounding errors come next
-                return self.result(proof.value, BELOW_ROUNDING, False), 1.0
+            bound, scale = max(bound, proof.bound - proof.ridge), max(proof.value, least_scale)
+            gap = max(proof.value - bound, 0.0) / scale
             if gap <= tol:
                 return self.result(proof.value, f"the objective is proven to be within {gap:.1g} of the minimum"), gap
+            if proof.ridge > MOST_RIDGE * scale:  # the bound is one of another problem, and rounding errors come next
+                return self.result(proof.value, BELOW_ROUNDING, False), 1.0
             if self.exhausted:
                 return self.unproven(proof.value, f"max_iter={self.max_iter} reached", gap), gap
             if proof.rounding > tol / 2 * scale and width > NARROWEST:
@@ -295,7 +295,7 @@ def certificate(problem: MarginProblem, M: np.ndarray, T: np.ndarray, mu: float,
     """
     L = M @ T.T
     push, sums = problem.push_gradient(L, tau)
-    pull = (1 - mu) * float(np.vdot(L @ problem.target_scatter, L))
+    pull = max((1 - mu) * float(np.vdot(L @ problem.target_scatter, L)), 0.0)  # rounding errors may say less
     C = symmetrize(mu * T.T @ push @ T)
     scale = 1 / max(1.0, -float(sla.eigvalsh(C, subset_by_index=[0, 0])[0]))
     rounding = mu * tau * (sums.slopes - sums.squares)  # Σ [h]₊ − s h, with h = τ s where s < 1

@@ -234,6 +234,16 @@ def test_a_feature_that_is_a_sum_of_others_is_not_worth_a_word():
     assert_allclose(learner.objective_, LMNN(strength=1.0).fit(X, y).objective_, rtol=2e-3)
 
 
+def test_a_minimum_of_zero_needs_no_other_proof():
+    """With fewer samples than features, classes come apart where targets do not: there is no way back from there."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 60)), np.arange(40) % 3
+    learner = LMNN(strength=1.0).fit(X, y)
+    assert learner.converged_ and learner.gap_ <= learner.tol
+    assert 0 <= learner.objective_ < 1e-6
+    assert learner.n_iter_ < 20
+
+
 def test_a_bound_that_needs_the_ridge_is_no_proof():
     """The direction is resolved, and found, but so small that the ridge adds more than `tol` to the loss along it."""
     X, y, _ = nearly_determined(1e-5)
