@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg as sla
 
+from isometry.core.distance import row_blocks
 from isometry.core.linalg import clearly_definite, row_range
-from isometry.core.warn import warn_user
 
 RESOLVED = 1e-6  # share of the largest deviation below which a direction is lost in the rounding errors of a scatter
-ROUNDING = 1e3  # so many units of the last digit may be rounding errors of the samples and of what made them
 
 
 @dataclass(frozen=True)
@@ -57,28 +56,26 @@ class Frame:
         return (L if Q is None else Q @ L @ Q.T + np.eye(len(Q)) - Q @ Q.T) / self.unit
 
 
-def resolved(X: np.ndarray, *, told: bool = True) -> np.ndarray:
+def resolved(X: np.ndarray) -> np.ndarray:
     """Centred samples X (n, d) without directions that a scatter, a sum of squares, cannot tell from rounding errors.
 
     Features are compared in units of their deviations: such directions lie between features that determine one another.
-    X itself, if there are none. ``told``: a warning, if more than rounding errors was left out.
+    X itself, if there are none.
     """
     deviation = X.std(axis=0, dtype=np.float64)
     varying = deviation > 0
-    Z = X[:, varying] / deviation[varying].astype(X.dtype)
-    C = (Z.T @ Z).astype(np.float64)
+    unit = deviation[varying]
+    C = np.zeros((len(unit), len(unit)))
+    for rows in row_blocks(len(X), 8 * X.shape[1]):  # in float64 also of float32: squares have twice the digits
+        Z = X[rows, varying] / unit
+        C += Z.T @ Z
     if clearly_definite(C, RESOLVED**2):
         return X
     w, V = sla.eigh(C)
     kept = w > RESOLVED**2 * w[-1]
     if kept.all():
         return X
-    lost = (Z @ V[:, ~kept].astype(X.dtype)).std(axis=0).max() / np.sqrt(w[-1] / len(X))
-    if told and lost > ROUNDING * np.finfo(X.dtype).eps:
-        warn_user(
-            f"some features nearly determine one another: what they differ by, {lost:.1g} of the largest deviation, is "
-            "left out. Take differences of such features, if that counts"
-        )
-    X, Q = X.copy(), V[:, kept].astype(X.dtype)
-    X[:, varying] = (Z @ Q) @ (Q.T * deviation[varying].astype(X.dtype))
+    P = (V[:, kept] / unit[:, None]) @ (V[:, kept].T * unit)  # the projection, in units of the features
+    X = X.copy()
+    X[:, varying] = X[:, varying] @ P.astype(X.dtype)
     return X

@@ -109,7 +109,8 @@ class LMNN(SearchedMetric):
     `FisherML` needs one pass over the rows: try those first.
 
     What features differ by that otherwise determine one another is left out where it is below a millionth of their
-    deviations: squares of it are rounding errors of other squares. A warning says so, if it is more than that.
+    deviations: its squares drown in the rounding errors of others. If it counts, as the time between two dates may,
+    take the difference as a feature in place of one of the two.
 
     An iteration costs O(T p + n p d) for T active triplets, each search for impostors O(n² p).
 
