@@ -98,7 +98,7 @@ def adapt(
         raise UsageError("--documents are those of --relevance")
     if direction not in DIRECTIONS:
         raise UsageError(f"--map {direction} is unknown: expected {', '.join(DIRECTIONS)}")
-    report = _check_outputs(report, save, file, [labels, pairs, triplets, relevance, documents])
+    report = _check_outputs(report, save, file, [labels, pairs, triplets, relevance, documents, row_id])
     console = printer(quiet or as_json)
     told: list[str] = []
     source = _Source(key, drop, delimiter, decimal, row_id, skip_bad, told)

@@ -266,7 +266,7 @@ def check_writable(path: Path | None, *, table: bool = False) -> None:
 
     if path is None:
         return
-    if str(path) == STDOUT:
+    if is_stdout(path):
         raise UsageError("this cannot be written to standard output: give the name of a file")
     with usage_errors(OSError, TableError), contextlib.suppress(_DryRun):
         if table:

@@ -425,6 +425,25 @@ def test_train_does_not_write_over_its_table(folder, tmp_path):
     assert (tmp_path / "history.csv").read_bytes() == (folder / "t.csv").read_bytes()
 
 
+def test_train_keeps_what_it_reads_from_its_folder(folder, tmp_path):
+    """A fresh run removes checkpoints and results of the one before: a table, settings or weights among them stay."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "settings.json").write_text('{"fingerprint": ""}')
+    (tmp_path / "network.safetensors").write_bytes(b"weights")
+    (tmp_path / "checkpoints" / "c.toml").write_text("embedding = 3\n")
+    (tmp_path / "checkpoints" / "t.csv").write_bytes((folder / "t.csv").read_bytes())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    to_train = ("-y", "kind", "-o", tmp_path, "--fresh", "--epochs", 1)
+    for table, more, said in (
+        (tmp_path / "checkpoints" / "t.csv", (), "the table"),
+        (folder / "t.csv", ("--config", tmp_path / "checkpoints" / "c.toml"), "--config"),
+        (folder / "t.csv", ("--weights", tmp_path / "network.safetensors"), "--weights itself"),
+    ):
+        error = run("train", table, *to_train, *more, code=2)
+        assert said in error and ("would be lost" in error or "removes" in error)
+        assert {path: path.read_bytes() for path in before} == before
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_termination_removes_half_written_files(fitted):
     code = """
