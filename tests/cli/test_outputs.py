@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 
@@ -139,6 +140,30 @@ def test_report_and_model_need_two_names(command, folder):
     for save, report in (("one.html", "one.html"), ("pages/index.html", "pages"), ("./one.html", "one.html")):
         assert "are one file" in run(*command, "--save", save, "--report", report, code=2)
     assert not (folder / "one.html").exists() and not any((folder / "pages").iterdir())
+
+
+COMPARE = ("compare", "t.csv", *KIND, "--methods", "RCA", "--folds", 2)
+VERIFY = ("verify", "t.csv", *KIND, "--folds", 2)
+
+
+@pytest.mark.parametrize("command", [COMPARE, VERIFY, ADAPT], ids=lambda c: c[0])
+@pytest.mark.parametrize("fails", ["page", "model", "both"])
+def test_each_result_is_written_whatever_becomes_of_the_others(command, fails, folder, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(f"no space left for the {fails}")
+
+    pages = {"compare": "write_report", "verify": "write_verification_report", "adapt": "write_adaptation_report"}
+    if fails != "model":
+        monkeypatch.setattr(f"isometry.report.{pages[command[0]]}", fail)
+    if fails != "page":
+        monkeypatch.setattr("isometry.io.save", fail)
+        monkeypatch.setattr("isometry.io.store.save", fail)
+    done = CliRunner().invoke(app, [*map(str, command), "--report", "page.html", "--save", "new", "--json"])
+    assert done.exit_code == 1 and done.stderr.count(f"error: no space left for the {fails}") == 1 + (fails == "both")
+    written = json.loads(done.stdout)  # the numbers are said in any case
+    assert written["saved"] == ("new" if fails == "page" else None)
+    assert written["report"] == ("page.html" if fails == "model" else None)
+    assert [os.path.exists(name) for name in ("new", "page.html")] == [fails == "page", fails == "model"]
 
 
 @pytest.mark.parametrize(
