@@ -45,8 +45,8 @@ def import_optional(module: str) -> Any:
 
 
 def refuse_repeats(name: str, columns: list[str]) -> None:
-    """An error if a name comes twice."""
-    twice = sorted(c for c, count in Counter(columns).items() if count > 1)
+    """An error if a name comes twice, be it with other blanks around it."""
+    twice = sorted(c for c, count in Counter(c.strip() for c in columns).items() if count > 1)
     if twice:
         raise TableError(f"{name} has several columns called {listing(twice)}: rename them")
 
@@ -142,6 +142,17 @@ def _kind(column: pd.Series) -> str:
     else:
         kind = "dates" if len(words) and words.str.fullmatch(DATE).all() else "text"
     return f"{kind}, such as {words.iloc[0]!r}" if len(words) else kind
+
+
+def refuse_decimal_commas(frame: pd.DataFrame, name: str) -> None:
+    """An error if numbers such as 1,5 would be taken for categories or for names of rows."""
+    commas = [c for c in frame.columns if with_decimal_commas(frame[[c]], None)]
+    if commas:
+        raise TableError(
+            f"{name} has {len(commas)} columns of text that look like numbers with a decimal comma: {listing(commas)}. "
+            "If 1,5 means one and a half, give the decimal sign: --decimal , (decimal=','); if they are text, "
+            "--decimal . (decimal='.')"
+        )
 
 
 def with_decimal_commas(frame: pd.DataFrame, target: str | None) -> bool:
