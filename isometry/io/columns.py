@@ -146,7 +146,7 @@ def _kind(column: pd.Series) -> str:
 
 def refuse_decimal_commas(frame: pd.DataFrame, name: str) -> None:
     """An error if numbers such as 1,5 would be taken for categories or for names of rows."""
-    commas = [c for c in frame.columns if with_decimal_commas(frame[[c]], None)]
+    commas = decimal_comma_columns(frame, None)
     if commas:
         raise TableError(
             f"{name} has {len(commas)} columns of text that look like numbers with a decimal comma: {listing(commas)}. "
@@ -157,13 +157,21 @@ def refuse_decimal_commas(frame: pd.DataFrame, name: str) -> None:
 
 def with_decimal_commas(frame: pd.DataFrame, target: str | None) -> bool:
     """Whether a column of text holds numbers such as 1,5 and nothing else."""
-    for c, kind in frame.dtypes.items():
-        if c == target or import_optional("pandas").api.types.is_numeric_dtype(kind):
+    return bool(decimal_comma_columns(frame, target))
+
+
+def decimal_comma_columns(frame: pd.DataFrame, target: str | None) -> list[str]:
+    """The columns of text that hold numbers such as 1,5 and nothing else."""
+    is_numeric = import_optional("pandas").api.types.is_numeric_dtype
+    numeric = {kind: is_numeric(kind) for kind in set(frame.dtypes)}
+    found = []
+    for c, kind in zip(frame.columns, frame.dtypes, strict=True):
+        if c == target or numeric[kind]:
             continue
         cells = frame[c].dropna().astype(str)
         if cells.str.fullmatch(COMMA_NUMBER).all() and cells.str.contains(",").any():
-            return True
-    return False
+            found.append(c)
+    return found
 
 
 def how_to_drop(columns: Sequence[str]) -> str:

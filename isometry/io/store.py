@@ -470,7 +470,7 @@ def _check_attribute(cls: type, name: str) -> None:
     """
     defined = inspect.getattr_static(cls, name, None)
     covers = callable(defined) or hasattr(type(defined), "__get__")  # also what only some objects of a class have
-    parameter = issubclass(cls, BaseEstimator) and name in cls._get_param_names()
+    parameter = name in getattr(cls, "_get_param_names", list)()
     if not name.isidentifier() or name.startswith("__") or covers or parameter:
         raise StoreError(f"{cls.__name__} cannot have an attribute {name!r}")
 
