@@ -9,7 +9,7 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, RobustScaler, Standa
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import type_of_target
 
-from isometry.core.scale import check_varied
+from isometry.core.scale import check_can_be_scaled, check_varied
 from isometry.select.folds import Plan
 from isometry.select.scoring import FoldScorer
 from isometry.supervision import Candidates, Labels, Supervision, Targets, Views, as_array, as_supervision
@@ -51,6 +51,7 @@ def check_samples(X: Any, scaler: Any) -> tuple[Any, list[str] | None]:
             f"{names[column] if names else column}): impute them, drop those rows, or "
             "give scaler= a pipeline that starts with scikit-learn's SimpleImputer"
         )
+    check_can_be_scaled(samples, names)
     check_varied(samples)
     return samples, names
 
