@@ -48,7 +48,8 @@ def check_can_be_scaled(X: np.ndarray, columns: Sequence[str] | None = None, nam
     """Refuse a table X (n, d) of numbers so large that a scaler would make NaN of them; NaN itself is let pass."""
     if X.size == 0:
         return
-    size = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0))  # (d,), without a copy of X
+    largest, smallest = np.fmax.reduce(X, axis=0), np.fmin.reduce(X, axis=0)  # (d,), without a copy of X
+    size = np.maximum(largest, -smallest).astype(np.float64)  # 32 bits do not hold the limit
     large = np.flatnonzero((size > LARGEST_TO_SCALE) & np.isfinite(size))
     if len(large):
         column = int(large[size[large].argmax()])

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from isometry import LMNN, NCA, RCA, AutoMetric, Covariance, Euclidean, PrivilegedML, ProbabilisticRCA, compare
-from isometry.core.scale import LARGEST, SMALLEST, check_scale
+from isometry.core.scale import LARGEST, SMALLEST, check_can_be_scaled, check_scale
 from isometry.registry import all_methods
 from tests.conftest import make_blobs
 
@@ -30,6 +30,9 @@ def test_a_comparison_names_numbers_too_large_to_be_scaled(scaler):
             compare(X * size, y, ["RCA"], scaler=scaler)
         with pytest.raises(ValueError, match="X holds numbers as large as"):
             AutoMetric([RCA()], scaler=scaler).fit(X * size, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        check_can_be_scaled(np.float32(1e30 * X))  # a limit that 32 bits cannot hold
     assert np.isfinite(AutoMetric([RCA()], scaler="standard", n_splits=2).fit(X * 1e140, y).transform(X * 1e140)).all()
 
 
