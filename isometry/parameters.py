@@ -48,9 +48,14 @@ class Rule:
     words: str
 
 
-Seed = int | np.random.RandomState | None
+MOST_SEED = 2**32 - 1  # what numpy takes
+Seed = (
+    Annotated[int, Rule(lambda v: 0 <= v <= MOST_SEED, f"must be a whole number between 0 and {MOST_SEED}")]
+    | np.random.RandomState
+    | None
+)
 Positive = Annotated[float, Rule(lambda v: v > 0, "must be positive")]
-NotNegative = Annotated[float, Rule(lambda v: v >= 0, "must not be negative")]
+NotNegative = Annotated[float, Rule(lambda v: 0 <= v < np.inf, "must not be negative, and finite")]
 Share = Annotated[float, Rule(lambda v: 0 <= v <= 1, "must lie in [0, 1]")]
 PositiveShare = Annotated[float, Rule(lambda v: 0 < v <= 1, "must lie in (0, 1]")]
 Count = Annotated[int, Rule(lambda v: v >= 1, "must be at least 1")]

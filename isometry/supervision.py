@@ -774,7 +774,7 @@ class Targets(Supervision):
     values: np.ndarray  # (n, q) float64
 
     def __init__(self, y: Any):
-        y = np.asarray(y.values if isinstance(y, Targets) else y)
+        y = as_array(y.values if isinstance(y, Targets) else y)
         if y.ndim not in (1, 2) or (y.ndim == 2 and y.shape[1] == 0):
             raise ValueError(f"targets are one number for each sample, or a table (n_samples, q); got shape {y.shape}")
         try:
@@ -1130,9 +1130,20 @@ def _holds_two_signs(y: np.ndarray) -> bool:
     return bool(plus.any() and minus.any() and np.all(plus | minus))
 
 
+def as_array(y: Any) -> np.ndarray:
+    """y as an array, or an error if its entries have different lengths."""
+    try:
+        return np.asarray(y)
+    except ValueError as error:  # numpy speaks of an inhomogeneous shape
+        raise ValueError(
+            "y must hold one label or number for each sample, but some of its entries are lists or tuples of another "
+            "length than others"
+        ) from error
+
+
 def _label_array(y: Any) -> np.ndarray:
     """y as an array; a list of text and numbers keeps them apart, where numpy would write the numbers out."""
-    array = np.asarray(y)
+    array = as_array(y)
     if array.dtype.kind == "U" and array.ndim == 1 and isinstance(y, list | tuple):
         return array if all(isinstance(label, str) for label in y) else np.array(y, dtype=object)
     return array
@@ -1149,6 +1160,15 @@ def _refuse_mixed(y: np.ndarray) -> None:
             f"labels must be of one kind, but y holds the text {word!r} and {other!r}, of type {type(other).__name__}: "
             "turn all into text, as in [str(label) for label in y]"
         )
+    try:
+        distinct = set(y.tolist())
+        sorted(distinct)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(label).__name__ for label in y}))
+        raise TypeError(
+            "labels must be numbers, text, or values of one kind that can be sorted, but y holds values of type "
+            f"{kinds}: turn all into text, as in [str(label) for label in y]"
+        ) from error
 
 
 def _missing(y: np.ndarray) -> np.ndarray:

@@ -17,16 +17,19 @@ from isometry.parameters import (
     NotNegative,
     Positive,
     PositiveShare,
+    Seed,
     Share,
     _annotations,
     check_parameters,
+    union_members,
 )
 from isometry.registry import all_methods
 from tests.conftest import make_blobs
 
 WRONG = {
     Positive: (0, -1.0, np.nan, [1.0]),
-    NotNegative: (-1e-9, -1, np.nan),
+    NotNegative: (-1e-9, -1, np.nan, np.inf),
+    union_members(Seed)[0]: (-1, 2**32, 2.5),
     Share: (-0.1, 1.1, np.nan),
     PositiveShare: (0, -0.1, 1.1, np.nan),
     Count: (0, 1.5, -3, np.nan),
@@ -43,6 +46,7 @@ WRONG = {
 RIGHT = {
     Positive: (1e-9, 3, np.inf, np.float32(2)),
     NotNegative: (0, 1.0),
+    union_members(Seed)[0]: (0, 2**32 - 1, np.int64(5)),
     Share: (0, 1),
     PositiveShare: (0.5, 1),
     Count: (1, np.int64(5)),

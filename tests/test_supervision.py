@@ -83,6 +83,21 @@ def test_text_and_numbers_are_no_labels_together(y, blobs):
     assert side.classes.tolist() == ["a", "b"] and side.codes.tolist() == [0, -1, 1, 0]
 
 
+@pytest.mark.parametrize("y", [[(1, 2), 0], [0, {"a": 1}], [{1}, {2}], [1j, 2], [object(), object()]])
+def test_labels_that_cannot_be_sorted_are_named(y, blobs):
+    """Sets have an order of a kind, by which equal ones do not come side by side."""
+    y = np.array([*y, None, *y], dtype=object)[[0, 1, 3, 4]]
+    with pytest.raises(TypeError, match="labels must be numbers, text, or values of one kind that can be sorted"):
+        Labels(y)
+
+
+@pytest.mark.parametrize("learn", [RCA().fit, isometry.MLKR().fit, lambda X, y: isometry.compare(X, y, ["RCA"])])
+def test_labels_of_different_lengths_are_named(learn, blobs):
+    X = blobs[0]
+    with pytest.raises(ValueError, match="one label or number for each sample, but some of its entries are lists"):
+        learn(X, [[0, (1, 2)][k % 2] for k in range(len(X))])
+
+
 def test_pairs_understand_booleans_signs_and_soft_similarity():
     for similar in ([True, False], [1, -1], [1.0, 0.0]):
         side = Pairs([0, 1], [1, 2], similar, n=3)

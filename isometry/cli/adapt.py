@@ -21,6 +21,7 @@ from isometry.cli.outputs import (
     plain,
     print_json,
     printer,
+    raise_first,
     usage_errors,
 )
 from isometry.cli.tuples import NamedRows, RowNames, contradictory, make_pairs, read_named_rows, read_signs
@@ -98,7 +99,7 @@ def adapt(
         raise UsageError("--documents are those of --relevance")
     if direction not in DIRECTIONS:
         raise UsageError(f"--map {direction} is unknown: expected {', '.join(DIRECTIONS)}")
-    report = _check_outputs(report, save, file, [labels, pairs, triplets, relevance, documents])
+    report = _check_outputs(report, save, file, [labels, pairs, triplets, relevance, documents, row_id])
     console = printer(quiet or as_json)
     told: list[str] = []
     source = _Source(key, drop, delimiter, decimal, row_id, skip_bad, told)
@@ -127,25 +128,27 @@ def adapt(
             name=name,
         )
     outcome.notes[:0] = told
-    if save is not None:
-        outcome.save(save, {"method": f"adapt({outcome.setting})", "date": made_on(), "data": outcome.data})
-    page: Path | None = None
     problems: list[Exception] = []
+    saved: Path | None = None
+    with collect_errors(problems):  # first, since it cannot be had again
+        if save is not None:
+            outcome.save(save, {"method": f"adapt({outcome.setting})", "date": made_on(), "data": outcome.data})
+            saved = save
+    page: Path | None = None
     if report is not None:
         from isometry.report import write_adaptation_report
 
         command = shlex.join(["isometry", *sys.argv[1:]])
         with collect_errors(problems):
-            page = write_adaptation_report(outcome, report, command=command, saved=save)
+            page = write_adaptation_report(outcome, report, command=command, saved=saved)
     if as_json:
-        print_json({**outcome.to_dict(), "saved": save, "report": page})
+        print_json({**outcome.to_dict(), "saved": saved, "report": page})
     else:
         _show(outcome, console, told)
-        for what, path in (("report", page), ("saved", save)):
+        for what, path in (("report", page), ("saved", saved)):
             if path is not None:
                 console.print(f"{what}: {plain(path)}")
-    if problems:
-        raise problems[0]
+    raise_first(problems)
 
 
 def _check_outputs(report: Path | None, save: Path | None, file: Path, others: list[str | Path | None]) -> Path | None:

@@ -30,13 +30,13 @@ from isometry.cli.outputs import (
     UsageError,
     as_json_values,
     collect_errors,
-    explain,
     interval_text,
     make_table,
     plain,
     print_json,
     print_to_stderr,
     printer,
+    raise_first,
     usage_errors,
 )
 from isometry.cli.signals import sigterm_keeps_results
@@ -164,7 +164,7 @@ def compare(
             name=table.name,
         )
     problems: list[Exception] = []
-    saved = ""
+    saved, page = "", None
     with collect_errors(problems):  # first, since it cannot be had again
         saved = _save(outcome, save, table)
     console.print(comparison_table(outcome, console.width))
@@ -180,15 +180,13 @@ def compare(
         if report is not None:
             from isometry.report import write_report
 
-            console.print(f"report: {plain(write_report(outcome, report, X=X, y=y, command=command))}")
+            page = write_report(outcome, report, X=X, y=y, command=command)
+            console.print(f"report: {plain(page)}")
     if saved:
         console.print(f"saved {plain(saved)}: {plain(save)}")
-    for problem in problems[1:]:
-        print_to_stderr(f"error: {explain(problem)}")
     if as_json:
-        print_json({**outcome.to_dict(), "report": report, "saved": save if saved else None})
-    if problems:
-        raise problems[0]
+        print_json({**outcome.to_dict(), "report": page, "saved": save if saved else None})
+    raise_first(problems)
     if outcome.interrupted:
         raise typer.Exit(143 if stopped else 130)
     if all(r.score is None for r in outcome.results):

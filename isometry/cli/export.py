@@ -9,9 +9,9 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import check_distinct
+from isometry.cli.inputs import check_distinct, is_stdout
 from isometry.cli.models import load_model
-from isometry.cli.outputs import plain, print_json, printer, usage_errors
+from isometry.cli.outputs import UsageError, plain, print_json, printer, usage_errors
 
 
 @app.command()
@@ -41,6 +41,8 @@ def export(
     from isometry.io.forms import form_of
 
     check_distinct({"OUT": out}, {"the model": model})
+    if is_stdout(out):
+        raise UsageError("a metric cannot be exported to standard output: give the name of a file")
     with usage_errors(ExportError):
         form = form_of(out, form)
     metric = load_model(model, backbone)

@@ -90,7 +90,7 @@ def query(
     from isometry.io import read_card
     from isometry.search import Index
 
-    check_distinct({"--out": out}, {"the table": file, "the index": index_file})
+    check_distinct({"--out": out}, {"the table": file, "the index": index_file, "the model": model})
     check_frame(out)
     with usage_errors(FileNotFoundError, IsADirectoryError, ValueError):
         index = Index.load(index_file, metric=None if model is None else load_model(model))

@@ -70,7 +70,18 @@ def read_file(
         )
     if labels_for and table.y is None:
         raise no_labels
+    _check_size(table)
     return table
+
+
+def _check_size(table: Table) -> None:
+    """Refuse numbers too large to be scaled, by the name of their column."""
+    from isometry.core.scale import check_can_be_scaled
+
+    numbers = table.X.select_dtypes("number") if hasattr(table.X, "iloc") else table.X
+    names = list(numbers.columns) if hasattr(numbers, "columns") else table.feature_names
+    with usage_errors(ValueError):
+        check_can_be_scaled(numbers.to_numpy(dtype=float) if hasattr(numbers, "iloc") else numbers, names, table.name)
 
 
 def parse_prepare(prepare: str, impute: bool, one_hot: bool) -> tuple[str, ...]:
@@ -266,7 +277,7 @@ def check_writable(path: Path | None, *, table: bool = False) -> None:
 
     if path is None:
         return
-    if str(path) == STDOUT:
+    if is_stdout(path):
         raise UsageError("this cannot be written to standard output: give the name of a file")
     with usage_errors(OSError, TableError), contextlib.suppress(_DryRun):
         if table:

@@ -105,6 +105,14 @@ def collect_errors(problems: list[Exception]) -> Iterator[None]:
         problems.append(error)
 
 
+def raise_first(problems: list[Exception]) -> None:
+    """Raise the first of the errors that were kept, if there are any, and say the others."""
+    for problem in problems[1:]:
+        print_to_stderr(f"error: {explain(problem)}")
+    if problems:
+        raise problems[0]
+
+
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:
     """A block that may be stopped, and says then how to go on."""

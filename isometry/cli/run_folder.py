@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from isometry.cli.inputs import check_distinct
 from isometry.cli.outputs import UsageError, usage_errors
 from isometry.core.files import InUseError, sole_use
 from isometry.io.atomic import atomic_write
@@ -54,6 +56,17 @@ class RunFolder:
             with usage_errors(InUseError):
                 stack.enter_context(sole_use(self.path / LOCK))
             yield
+
+    def check_inputs(self, inputs: dict[str, Path | None]) -> None:
+        """Refuse inputs that the run would replace, or remove with its old checkpoints."""
+        check_distinct({f"{f.name} in --out": f for f in self.files}, inputs)
+        checkpoints = Path(os.path.realpath(self.checkpoints))
+        for what, path in inputs.items():
+            if path is not None and checkpoints in (real := Path(os.path.realpath(path)), *real.parents):
+                raise UsageError(
+                    f"{what} ({path}) is among the checkpoints of --out {self.path}, which a run replaces and removes: "
+                    "give another --out, or move it"
+                )
 
     def check(self, settings: dict[str, Any], fresh: bool) -> dict[str, Any]:
         """Refuse a folder that cannot be written, holds something else, or a run with other settings.

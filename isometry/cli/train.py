@@ -21,7 +21,6 @@ from isometry.cli.code import is_code, is_library, load_factory
 from isometry.cli.config import parse_settings, read_config
 from isometry.cli.inputs import (
     as_frame,
-    check_distinct,
     draw_sample,
     is_embedded,
     make_card,
@@ -137,7 +136,9 @@ def train(
     """
     from isometry.cli.run_folder import RunFolder
 
-    check_distinct({f"{f.name} in --out": f for f in RunFolder(out).files}, {"the table": file})
+    RunFolder(out).check_inputs(
+        {"the table": file, "--config": config, "--weights": Path(weights) if weights else None}
+    )
     samples = file.is_dir() or text is not None
     if backbone not in BACKBONES and not is_code(backbone) and not is_library(backbone):
         raise UsageError(

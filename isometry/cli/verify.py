@@ -34,6 +34,7 @@ from isometry.cli.outputs import (
     plain,
     print_json,
     printer,
+    raise_first,
     usage_errors,
     write_frame,
 )
@@ -134,14 +135,16 @@ def verify(
             verifier.set_threshold(verifier.operating_point(**goals).threshold)
     point = verifier.operating_point()
     outcome = _outcome(verifier, point)
-    if save is not None:
-        from isometry.io import save as write
-
-        write(
-            verifier, save, make_card(table, f"PairVerifier({method})", **{k: outcome[k] for k in ("auc", "threshold")})
-        )
-    page: Path | None = None
     problems: list[Exception] = []
+    saved: Path | None = None
+    with collect_errors(problems):  # first, since it cannot be had again
+        if save is not None:
+            from isometry.io import save as write
+
+            card = make_card(table, f"PairVerifier({method})", **{k: outcome[k] for k in ("auc", "threshold")})
+            write(verifier, save, card)
+            saved = save
+    page: Path | None = None
     if report is not None:
         from isometry.report import write_verification_report
 
@@ -149,14 +152,13 @@ def verify(
         with collect_errors(problems):
             page = write_verification_report(verifier, report, name=table.name, command=command)
     if as_json:
-        print_json({**outcome, "saved": save, "report": page})
+        print_json({**outcome, "saved": saved, "report": page})
     else:
         _show(verifier, point, table, quiet)
-        for what, path in (("report", page), ("saved", save)):
+        for what, path in (("report", page), ("saved", saved)):
             if path is not None:
                 printer(quiet).print(f"{what}: {plain(path)}")
-    if problems:
-        raise problems[0]
+    raise_first(problems)
 
 
 def _has_labels(file: Path, pairs: Path | None, target: str | None) -> bool:

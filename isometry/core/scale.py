@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from isometry.core.warn import warn_user
@@ -10,6 +12,7 @@ from isometry.core.warn import warn_user
 # room for sums over many samples and features.
 LARGEST = {"float32": 1e15, "float64": 1e50}
 SMALLEST = {"float32": 1e-15, "float64": 1e-50}
+LARGEST_TO_SCALE = 1e150  # of float64: deviations of larger numbers are infinite, and what is divided by them NaN
 PROBE = 64  # rows that show, in most cases, that samples differ
 MANY = 4096  # rows that show how far columns scatter
 WIDEST = 4e5  # ratio of the deviations of two columns; the square of its inverse is below all tolerances of ranks
@@ -38,6 +41,22 @@ def check_scale(X: np.ndarray, name: str = "X", *, varied: bool = True) -> None:
         raise ValueError(
             f"the samples in {name} differ by {spread:.2g} at most: squares of such numbers, or products of squares, "
             f"vanish in {dtype}. Take a smaller unit, say divide by {spread:.0e}"
+        )
+
+
+def check_can_be_scaled(X: np.ndarray, columns: Sequence[str] | None = None, name: str = "X") -> None:
+    """Refuse a table X (n, d) of numbers so large that a scaler would make NaN of them; NaN itself is let pass."""
+    if X.size == 0:
+        return
+    largest, smallest = np.fmax.reduce(X, axis=0), np.fmin.reduce(X, axis=0)  # (d,), without a copy of X
+    size = np.maximum(largest, -smallest).astype(np.float64)  # 32 bits do not hold the limit
+    large = np.flatnonzero((size > LARGEST_TO_SCALE) & np.isfinite(size))
+    if len(large):
+        column = int(large[size[large].argmax()])
+        where = columns[column] if columns else column
+        raise ValueError(
+            f"{name} holds numbers as large as {size[column]:.2g} (in column {where}): "
+            f"their squares do not fit in float64. Take a larger unit, say divide by {size[column]:.0e}"
         )
 
 

@@ -45,8 +45,8 @@ def import_optional(module: str) -> Any:
 
 
 def refuse_repeats(name: str, columns: list[str]) -> None:
-    """An error if a name comes twice."""
-    twice = sorted(c for c, count in Counter(columns).items() if count > 1)
+    """An error if a name comes twice, be it with other blanks around it."""
+    twice = sorted(c for c, count in Counter(c.strip() for c in columns).items() if count > 1)
     if twice:
         raise TableError(f"{name} has several columns called {listing(twice)}: rename them")
 
@@ -144,15 +144,34 @@ def _kind(column: pd.Series) -> str:
     return f"{kind}, such as {words.iloc[0]!r}" if len(words) else kind
 
 
+def refuse_decimal_commas(frame: pd.DataFrame, name: str) -> None:
+    """An error if numbers such as 1,5 would be taken for categories or for names of rows."""
+    commas = decimal_comma_columns(frame, None)
+    if commas:
+        raise TableError(
+            f"{name} has {len(commas)} columns of text that look like numbers with a decimal comma: {listing(commas)}. "
+            "If 1,5 means one and a half, give the decimal sign: --decimal , (decimal=','); if they are text, "
+            "--decimal . (decimal='.')"
+        )
+
+
 def with_decimal_commas(frame: pd.DataFrame, target: str | None) -> bool:
     """Whether a column of text holds numbers such as 1,5 and nothing else."""
-    for c, kind in frame.dtypes.items():
-        if c == target or import_optional("pandas").api.types.is_numeric_dtype(kind):
+    return bool(decimal_comma_columns(frame, target))
+
+
+def decimal_comma_columns(frame: pd.DataFrame, target: str | None) -> list[str]:
+    """The columns of text that hold numbers such as 1,5 and nothing else."""
+    is_numeric = import_optional("pandas").api.types.is_numeric_dtype
+    numeric = {kind: is_numeric(kind) for kind in set(frame.dtypes)}
+    found = []
+    for c, kind in zip(frame.columns, frame.dtypes, strict=True):
+        if c == target or numeric[kind]:
             continue
         cells = frame[c].dropna().astype(str)
         if cells.str.fullmatch(COMMA_NUMBER).all() and cells.str.contains(",").any():
-            return True
-    return False
+            found.append(c)
+    return found
 
 
 def how_to_drop(columns: Sequence[str]) -> str:

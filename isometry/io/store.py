@@ -39,7 +39,6 @@ MAX_EXPANSION = 4  # arrays may take this many times the size of the file in mem
 NUMBER_TYPES = ("float64", "float32", "int64", "int32", "bool", "object")  # that transformers keep
 LAST_CHARACTER = 0x10FFFF  # of Unicode
 STATE_WORDS = 624  # in the state of numpy's RandomState
-DESCRIPTORS = (property, classmethod, staticmethod)
 Tree = Any  # what JSON can hold
 
 
@@ -465,9 +464,14 @@ class _Reader:
 
 
 def _check_attribute(cls: type, name: str) -> None:
-    """Refuse the name of a method or property: an attribute would cover it."""
+    """Refuse the name of a method or property, which an attribute would cover, and that of a parameter.
+
+    Parameters are checked when the object is made, and some are never taken from a file: none may come afterwards.
+    """
     defined = inspect.getattr_static(cls, name, None)
-    if not name.isidentifier() or name.startswith("__") or callable(defined) or isinstance(defined, DESCRIPTORS):
+    covers = callable(defined) or hasattr(type(defined), "__get__")  # also what only some objects of a class have
+    parameter = name in getattr(cls, "_get_param_names", list)()
+    if not name.isidentifier() or name.startswith("__") or covers or parameter:
         raise StoreError(f"{cls.__name__} cannot have an attribute {name!r}")
 
 

@@ -32,6 +32,7 @@ from isometry.io.columns import (
     import_optional,
     label_array,
     listing,
+    refuse_decimal_commas,
     refuse_repeats,
 )
 from isometry.io.prepare import lets_pass, tidy
@@ -173,6 +174,8 @@ def read_table(
             frame = read_cells(path, target, delimiter=delimiter, decimal=decimal)
     table = _make_table(frame, name, target, _as_list(drop) or [], _as_list(features), target_is)
     if prepare:
+        if decimal is None and categories is None:
+            refuse_decimal_commas(table.X, name)
         cells = tidy(table.X, prepare, categories)
         if cells.shape[1] == 0:
             raise TableError(f"{name} has no feature column left: all of {listing(table.feature_names)} were left out")
@@ -323,6 +326,7 @@ def check_file(path: Path) -> None:
 def _read_parquet(path: Path) -> pd.DataFrame:
     pa = import_optional("pyarrow")
     try:
+        refuse_repeats(path.name, import_optional("pyarrow.parquet").read_schema(path).names)
         return import_optional("pandas").read_parquet(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise TableError(f"{path} cannot be read as parquet: {error}") from error
@@ -448,6 +452,7 @@ def _make_table(
     if not chosen:
         raise TableError(f"{name} has no feature column left: the columns are {listing(columns)}")
     numbers = expand_vectors(frame[chosen])
+    refuse_repeats(name, list(numbers.columns))  # a column may be called as the place of a vector
     return Table(numbers, y, list(numbers.columns), target, name)
 
 

@@ -42,7 +42,7 @@ def read_text(
             if as_text:
                 return _read_texts(path, options["sep"])
             frame = _read_cells(path, target, options)
-            if decimal is None and options["sep"] == ";" and with_decimal_commas(frame, target):
+            if decimal is None and options["sep"] != "," and with_decimal_commas(frame, target):
                 options["decimal"] = ","
                 frame = _read_cells(path, target, options)
         except pandas.errors.ParserWarning as error:
@@ -100,7 +100,8 @@ def _read_texts(path: Path, separator: str) -> pd.DataFrame:
 def _read_cells(path: Path, target: str | None, options: dict[str, Any]) -> pd.DataFrame:
     options = {**options, "keep_default_na": False, "index_col": False}
     frame = import_optional("pandas").read_csv(path, na_values=sorted(MISSING), **options)
-    if target in frame.columns and frame[target].isna().any():
+    numeric = import_optional("pandas").api.types.is_numeric_dtype
+    if target in frame.columns and frame[target].isna().any() and not numeric(frame[target]):
         # "NA" and "None" are gaps among numbers but may well be names of classes
         frame[target] = import_optional("pandas").read_csv(path, na_values=[""], usecols=[target], **options)[target]
     return frame

@@ -45,6 +45,11 @@ def report_file(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if path.suffix.lower() in (".html", ".htm"):
         return path
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(
+            f"cannot make a folder for the report (there is something else of this name): {path}; give a folder, or a "
+            "name that ends in .html"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -9,10 +9,10 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, RobustScaler, Standa
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import type_of_target
 
-from isometry.core.scale import check_varied
+from isometry.core.scale import check_can_be_scaled, check_varied
 from isometry.select.folds import Plan
 from isometry.select.scoring import FoldScorer
-from isometry.supervision import Candidates, Labels, Supervision, Targets, Views, as_supervision
+from isometry.supervision import Candidates, Labels, Supervision, Targets, Views, as_array, as_supervision
 
 COSINE = (
     "rows look like embeddings: they are compared by the angle between the raw vectors (scaler='normalize'), so that "
@@ -51,6 +51,7 @@ def check_samples(X: Any, scaler: Any) -> tuple[Any, list[str] | None]:
             f"{names[column] if names else column}): impute them, drop those rows, or "
             "give scaler= a pipeline that starts with scikit-learn's SimpleImputer"
         )
+    check_can_be_scaled(samples, names)
     check_varied(samples)
     return samples, names
 
@@ -78,7 +79,7 @@ def _is_continuous(y: Any) -> bool:
     """Whether y is an array of numbers that no classes have: fractions."""
     if y is None or isinstance(y, Supervision):
         return False
-    y = np.asarray(y)
+    y = as_array(y)
     return y.dtype.kind == "f" and bool(np.isfinite(y).all()) and type_of_target(y).startswith("continuous")
 
 

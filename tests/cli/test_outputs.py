@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 
@@ -14,6 +15,7 @@ from isometry.cli import app
 from isometry.io import load
 
 KIND = ("-y", "kind")
+NAMED = ("--id", "ids.csv", "--known-classes", "--folds", 2, "--budget", 0)
 ADAPT = ("adapt", "t.csv", "--labels", "kind", "--known-classes", "--folds", 2, "--budget", 0)
 JUDGE = ("verify", "t.csv", "--drop", "kind", "--pairs", "p.csv", "--model", "v")
 RELEVANT = ("adapt", "t.csv", "--drop", "kind", "--relevance", "r.csv", "--documents", "d.csv")
@@ -28,13 +30,17 @@ WRITERS = [  # command, inputs among the above, ending of the output that is giv
     ((*ADAPT, "--save"), ("t.csv",), ""),
     ((*ADAPT, "--report"), ("t.csv",), ".html"),
     ((*RELEVANT, "--save"), ("t.csv", "r.csv", "d.csv"), ""),
+    (("adapt", "d.csv", "--labels", "l.csv", *NAMED, "--save"), ("d.csv", "l.csv", "ids.csv"), ""),
+    (("compare", "d.csv", "--view", "e.csv", "--methods", "CCA", "--folds", 2, "--save"), ("d.csv", "e.csv"), ""),
+    (("fit", "CCA", "d.csv", "--view", "e.csv", "-o"), ("d.csv", "e.csv"), ""),
     (("index", "build", "t.csv", "--drop", "kind", "--model", "m", "-o"), ("t.csv", "m"), ""),
-    (("index", "query", "i", "t.csv", "--drop", "kind", "-k", 2, "-o"), ("t.csv", "i"), ".csv"),
+    (("index", "query", "i", "t.csv", "--drop", "kind", "--model", "m", "-k", 2, "-o"), ("t.csv", "i", "m"), ".csv"),
     (("explain", "m", "t.csv", *KIND, "--draws", 2, "--report"), ("t.csv", "m"), ".html"),
     (("explore", "t.csv", *KIND, "--model", "m", "-o"), ("t.csv", "m"), ".html"),
-    (("export", "m"), ("m",), ".npy"),
+    (("explore", "t.csv", *KIND, "--model", "m", "--model", "m2", "-o"), ("t.csv", "m2"), ".html"),
+    *((("export", "m"), ("m",), e) for e in (".npy", ".safetensors", ".onnx", ".py", ".duckdb.sql", ".pgvector.sql")),
 ]
-named = pytest.mark.parametrize("writer", WRITERS, ids=lambda w: f"{w[0][0]} {w[0][-1]}")
+named = pytest.mark.parametrize("writer", WRITERS, ids=lambda w: f"{w[0][0]} {w[0][-1]} {w[2]}")
 REPORTS = [w for w in WRITERS if w[2] == ".html"]
 
 
@@ -54,10 +60,14 @@ def made(tmp_path_factory):
     X = pd.DataFrame(rng.normal(size=(48, 4)) + 2.5 * np.eye(4)[y], columns=list("pqrs"))
     X.assign(kind=[f"k{c}" for c in y]).to_csv(folder / "t.csv", index=False)
     X.to_csv(folder / "d.csv", index=False)
+    X[["p", "q"]].to_csv(folder / "e.csv", index=False)
     rows = np.arange(48)
+    pd.DataFrame({"id": rows + 100}).to_csv(folder / "ids.csv", index=False)
+    pd.DataFrame({"id": rows + 100, "kind": y}).to_csv(folder / "l.csv", index=False)
     pd.DataFrame({"a": rows, "b": (rows + 4) % 48}).to_csv(folder / "p.csv", index=False)
     pd.DataFrame({"q": rows, "d": (rows + 4) % 48}).to_csv(folder / "r.csv", index=False)
     run("fit", "RCA", folder / "t.csv", *KIND, "-o", folder / "m")
+    run("fit", "GMML", folder / "t.csv", *KIND, "-o", folder / "m2")
     run("verify", folder / "t.csv", *KIND, "--folds", 2, "--save", folder / "v")
     run("index", "build", folder / "t.csv", "--drop", "kind", "--model", folder / "m", "-o", folder / "i")
     return {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -112,6 +122,16 @@ def test_a_page_in_a_folder_does_not_replace_an_input(writer, folder):
         assert (folder / name).read_bytes() == (folder / f"pages of {name}" / "index.html").read_bytes()
     assert "standard output" in run(*command, "-", code=2)
     assert "folder" in run(*command, "t.csv/pages", code=2)
+    assert "ends in .html" in run(*command, os.devnull, code=2)
+
+
+@pytest.mark.parametrize("writer", [w for w in WRITERS if w[2] == "" or w[0][0] == "export"], ids=lambda w: w[0][0])
+@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+def test_what_is_no_text_is_not_written_to_standard_output(writer, out, folder):
+    command, before = writer[0], contents(folder)
+    form = ("--form", "npy") if command[0] == "export" else ()
+    assert "standard output" in run(*command, out, *form, code=2)
+    assert contents(folder) == before
 
 
 @pytest.mark.parametrize("command", [w[0][:-1] for w in WRITERS if w[0][-1] == "--save" and w[2] == ""][:3])
@@ -120,6 +140,30 @@ def test_report_and_model_need_two_names(command, folder):
     for save, report in (("one.html", "one.html"), ("pages/index.html", "pages"), ("./one.html", "one.html")):
         assert "are one file" in run(*command, "--save", save, "--report", report, code=2)
     assert not (folder / "one.html").exists() and not any((folder / "pages").iterdir())
+
+
+COMPARE = ("compare", "t.csv", *KIND, "--methods", "RCA", "--folds", 2)
+VERIFY = ("verify", "t.csv", *KIND, "--folds", 2)
+
+
+@pytest.mark.parametrize("command", [COMPARE, VERIFY, ADAPT], ids=lambda c: c[0])
+@pytest.mark.parametrize("fails", ["page", "model", "both"])
+def test_each_result_is_written_whatever_becomes_of_the_others(command, fails, folder, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(f"no space left for the {fails}")
+
+    pages = {"compare": "write_report", "verify": "write_verification_report", "adapt": "write_adaptation_report"}
+    if fails != "model":
+        monkeypatch.setattr(f"isometry.report.{pages[command[0]]}", fail)
+    if fails != "page":
+        monkeypatch.setattr("isometry.io.save", fail)
+        monkeypatch.setattr("isometry.io.store.save", fail)
+    done = CliRunner().invoke(app, [*map(str, command), "--report", "page.html", "--save", "new", "--json"])
+    assert done.exit_code == 1 and done.stderr.count(f"error: no space left for the {fails}") == 1 + (fails == "both")
+    written = json.loads(done.stdout)  # the numbers are said in any case
+    assert written["saved"] == ("new" if fails == "page" else None)
+    assert written["report"] == ("page.html" if fails == "model" else None)
+    assert [os.path.exists(name) for name in ("new", "page.html")] == [fails == "page", fails == "model"]
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,11 @@ TREES = [
     *({"$named": name, "items": [[1]]} for name in [*NAMES, "isometry.RCA", "isometry.Labels", "isometry.EdgeList"]),
     *({"$object": "isometry.RCA", "params": params, "state": {}} for params in ({"no": 1}, {"self": 1}, [], None, 3)),
     *({"$object": "isometry.RCA", "params": {}, "state": {k: 1}} for k in ("fit", "transform", "__class__", "a b", "")),
+    *({"$object": "isometry.RCA", "params": {}, "state": {k: 1}} for k in ("reg", "n_components", "partial_fit")),
+    *(
+        {"$object": "sklearn.pipeline.Pipeline", "params": {"steps": [{"$tuple": ["a", None]}]}, "state": {k: "x"}}
+        for k in ("memory", "steps", "transform", "predict", "inverse_transform")
+    ),
     *({"$object": "isometry.RCA", "params": {}, "state": state} for state in ([], None, 3, [["a", 1]])),
     *({"$object": "sklearn.pipeline.Pipeline", "params": {"steps": s}, "state": {}} for s in (None, [], 3, [3], ["a"])),
     {"$object": "sklearn.pipeline.Pipeline", "params": {"steps": [{"$tuple": ["a", 3]}]}, "state": {}},

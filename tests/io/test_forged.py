@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from isometry.io import StoreError, load, save
 from isometry.io import store as store_module
+from isometry.io.classes import _modules, find_class
 from isometry.spectral.rca import RCA
 from tests.io.forgeries import (
     BIG,
@@ -178,6 +180,39 @@ def test_memory_of_a_pipeline_is_neither_written_nor_read(plain_model, tmp_path)
     assert not (tmp_path / "cache").exists()
     save(model.set_params(memory=str(tmp_path / "cache")), tmp_path / "m")
     assert str(tmp_path) not in (tmp_path / "m").read_text(errors="replace")
+
+
+def test_parameters_come_under_their_name_alone(plain_model, tmp_path):
+    """Not among the attributes, which are set after parameters were checked: neither a folder nor other steps."""
+    for name, value in (("memory", str(tmp_path / "cache")), ("steps", [3]), ("verbose", True)):
+        tree = tree_of(plain_model)
+        tree["state"][name] = value
+        (tmp_path / "m").write_bytes(with_tree(plain_model, tree))
+        with pytest.raises(StoreError, match=f"cannot have an attribute '{name}'"):
+            load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["fit", "transform", "predict", "score", "named_steps", "classes_", "__class__"])
+def test_attributes_do_not_cover_methods_of_a_pipeline(name, plain_model, tmp_path):
+    """Among them those that a pipeline has only where its last step has them."""
+    tree = tree_of(plain_model)
+    tree["state"][name] = {"$type": "float64"}  # a callable
+    (tmp_path / "m").write_bytes(with_tree(plain_model, tree))
+    with pytest.raises(StoreError, match=f"cannot have an attribute '{name}'"):
+        load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("kind", ["estimator", "plain"])
+def test_no_class_of_the_list_lets_its_methods_be_covered(kind):
+    for name in _modules(kind):
+        cls = find_class(name, kind)
+        if cls is None:  # a function of the method table
+            continue
+        methods = [m for m in dir(cls) if hasattr(type(inspect.getattr_static(cls, m)), "__get__")]
+        assert "__init__" in methods
+        for method in methods:
+            with pytest.raises(StoreError, match="cannot have an attribute"):
+                store_module._check_attribute(cls, method)
 
 
 def test_the_command_line_cannot_be_run_by_a_file(plain_model, tmp_path):

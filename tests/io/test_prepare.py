@@ -41,6 +41,17 @@ def read(frame, **options):
     return table, [str(w.message) for w in caught]
 
 
+def test_decimal_commas_are_neither_categories_nor_names_of_rows(tmp_path):
+    """As quoted cells between commas, which pandas writes: numbers would else be coded as text, or left out."""
+    frame = pd.DataFrame({"a": np.round(RNG.normal(size=N), 0), "b": RNG.normal(size=N), "kind": Y})
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False, decimal=",")
+    with pytest.raises(TableError, match=r"2 columns of text that look like numbers with a decimal comma: a, b.*--dec"):
+        read(path)
+    assert_array_equal(read(path, decimal=",")[0].X, frame[["a", "b"]])
+    assert "," in read(path, decimal=".", drop=["b"])[0].X["a"].iloc[0]
+
+
 def test_what_names_rows_is_left_out_and_said():
     table, told = read(messy())
     assert table.feature_names == list(table.X.columns) == ["a", "b", "town", "day"]

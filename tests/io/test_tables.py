@@ -345,6 +345,30 @@ def test_repeated_names_in_a_header(tmp_path):
 
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,y,y\n1,0,0\n2,1,1\n"))
     refused("several columns called y", tmp_path / "t.csv.gz", "y")
+    refused("several columns called y: rename", text(tmp_path, "a, y,y\n1,0,0\n3,1,1\n"), "y")
+    refused("several columns called y: rename", text(tmp_path, "a;y;y \n1;0;0\n3;1;1\n"), "y")
+
+
+@pytest.mark.parametrize("names", [["a", "y", "y"], ["a", "a", "y"], ["y ", "a", "y"]])
+def test_repeated_names_in_parquet(names, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, names=names), tmp_path / "t.parquet")
+    refused("several columns called [ay]: rename", tmp_path / "t.parquet", "y")
+
+
+def test_a_column_called_as_the_place_of_a_vector(tmp_path):
+    frame = pd.DataFrame({"v": [[1.0, 2.0], [3.0, 4.0]], "v[0]": [5.0, 6.0], "y": ["a", "b"]})
+    refused(r"several columns called v\[0\]: rename", frame, "y")
+    frame.to_parquet(tmp_path / "t.parquet")
+    refused(r"several columns called v\[0\]: rename", tmp_path / "t.parquet", "y")
+
+
+def test_gaps_among_labels_that_are_numbers(tmp_path):
+    for gap in ("nan", "NA", "?", ""):
+        refused("1 missing labels, the first in row 1", text(tmp_path, f"a,y\n1,0\n2,{gap}\n3,1\n"), "y")
+    assert read_table(text(tmp_path, "a,y\n1,x\n2,NA\n3,None\n"), "y").y.tolist() == ["x", "NA", "None"]
 
 
 @pytest.mark.parametrize(
@@ -416,6 +440,10 @@ def test_semicolons_and_decimal_commas(tmp_path):
         assert_array_equal(points.X, [[1.5, 2], [0.5, 3]])
     for sign in ("\t", "|"):
         assert_array_equal(read_table(text(tmp_path, "a;b;y\n1.5;2;u\n0.5;3;v\n".replace(";", sign)), "y").X, points.X)
+    for sign in ("\t", "|"):  # any sign but the comma itself
+        with pytest.warns(UserWarning, match="decimal comma"):
+            commas = read_table(text(tmp_path, "a;b;y\n1,5;2;u\n0,5;3;v\n".replace(";", sign)), "y")
+        assert_array_equal(commas.X, points.X)
     refused(r"give the decimal sign: --decimal ,", text(tmp_path, "a;y\n1,5;u\n2,5;v\n"), "y", decimal=".")
     refused(r"give the decimal sign: --decimal ,", text(tmp_path, 'a,y\n"1,5",u\n"2,5",v\n'), "y")
     assert_array_equal(read_table(text(tmp_path, 'a\ty\n"1,5"\tu\n2\tv\n', "t.tsv"), "y", decimal=",").X, [[1.5], [2]])
