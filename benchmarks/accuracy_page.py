@@ -134,7 +134,7 @@ def _table(summaries: Sequence[Summary]) -> list[str]:
     for s in summaries:
         name, change = s.worst
         planned = len(s.change) + len(s.over) + len(s.failed) + s.waiting
-        sets = f"{len(s.change)} of {planned}" if len(s.change) < planned else f"{planned}"
+        sets = f"{len(s.change)}/{planned}" if len(s.change) < planned else f"{planned}"
         figures = f"{s.mean:+.1f} | {change:+.1f} {name} | {s.better} | {s.worse} | {_seconds(s.seconds)} | {sets}"
         lines.append(f"| {s.row.name} | {s.row.setting} | {figures} |")
     return lines
