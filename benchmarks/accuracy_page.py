@@ -114,9 +114,10 @@ def _about() -> list[str]:
         "Changes are differences to Euclidean distance in points, on the same held-out rows. *Better* and *worse* "
         "count sets where the paired difference is reliable: at 5 %, for the sets of a row jointly (Holm's "
         "correction). Seconds are CPU time of a fit, the median over the sets. All columns are of the sets that a row "
-        "was measured on, which the last one counts: rows of different sets cannot be compared. In the open protocol "
-        "embeddings are brought to unit length instead of standardised, as `isometry compare` does. The strength and "
-        "the candidates of `AutoMetric` were designed on many of these sets: to them these are not new.",
+        "was measured on, which the last one counts: rows of different sets cannot be compared. Why others are missing "
+        "stands below each table. In the open protocol embeddings are brought to unit length instead of standardised, "
+        "as `isometry compare` does. The strength and the candidates of `AutoMetric` were designed on many of these "
+        "sets: to them these are not new.",
     ]
 
 
@@ -132,9 +133,8 @@ def _table(summaries: Sequence[Summary]) -> list[str]:
     ]
     for s in summaries:
         name, change = s.worst
-        sets = f"{len(s.change)}" + (f"; {len(s.over)} over the limit" if s.over else "")
-        sets += f"; {len(s.failed)} failed" if s.failed else ""
-        sets += f"; {s.waiting} not measured yet" if s.waiting else ""
+        planned = len(s.change) + len(s.over) + len(s.failed) + s.waiting
+        sets = f"{len(s.change)}/{planned}" if len(s.change) < planned else f"{planned}"
         figures = f"{s.mean:+.1f} | {change:+.1f} {name} | {s.better} | {s.worse} | {_seconds(s.seconds)} | {sets}"
         lines.append(f"| {s.row.name} | {s.row.setting} | {figures} |")
     return lines

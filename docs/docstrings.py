@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from functools import cache
@@ -11,6 +12,11 @@ from docs.equations import display
 from isometry.registry import METHODS
 from isometry.registry.source import equation as written
 
+PACKAGES = (
+    "isometry",
+    *(f"isometry.{part}" for part in ("deep", "eval", "search", "select", "io", "report", "registry")),
+)
+NAME = re.compile(r"(?<![`:\w])`(\w+)`(?![`_\w])")
 LITERAL = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_?)")
 
 
@@ -55,6 +61,21 @@ def tolerant(lines: list[str]) -> list[str]:
     return out
 
 
+@cache
+def references() -> dict[str, str]:
+    """Public name → markup of a link to its page in the reference."""
+    found: dict[str, str] = {}
+    for package in PACKAGES:
+        for name in importlib.import_module(package).__all__:
+            found.setdefault(name, f":obj:`{name} <{package}.{name}>`")
+    return found
+
+
+def linked(lines: list[str], links: dict[str, str]) -> list[str]:
+    """Lines in which single backticks around a known name have become a link."""
+    return [NAME.sub(lambda m: links.get(m[1], m[0]), line) for line in lines]
+
+
 def _plain(text: str) -> str:
     text = re.sub(r"(?<!\\)\|", r"\\|", text)
     return re.sub(r"(?<=[\w\]₀-₉])_(?=[^\w]|$)", r"\\_", text)
@@ -65,4 +86,4 @@ def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[
     key = (getattr(obj, "__module__", ""), getattr(obj, "__name__", ""))
     if key in equations():
         lines[:] = with_mathematics(lines, equations()[key])
-    lines[:] = tolerant(lines)
+    lines[:] = linked(tolerant(lines), references())

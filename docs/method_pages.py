@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from docs.docstrings import math_block, tolerant
+from docs.docstrings import linked, math_block, references, tolerant
 from docs.measured import measured, seconds_text
 from docs.proofs import proofs
 from docs.toys import slug, why_not
@@ -54,10 +54,14 @@ def _escaped(text: str) -> str:
     return re.sub(r"([*|\\]|_(?=\W|$)|`)", r"\\\1", text)
 
 
+def _class(method: Method) -> str:
+    return method.target.split(":")[1]
+
+
 def public_name(method: Method) -> str:
     """Where users import it from: isometry.RCA, isometry.deep.Triplet."""
     home = "isometry.deep" if method.family == "deep" else "isometry"
-    return f"{home}.{method.target.split(':')[1]}"
+    return f"{home}.{_class(method)}"
 
 
 @cache
@@ -94,10 +98,12 @@ def map_words(method: Method) -> str:
 
 
 def complexity(method: Method) -> str:
-    """The first statement of cost in the docstring."""
-    doc = " ".join((method.load().__doc__ or "").split())
-    found = re.search(r"O\((?:[^()]|\([^()]*\))*\)(?: (?:time|memory|per iteration|an iteration|a batch))?", doc)
-    return found[0] if found else ""
+    """The first statement of cost in the notes, or beside the equation; what a parameter saves is not the cost."""
+    stated = r"O\((?:[^()]|\([^()]*\))*\)(?: (?:time|memory|per iteration|an iteration|a batch))?"
+    for part in ("Notes", "Extended Summary"):
+        if found := re.search(stated, " ".join(" ".join(parsed(method)[part]).split())):
+            return found[0]
+    return ""
 
 
 def in_words(method: Method) -> list[str]:
@@ -169,6 +175,22 @@ def parameter_lines(entries: Sequence[Any]) -> list[str]:
     return out
 
 
+def paragraphs(written: Sequence[str]) -> list[str]:
+    """Paragraphs of a docstring, in which methods are links to their pages."""
+    lines: list[str] = []
+    for paragraph in written:
+        if paragraph.strip():
+            lines += [*linked(tolerant(inspect.cleandoc(paragraph).splitlines()), _addresses()), ""]
+    return lines
+
+
+@cache
+def _addresses() -> dict[str, str]:
+    """Name → markup of a link: to the page of a method, or to that of another public name."""
+    methods = {m.name: f":doc:`{m.name} <{slug(m)}>`" for m in METHODS if m.name == _class(m)}
+    return {**references(), **methods}
+
+
 def page(method: Method) -> str:
     """The page of a row, in reStructuredText."""
     doc = parsed(method)
@@ -181,6 +203,10 @@ def page(method: Method) -> str:
     badges.append(":bdg-light:`beyond the survey`" if method.section == BEYOND else ":bdg-light:`in the survey`")
     lines += [" ".join(badges), ""]
     lines += [*heading("The problem", "-"), *math_block(method.equation)]
+    extended = [p for p in "\n".join(doc["Extended Summary"]).split("\n\n") if p.strip()]
+    if extended and inspect.cleandoc(extended[0]).rstrip(",") == _class_equation(method):
+        extended = extended[1:]
+    lines += paragraphs(extended)
     reason = why_not(method)
     if reason:
         lines += [".. rst-class:: no-picture", "", *wrapped(f"No picture: {_lower_first(reason)}")]
@@ -198,15 +224,7 @@ def page(method: Method) -> str:
         ]
     lines += heading("For whom", "-")
     lines += [" ".join(in_words(method)), ""]
-    extended = [p for p in "\n".join(doc["Extended Summary"]).split("\n\n") if p.strip()]
-    if extended and inspect.cleandoc(extended[0]).rstrip(",") == _class_equation(method):
-        extended = extended[1:]
-    for paragraph in [*extended, *"\n".join(doc["Notes"]).split("\n\n")]:
-        if paragraph.strip():
-            lines += [*tolerant(inspect.cleandoc(paragraph).splitlines()), ""]
-    cost = complexity(method)
-    if cost and not any(cost in line for line in lines):
-        lines += [f"Cost: {_escaped(cost)}.", ""]
+    lines += paragraphs("\n".join(doc["Notes"]).split("\n\n"))
     lines += [*heading("In use", "-"), *usage(method)]
     if doc["Parameters"]:
         lines += [*heading("Parameters", "-"), *parameter_lines(doc["Parameters"])]
@@ -240,7 +258,7 @@ def usage(method: Method) -> list[str]:
     example = parsed(method)["Examples"]
     if example:
         return [*example, ""]
-    cls = method.target.split(":")[1]
+    cls = _class(method)
     home, _, _ = public_name(method).rpartition(".")
     arguments = ", ".join(f"{k}={v!r}" for k, v in method.params.items())
     lines = [".. code-block:: python", "", f"   from {home} import {cls}", ""]
@@ -286,7 +304,7 @@ def gallery() -> str:
         rows = [m for m in METHODS if m.family == family]
         lines += [*heading(family.capitalize(), "-"), FAMILY_WORDS[family], ""]
         for kind in KIND_WORDS:
-            some = [m for m in rows if m.kind == kind]
+            some = sorted((m for m in rows if m.kind == kind), key=lambda m: m.section == BEYOND)  # the survey's first
             if not some:
                 continue
             if family == "deep":

@@ -163,7 +163,7 @@ def test_the_page_says_what_is_missing(tmp_path, monkeypatch):
     }
     accuracy_page.write(tasks, cells)
     page = (tmp_path / "accuracy.md").read_text()
-    assert "| RCA | published | +1.0 | +1.0 a | 0 | 0 | 0.2 | 2; 1 over the limit |" in page
+    assert "| RCA | published | +1.0 | +1.0 a | 0 | 0 | 0.2 | 2/3 |" in page
     assert "On no set: DCA." in page and "more than 30 s of CPU time" in page and "- RCA, published: c" in page
     assert (tmp_path / "accuracy_closed.png").exists()
     low = Task(Row("M06", "automatic"), "a", "closed")

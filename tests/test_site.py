@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from isometry.registry import METHODS, all_methods
+from isometry.registry import METHODS, all_methods, get
 
 pytest.importorskip("matplotlib")
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # docs/ belongs to the repository, not to the package
 
-from docs.docstrings import tolerant, with_mathematics  # noqa: E402
+from docs.docstrings import linked, tolerant, with_mathematics  # noqa: E402
 from docs.equations import GREEK, SIGNS, display, latex, lines  # noqa: E402
 from docs.links import broken  # noqa: E402
 from docs.proofs import proofs, tests  # noqa: E402
@@ -102,6 +102,23 @@ def test_docstrings_show_their_equation_and_keep_their_markup():
     assert tolerant(doc)[-1] == r"By \|x\| and history\_ of ``a_`` and `b`_."
 
 
+def test_names_in_single_backticks_are_links():
+    links = {"DCA": ":doc:`DCA <DCA>`"}
+    written = ["As `DCA`, ``DCA``, `other`, `DCA`_ and :obj:`DCA`."]
+    assert linked(written, links) == ["As :doc:`DCA <DCA>`, ``DCA``, `other`, `DCA`_ and :obj:`DCA`."]
+
+
+def test_the_cost_of_a_method_is_not_what_a_parameter_saves():
+    pytest.importorskip("numpydoc")
+    from docs.method_pages import complexity, page
+
+    assert complexity(get("NCA")) == "O(n² p + n d p)"  # ``batch_size`` makes it O(n)
+    assert complexity(get("LMNN")) == "O(T p + n p d)"
+    text = page(get("LMNN"))
+    assert text.index("where j → i") < text.index("For whom"), "signs are explained beside the equation"
+    assert ":doc:`FisherML <FisherML>`" in text
+
+
 def test_every_row_has_a_page_a_reference_and_a_section():
     """Rows beyond the survey say that they are; Euclidean distance alone has no paper."""
     slugs = [slug(m) for m in METHODS]
@@ -172,8 +189,6 @@ def test_every_correction_points_to_a_test():
 @pytest.mark.parametrize("name", SETS)
 def test_euclidean_distance_leaves_the_toys_where_they_are(name):
     import numpy as np
-
-    from isometry.registry import get
 
     X, _ = SETS[name]()
     np.testing.assert_allclose(warped(get("EUC"), name)[0], X, atol=1e-9)

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from isometry.select import OperatingPoint, PairVerifier
 
 SHOWN = 10  # pairs that are printed
+HELD_OUT = {  # by protocol
+    "open": "whole classes were held out: errors among new classes (--protocol closed: new rows of these)",
+    "closed": "rows were held out: errors among new rows of these classes (--protocol open: new classes)",
+}
 
 
 @app.command()
@@ -74,6 +78,13 @@ def verify(
     ] = None,
     band: Annotated[
         str | None, typer.Option(help="leave pairs undecided: false-match and false-non-match rate, e.g. 0.01,0.01")
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="closed: errors among new rows of these classes; open: among new classes, whole ones are held out; "
+            "by default open from 4 classes"
+        ),
     ] = None,
     prior: Annotated[
         float | None, typer.Option(help="share of same pairs among those that will be asked about; by default as here")
@@ -102,6 +113,9 @@ def verify(
         raise UsageError("say which rows are the same: --target names a column of labels, or --pairs a table of pairs")
     if model is not None and pairs is None:
         raise UsageError("--model judges pairs: name a table of them with --pairs")
+    if protocol is not None and (pairs is not None or protocol not in ("closed", "open")):
+        wrong = f"{protocol} is unknown: closed or open" if pairs is None else "is for labels, not for pairs"
+        raise UsageError(f"--protocol {wrong}")
     inputs = {"the table": file, "the pairs": pairs, "the model": model}
     check_distinct({"--save": save, "--out": out}, inputs)
     check_writable(save)
@@ -127,7 +141,8 @@ def verify(
         from isometry import Normalized
 
         learner = Normalized(learner)
-    verifier = _fit(learner, table, y, scaler, prior=prior, method=link, n_splits=folds, random_state=seed)
+    settings: dict[str, Any] = {"prior": prior, "method": link, "n_splits": folds, "random_state": seed}
+    verifier = _fit(learner, table, y, scaler, protocol=protocol, **settings)
     with usage_errors(ValueError):
         if "band" in goals:
             verifier.set_band(fpr=goals["band"][0], fnr=goals["band"][1])
@@ -154,7 +169,7 @@ def verify(
     if as_json:
         print_json({**outcome, "saved": saved, "report": page})
     else:
-        _show(verifier, point, table, quiet)
+        _show(verifier, point, table, method, quiet, of_labels=listed is None)
         for what, path in (("report", page), ("saved", saved)):
             if path is not None:
                 printer(quiet).print(f"{what}: {plain(path)}")
@@ -230,6 +245,7 @@ def _outcome(verifier: PairVerifier, point: OperatingPoint) -> dict[str, Any]:
     names = ("threshold", "probability", "false_match_rate", "false_non_match_rate", "precision")
     return {
         "pairs": verifier.n_pairs_,
+        "protocol": verifier.protocol_,
         "same": int(verifier.held_out_.same.sum()),
         "prior": verifier.prior_,
         "auc": verifier.auc_,
@@ -241,16 +257,20 @@ def _outcome(verifier: PairVerifier, point: OperatingPoint) -> dict[str, Any]:
     }
 
 
-def _show(verifier: PairVerifier, point: OperatingPoint, table: Table, quiet: bool) -> None:
+def _show(
+    verifier: PairVerifier, point: OperatingPoint, table: Table, method: str, quiet: bool, *, of_labels: bool
+) -> None:
     from isometry.io.prepare import describe
 
     console = printer(quiet)
     same = int(verifier.held_out_.same.sum())
     console.print(
-        f"{plain(table.name)}: {len(table.X)} rows, {table.X.shape[1]} features; {verifier.n_pairs_} held-out pairs, "
-        f"{same} same",
+        f"{plain(table.name)}: {len(table.X)} rows, {table.X.shape[1]} features; metric {plain(method)}; "
+        f"{verifier.n_pairs_} held-out pairs, {same} same",
         style="dim",
     )
+    if of_labels:
+        console.print(f"note: {HELD_OUT[verifier.protocol_]}", style="dim")
     if told := describe(as_frame(table)):
         console.print(f"note: {plain(told)}", style="dim")
     shown = make_table("at the threshold", "value", "95 % interval", right=("value", "95 % interval"))

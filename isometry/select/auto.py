@@ -262,7 +262,10 @@ def _in_words(choice: AutomaticChoice, comparison: Comparison) -> str:
     gap = f"{mean:+.4f} of {comparison.scoring} {where} ({interval})"
     left_out = [r.name for r in comparison.results if r.left_out]
     tried = [r.name for r in comparison.results if r.score is not None and r.name not in BASELINES]
-    missing = f" There was no time for {len(left_out)} candidates: give a larger budget." if left_out else ""
+    missing = ""
+    if left_out:
+        count = f"{len(left_out)} candidate{'s' if len(left_out) > 1 else ''}"
+        missing = f" There was no time for {count}: give a larger budget= (isometry fit auto --set budget=…)."
     if comparison.interrupted:
         missing += " The comparison was interrupted: this rests on what had finished."
     if choice.picked != BASELINE:

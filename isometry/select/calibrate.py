@@ -97,6 +97,8 @@ class PairVerifier(BaseEstimator):
         Share of "same" that the probabilities assume.
     n_pairs_ : int
         Number of held-out pairs.
+    protocol_ : str
+        "open" where whole classes were held out, "closed" otherwise.
     n_sampled_negatives_ : int
         Number of different pairs that were drawn at random, because ``y`` held none.
     classes_ : ndarray of shape (2,)
@@ -180,7 +182,13 @@ class PairVerifier(BaseEstimator):
         self.classes_ = np.array([-1, 1])
         target = fit_target(side)
         self.metric_, self.scale_ = _fit_metric(self._learner(), X, target)
+        self.protocol_ = self._protocol(side)
         held_out, fold = self._hold_out(X, side, target, rng)
+        if held_out.same.all() or not held_out.same.any():
+            raise ValueError(
+                f"no pair held out is {'different' if held_out.same.any() else 'the same'}: a fold needs two rows of a "
+                f"class, and rows of two. Lower n_splits={self.n_splits} (--folds), or take another protocol"
+            )
         self.prior_ = prior if prior is not None else _similar_share(side)
         weight = _with_prior(held_out.weight, held_out.same, self.prior_)
         held_out = held_out._replace(weight=weight)
@@ -540,6 +548,8 @@ class PairVerifier(BaseEstimator):
             raise ValueError(f"method={self.method!r} must be 'auto', 'sigmoid' or 'isotonic'")
         if self.calibration not in ("cross", "train"):
             raise ValueError(f"calibration={self.calibration!r} must be 'cross' or 'train'")
+        if self.protocol not in (None, "closed", "open"):
+            raise ValueError(f"protocol={self.protocol!r} must be 'closed', 'open' or None")
         if self.prior is not None and not 0 < self.prior < 1:
             raise ValueError(f"prior={self.prior} is the share of pairs that are the same: choose it between 0 and 1")
 
@@ -571,14 +581,13 @@ class PairVerifier(BaseEstimator):
         self, X: np.ndarray, side: Supervision, target: Any, rng: np.random.RandomState
     ) -> tuple[HeldOutPairs, np.ndarray]:
         """Held-out pairs of all folds, and the fold of each."""
-        protocol = self._protocol(side)
-        identity = _identities(side, protocol)
+        identity = _identities(side, self.protocol_)
         if self.calibration == "train":
             everything = np.arange(len(X))
             splits = [Split(everything, everything, 0)]
         else:
             try:
-                splits = make_plan(side, protocol, self.n_splits, 1, rng).splits
+                splits = make_plan(side, self.protocol_, self.n_splits, 1, rng).splits
             except ValueError as error:
                 raise ValueError(f"{error}. Or take calibration='train', which flatters the metric") from error
         parts = [self._measure(X, target, side, split, identity, len(splits), rng) for split in splits]

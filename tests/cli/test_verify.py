@@ -74,6 +74,23 @@ class _Parsed(HTMLParser):
         self.inside = ""
 
 
+def test_what_is_held_out_is_said_and_can_be_chosen(folder):
+    asked = (folder / "t.csv", "--target", "person", "--drop", "name", "--fpr", 0.05)
+    told = " ".join(run(*asked).split())
+    assert "metric GMML;" in told and "whole classes were held out: errors among new classes" in told
+    known = (*asked, "--protocol", "closed")
+    assert "no pair held out is the same: a fold needs two rows of a class" in run(*known, code=1)  # 4 rows, 5 folds
+    told = " ".join(run(*known, "--folds", 2, "--save", folder / "known.safetensors").split())
+    assert "errors among new rows of these classes (--protocol open: new classes)" in told
+    assert load(folder / "known.safetensors").protocol_ == "closed"
+    assert json.loads(run(*asked, "--json"))["protocol"] == "open"
+    assert "--protocol new is unknown: closed or open" in run(*asked, "--protocol", "new", code=2)
+    pairs = (folder / "t.csv", "--pairs", folder / "pairs.csv", "--id", "name", "--drop", "person")
+    assert "note: whole classes" not in run(*pairs) and "--protocol is for labels" in run(
+        *pairs, "--protocol", "open", code=2
+    )
+
+
 def test_unit_length_after_the_map(folder):
     run(folder / "t.csv", "--target", "person", "--drop", "name", "--unit", "--prior", 0.5, "-q",
         "--save", folder / "unit.safetensors")  # fmt: skip
