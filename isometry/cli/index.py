@@ -44,6 +44,7 @@ def build(
     quiet: options.Quiet = False,
 ) -> None:
     """Build an index of the rows of a table, under their ids."""
+    from isometry.io.model_card import outline
     from isometry.search import Index
 
     check_distinct({"--out": out}, {"the table": file, "the model": model})
@@ -54,7 +55,7 @@ def build(
     with usage_errors(ValueError, TypeError):
         index.fit(_rows(table, by), ids=table.y if ids else None)
     index.verbose = False
-    name = metric if model is None else type(by).__name__
+    name = outline(by)
     named = model is None and not _are_places(table.feature_names)  # a metric knows its own columns
     index.save(out, make_card(table, f"index by {name}", **({"columns": table.feature_names} if named else {})))
     facts = {"rows": len(index), "features": index.n_features_in_, "dimensions": index.embeddings_.shape[1]}

@@ -87,10 +87,12 @@ def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype, *, finite: bool 
         names = list(frame.columns[bad])
         gaps = np.sum(~np.isfinite(X[:, bad]), axis=0)
         counts = [f"{c} ({m} of {len(X)} rows)" for c, m in zip(names, gaps, strict=True)]
+        rows = np.flatnonzero(~np.isfinite(X[:, bad]).all(axis=1))
         raise TableError(
-            f"{name} has missing or infinite values in {len(counts)} columns: {listing(counts)}. Leave these columns "
-            f"out with {how_to_drop(names)}, leave out the rows, or fill the gaps, as scikit-learn's SimpleImputer "
-            "does in a pipeline: `isometry compare` and `isometry fit` do it inside each fold if given --impute"
+            f"{name} has missing or infinite values in {len(counts)} columns: {listing(counts)}; and in {len(rows)} "
+            f"rows, counted from 0: {listing(rows)}. Leave these columns out with {how_to_drop(names)}, leave out the "
+            "rows, or fill the gaps, as scikit-learn's SimpleImputer does in a pipeline: `isometry compare` and "
+            "`isometry fit` do it inside each fold if given --impute"
         )
     return X
 

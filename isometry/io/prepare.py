@@ -55,11 +55,12 @@ def tidy(frame: pd.DataFrame, steps: Collection[str], categories: Collection[str
             columns[name] = cells
     if dropped:
         _tell(dropped)
-    infinite = [name for name in columns if "impute" in steps and _has_infinite(frame[name])]
+    infinite = {name: at for name in columns if "impute" in steps and (at := _infinite(frame[name])).any()}
     if infinite:
+        rows = np.flatnonzero(np.any([*infinite.values()], axis=0))
         warnings.warn(
-            f"cells of {listing(infinite)} are infinite: they count as missing, and are filled as gaps are. Leave the "
-            "rows out if they mean something else; --prepare none refuses them",
+            f"cells of {listing([*infinite])} are infinite: they count as missing, and are filled as gaps are. Leave "
+            f"the rows out if they mean something else ({listing(rows)}, counted from 0); --prepare none refuses them",
             UserWarning,
             stacklevel=4,
         )
@@ -134,16 +135,17 @@ def _as_categories(cells: pd.Series) -> Any:
 
 def _without_infinite(cells: pd.Series, steps: Collection[str]) -> Any:
     """Numbers; where gaps are filled, what is infinite is a gap, too."""
-    if "impute" not in steps or not _has_infinite(cells):
+    if "impute" not in steps or not _infinite(cells).any():
         return cells
     values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
     return np.where(np.isinf(values), np.nan, values)
 
 
-def _has_infinite(cells: pd.Series) -> bool:
+def _infinite(cells: pd.Series) -> np.ndarray:
+    """Which cells (n,) are infinite."""
     if not import_optional("pandas").api.types.is_float_dtype(cells):
-        return False
-    return bool(np.isinf(cells.to_numpy(dtype=np.float64, na_value=np.nan)).any())
+        return np.zeros(len(cells), dtype=bool)
+    return np.asarray(np.isinf(cells.to_numpy(dtype=np.float64, na_value=np.nan)))
 
 
 def _tell(dropped: dict[str, str]) -> None:

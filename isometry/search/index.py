@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from isometry.core.progress import progress, report
 from isometry.eval.neighbors import Gallery, NeighborSearch
 from isometry.io.columns import listing
+from isometry.io.model_card import outline
 from isometry.io.store import StoreError, digest, load, save
 from isometry.parameters import KW_ONLY, Count, check_parameters, parameters
 from isometry.search.engines import Engine, Exact, Faiss, import_faiss
@@ -331,8 +332,8 @@ class Index(BaseEstimator):
             raise StoreError(f"{path} is an index of rows with {index.n_features_in_} features, not {n_features}")
         if metric is not None and not _same_metric(index.metric, metric):
             raise StoreError(
-                f"{path} is an index by {_metric_name(index.metric)}, which is not the {_metric_name(metric)} that is "
-                "expected: build it anew with this metric"
+                f"{path} is an index by {outline(index.metric)}, which is not the {outline(metric)} that is expected: "
+                "build it anew with this metric"
             )
         return index
 
@@ -401,7 +402,3 @@ def _same_metric(a: Any, b: Any) -> bool:
     if isinstance(a, str) or isinstance(b, str):
         return isinstance(a, str) and isinstance(b, str) and a == b
     return digest(a) == digest(b)
-
-
-def _metric_name(metric: Any) -> str:
-    return metric if isinstance(metric, str) else type(metric).__name__

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from isometry.core.progress import report
 from isometry.eval.neighbors import as_embeddings
 from isometry.io.columns import listing
+from isometry.io.model_card import outline
 
 NAMES = ("euclidean", "cosine")
 ROWS = 16_384  # that are mapped at a time
@@ -72,8 +73,8 @@ class Space:
     def _check_width(self, X: Any, name: str) -> None:
         shape = np.shape(X)
         if len(shape) == 2 and self.n_features is not None and shape[1] != self.n_features:
-            what = "embeddings" if isinstance(self.metric, str) else type(self.metric).__name__
-            raise ValueError(f"{name} has {shape[1]} features, but the {what} here have {self.n_features}")
+            what = "the embeddings here" if isinstance(self.metric, str) else f"rows for {outline(self.metric)}"
+            raise ValueError(f"the rows of {name} have {shape[1]} features, but {what} have {self.n_features}")
 
     def _map(self, X: Any, name: str) -> np.ndarray:
         if isinstance(self.metric, str):

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from isometry.core.rows import RowFacts, look_at_rows, unit_rows
+from isometry.core.threads import own_threads
 from isometry.eval import Interval, hubness
 from isometry.select.crossfit import automatic_choice, gain_interval
 from isometry.select.folds import Plan, Split
@@ -337,12 +338,14 @@ def adapt(
     for f, fold in enumerate(task.folds):
         progress.say_now(f"fold {f + 1} of {len(task.folds)}: moments")
         lesson = fold.learn()
-        before.append(fold.quick.first(fold.quick.X, _documents(fold.quick)))
-        tried.append(dict(_tried(lesson, fold.quick, query_only, progress)))
+        with own_threads():  # hundreds of small decompositions: on a busy machine threads of BLAS wait for each other
+            before.append(fold.quick.first(fold.quick.X, _documents(fold.quick)))
+            tried.append(dict(_tried(lesson, fold.quick, query_only, progress)))
         L = clock.run(partial(trained_head, lesson, random_state), f, len(task.folds))
         trained.append(L)
         if L is not None:
-            tried[-1].update(_blended(Blends(lesson, _stacked(fold.quick)), HEAD, 0.0, L, fold.quick))
+            with own_threads():
+                tried[-1].update(_blended(Blends(lesson, _stacked(fold.quick)), HEAD, 0.0, L, fold.quick))
         lesson.labelled = None
         lessons.append(lesson)
         progress.say(f"fold {f + 1} of {len(task.folds)} done after {time.perf_counter() - started:.0f} s")
@@ -518,6 +521,7 @@ def _plan(values: list[Values]) -> Plan:
     return Plan(splits, np.concatenate(groups))
 
 
+@own_threads()
 def _head(lesson: Lesson, setting: Setting | None, trained: np.ndarray | None, query_only: bool) -> Head | None:
     """The head of a setting; None for the identity."""
     if setting is None or setting.method == IDENTITY:
@@ -537,6 +541,7 @@ def _final(task: Task, setting: Setting, query_only: bool, seed: int) -> Head | 
     return _head(lesson, setting, trained_head(lesson, seed) if setting.method == HEAD else None, query_only)
 
 
+@own_threads()
 def _judge(folds: list[Fold], heads: list[Head | None], level: float) -> tuple[list[Score], tuple[float, float]]:
     """Every score before and after, and how uneven neighbours are, over what the folds held out."""
     before, after, hubs = [], [], []

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import Normalizer
+from threadpoolctl import threadpool_limits
 
 from isometry.core.bilinear import BilinearMoments, query_maps
 from isometry.core.graph import components
@@ -192,7 +193,8 @@ def trained_head(lesson: Lesson, seed: int) -> np.ndarray | None:
     X, codes = lesson.labelled
     batches: dict[str, Any] = {"classes_per_batch": 32, "samples_per_class": 4, "max_epochs": 2, "min_steps": 100}
     model = DeepMetric("linear", LINEAR_HEADS[0], n_components=X.shape[1], random_state=seed, **batches)
-    with warnings.catch_warnings():
+    # batches are small: threads would wait for each other longer than they save, on a busy machine by minutes
+    with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a search that is short on purpose
         model.fit(X, codes)
     return np.asarray(model.weights_["weight"] / model.scale_, dtype=np.float64)

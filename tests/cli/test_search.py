@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -121,7 +122,7 @@ def test_what_is_wrong_with_an_index_is_said(folder, tmp_path):
     assert "lacks: r, s" in run("index", "query", out, tmp_path / "narrow.csv", "--ids", "name", code=2)
     np.save(tmp_path / "narrow.npy", np.ones((3, 2)))
     text = run("index", "query", out, tmp_path / "narrow.npy", code=2)
-    assert "has 2 features" in text and "have 4" in text
+    assert "have 2 features" in text and "have 4" in text
     assert "k=61 neighbours" in run("index", "query", out, items, "--ids", "name", "-k", 61, code=2)
     out.write_bytes(whole[:-7])
     assert "damaged or cut" in run("index", "query", out, items, code=2)
@@ -135,6 +136,15 @@ def test_what_is_wrong_with_an_index_is_said(folder, tmp_path):
     zero.to_csv(tmp_path / "zero.csv", index=False)
     text = run("index", "build", tmp_path / "zero.csv", "--ids", "name", "-o", out, "--metric", "cosine", code=2)
     assert "zero vectors (rows 7)" in text
+    X = pd.read_csv(items)[list("pqrs")].to_numpy()
+    X[3, 1], X[17] = np.nan, np.inf
+    np.save(tmp_path / "gaps.npy", X)
+    text = run("index", "build", tmp_path / "gaps.npy", "-o", out, code=2)
+    assert "in 2 rows, counted from 0: 3, 17" in text
+    run("index", "build", items, "--ids", "name", "--model", folder / "m.safetensors", "-o", out, "-q")
+    run("fit", "RCA", folder / "t.csv", "-y", "kind", "--drop", "name", "-o", tmp_path / "other.safetensors", "-q")
+    other = ("index", "query", out, items, "--ids", "name", "--model", tmp_path / "other.safetensors")
+    assert re.search(r"an index by Pipeline\(.*, GMML\), which is not the Pipeline\(.*, RCA\)", run(*other, code=2))
 
 
 @pytest.mark.parametrize("name", ["m.npy", "m.py", "m.duckdb.sql", "m.pgvector.sql", "dense"])

@@ -45,6 +45,8 @@ def test_the_command_gives_a_table_a_verdict_a_page_and_a_head(name, each, tmp_p
     found = json.loads(done.stdout)
     assert set(found["scores"]) == {"map@r", "recall@1", "recall@10", "ndcg@10", "pair_auc"}
     main = found["scores"]["map@r"]
+    for score, told in found["scores"].items():
+        print(name, each, score, {part: round(value, 4) for part, value in told.items()}, found["adapted"])
     assert found["adapted"] == (main["low"] > 0) or not found["adapted"]
     if found["adapted"]:
         assert main["after"] > main["before"]
@@ -69,6 +71,7 @@ def test_the_gain_holds_for_classes_that_were_never_met(name):
     fresh = X[~known].astype(np.float32)
     unit = fresh / np.linalg.norm(fresh, axis=1, keepdims=True)
     before, after = (retrieval(Z, y[~known]).mean()["map@r"] for Z in (unit, outcome.transform(fresh)))
+    print(name, "unseen classes:", round(before, 4), round(after, 4), "told gain", outcome.main.difference)
     assert after - before > 0.5 * outcome.main.difference.mean > 0
 
 
@@ -77,4 +80,5 @@ def test_pairs_alone(name):
     X, y = some(name, 20)
     i = np.flatnonzero(y[:-1] == y[1:])[::2]
     outcome = adapt(X, Pairs(i, i + 1, np.ones(len(i)), n=len(y)), heads=False)
+    print(name, "pairs alone:", len(i), outcome.main.before, outcome.main.after, outcome.verdict)
     assert outcome.kind == "pairs" and outcome.main.difference.mean > -0.01

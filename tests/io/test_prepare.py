@@ -102,7 +102,8 @@ def test_only_what_is_asked_for_is_let_pass(steps, allowed):
         if what == allowed:
             assert len(read(frame, prepare=steps)[0].X) == 4
         else:
-            with pytest.raises(TableError, match="missing or infinite values" if what == "gaps" else "not numbers"):
+            told = r"missing or infinite values .* in 1 rows, counted from 0: 1\." if what == "gaps" else "not numbers"
+            with pytest.raises(TableError, match=told):
                 read(frame, prepare=steps)
     with pytest.raises(TableError, match="prepare='scale' is unknown"):
         read(gaps, prepare=("scale",))
@@ -112,6 +113,7 @@ def test_infinite_cells_are_gaps_where_gaps_are_filled():
     table, said = read(pd.DataFrame({"a": [1.0, np.inf, 2.0, 3.0], "kind": [0, 1, 0, 1]}))
     assert_array_equal(table.X["a"], [1.0, np.nan, 2.0, 3.0])
     assert len(said) == 1 and "cells of a are infinite: they count as missing" in said[0]
+    assert "(1, counted from 0)" in said[0]
 
 
 def test_preparation_by_hand():

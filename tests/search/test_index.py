@@ -159,7 +159,7 @@ def test_bad_rows_are_named(data):
     with pytest.raises(ValueError, match=r"1 of the 300 rows of X are zero vectors \(rows 5\)"):
         Index("cosine").fit(bad)
     index = Index().fit(X)
-    with pytest.raises(ValueError, match="the queries has 4 features, but the embeddings here have 6"):
+    with pytest.raises(ValueError, match="the rows of the queries have 4 features, but the embeddings here have 6"):
         index.search(X[:, :4])
     with pytest.raises(ValueError, match="k=301 neighbours"):
         index.search(X, 301)

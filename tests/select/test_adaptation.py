@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from isometry import Labels, Pairs, Relevance, Triplets, adapt, load
 from isometry.core.moments import ArrayMoments
 from isometry.eval import Interval, document_ranking, listed_retrieval, retrieval
 from isometry.moments import MomentsMetric
 from isometry.registry import get
+from isometry.select import adaptation
 from isometry.select.adaptation import Score, _remarks
 from isometry.select.heads import (
     Blends,
@@ -49,6 +51,28 @@ def test_planted_classes_are_found(outcome):
         assert s.after - s.before == pytest.approx(s.difference.mean, abs=1e-12)
         assert s.difference.low <= s.difference.mean <= s.difference.high
     assert "MAP@R" in outcome.verdict and "whole classes held out" in str(outcome)
+
+
+def test_small_decompositions_and_batches_have_one_thread(monkeypatch):
+    """On a busy machine two threads of BLAS waited for each other: eight times the processor time, and no end to it."""
+    pytest.importorskip("torch")
+    from isometry.deep import DeepMetric
+
+    used = {"maps": set(), "heads": set()}
+
+    def spied(work, key):
+        def spy(*args, **kwargs):
+            kinds = ("blas", "openmp") if key == "heads" else ("blas",)
+            used[key] |= {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] in kinds}
+            return work(*args, **kwargs)
+
+        return spy
+
+    monkeypatch.setattr(adaptation, "learned_maps", spied(adaptation.learned_maps, "maps"))
+    monkeypatch.setattr(DeepMetric, "fit", spied(DeepMetric.fit, "heads"))
+    with threadpool_limits(limits=2):
+        adapt(*planted(n_classes=12, each=6), n_splits=3, budget=None)
+    assert used == {"maps": {1}, "heads": {1}}
 
 
 def test_the_head_maps_new_classes_as_well_as_it_said(outcome):
