@@ -113,6 +113,10 @@ def verify(
         raise UsageError("say which rows are the same: --target names a column of labels, or --pairs a table of pairs")
     if model is not None and pairs is None:
         raise UsageError("--model judges pairs: name a table of them with --pairs")
+    if model is not None and (save is not None or report is not None):
+        raise UsageError(
+            "--model judges pairs, and learns nothing: leave out --save and --report (--out takes decisions)"
+        )
     if protocol is not None and (pairs is not None or protocol not in ("closed", "open")):
         wrong = f"{protocol} is unknown: closed or open" if pairs is None else "is for labels, not for pairs"
         raise UsageError(f"--protocol {wrong}")

@@ -138,6 +138,14 @@ def test_a_file_judges_pairs(folder):
     assert judged["probability"][same].mean() > 0.3 + judged["probability"][~same].mean()
 
 
+@pytest.mark.parametrize("option", ["--save", "--report"])
+def test_a_model_that_judges_leaves_nothing_to_save(folder, tmp_path, option):
+    asked = (folder / "t.csv", "--drop", "person", "--id", "name", "--pairs", folder / "pairs.csv")
+    told = run(*asked, "--model", folder / "band.safetensors", option, tmp_path / "new", code=2)
+    assert "leave out --save and --report" in " ".join(told.split())
+    assert not (tmp_path / "new").exists()
+
+
 def test_columns_are_known_by_name_not_by_place(folder, tmp_path):
     table = (folder / "t.csv", "--drop", "person", "--id", "name", "--pairs", folder / "pairs.csv")
     run(*table, "--save", tmp_path / "v", "--quiet")
