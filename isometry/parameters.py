@@ -55,7 +55,7 @@ Seed = (
     | None
 )
 Positive = Annotated[float, Rule(lambda v: v > 0, "must be positive")]
-NotNegative = Annotated[float, Rule(lambda v: 0 <= v < np.inf, "must not be negative, and finite")]
+NotNegative = Annotated[float, Rule(lambda v: 0 <= v < np.inf, "must not be negative or infinite")]
 Share = Annotated[float, Rule(lambda v: 0 <= v <= 1, "must lie in [0, 1]")]
 PositiveShare = Annotated[float, Rule(lambda v: 0 < v <= 1, "must lie in (0, 1]")]
 Count = Annotated[int, Rule(lambda v: v >= 1, "must be at least 1")]

@@ -206,7 +206,7 @@ def test_modules_that_are_no_losses_are_named(loss, words):
         ({"samples_per_class": 2.5}, "samples_per_class=2.5 must be a whole number"),
         ({"lr": -1}, "lr=-1 must not be negative"),
         ({"lr": float("nan")}, "lr=nan"),
-        ({"lr": float("inf")}, "lr=inf must be finite"),
+        ({"lr": float("inf")}, "lr=inf must not be negative or infinite"),
         ({"weight_decay": -1}, "weight_decay"),
         ({"warmup": 2}, "warmup"),
         ({"clip_norm": 0}, "clip_norm"),

@@ -467,7 +467,8 @@ def test_kinds_of_columns_are_told_with_the_way_out(tmp_path):
     path = text(tmp_path, "size,day,city,a,y\nsmall,2020-01-31,Ulm,1,u\n3,2021-02-01,Bonn,,v\n")
     words = r"size \(text, such as 'small'\), day \(dates, such as '2020-01-31'\), city \(text, such as 'Ulm'\)\. "
     refused(words + r"Leave them out with --drop size,day,city \(in Python drop=\['size', 'day', 'city'\]\)", path, "y")
-    refused(r"a \(1 of 2 rows\)\. Leave these columns out with --drop a ", path, "y", drop=["size", "day", "city"])
+    told = r"a \(1 of 2 rows\); and in 1 rows, counted from 0: 1\. Leave these columns out with --drop a "
+    refused(told, path, "y", drop=["size", "day", "city"])
     frame = pd.DataFrame({"a": [1.0, 2.0], "c,d": pd.Categorical(["x", "z"]), "y": [0, 1]})
     refused(r"c,d \(categories, such as 'x'\)\. Leave them out with --drop '\"c,d\"'", frame, "y")
 
