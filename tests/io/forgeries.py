@@ -10,8 +10,13 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+import isometry
 from isometry.io import StoreError, load, save
 from isometry.io import store as store_module
 from isometry.io.classes import _modules, find_class
@@ -64,7 +69,25 @@ def make_originals(folder):
         files.append((OLD / f"{name}.safetensors").read_bytes())
         save(load(OLD / f"{name}.safetensors"), folder / name)
         files.append((folder / name).read_bytes())
+    for k, model in enumerate(make_newer()):
+        save(model, folder / f"newer{k}")
+        files.append((folder / f"newer{k}").read_bytes())
     return files
+
+
+def make_newer():
+    """Models of kinds that the oldest format did not know: made of others, with links, ids, columns and choices."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    X = rng.standard_normal((60, 3)) + y[:, None]
+    frame = pd.DataFrame(X, columns=list("abc")).assign(d=np.array(["u", "v", "w"])[rng.integers(0, 3, 60)])
+    parts = [("numbers", StandardScaler(), list("abc")), ("words", OneHotEncoder(handle_unknown="ignore"), ["d"])]
+    metric = isometry.RCA(reg=0.1).fit(X, y)
+    yield isometry.PairVerifier(isometry.GMML(reg=0.1), n_splits=3, random_state=0).fit(X, y)
+    yield isometry.AutoMetric([isometry.RCA(reg=0.1)], n_splits=3).fit(X, y)
+    yield isometry.Normalized(isometry.RCA(reg=0.1)).fit(X, y)
+    yield isometry.Index(metric, quantizer="int8").fit(X, ids=[f"row {k}" for k in range(60)])
+    yield make_pipeline(ColumnTransformer(parts), isometry.RCA(reg=0.1)).fit(frame, y)
 
 
 # ---------------------------------------------------------------------------------------------------- the watchman
