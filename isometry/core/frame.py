@@ -56,11 +56,11 @@ class Frame:
         return (L if Q is None else Q @ L @ Q.T + np.eye(len(Q)) - Q @ Q.T) / self.unit
 
 
-def resolved(X: np.ndarray) -> np.ndarray:
+def resolved(X: np.ndarray) -> tuple[np.ndarray, float]:
     """Centred samples X (n, d) without directions that a scatter, a sum of squares, cannot tell from rounding errors.
 
     Features are compared in units of their deviations: such directions lie between features that determine one another.
-    X itself, if there are none.
+    X itself, if there are none. And the largest deviation that was left out, as a share of the largest of all.
     """
     deviation = X.std(axis=0, dtype=np.float64)
     varying = deviation > 0
@@ -70,12 +70,13 @@ def resolved(X: np.ndarray) -> np.ndarray:
         Z = X[rows, varying] / unit
         C += Z.T @ Z
     if clearly_definite(C, RESOLVED**2):
-        return X
+        return X, 0.0
     w, V = sla.eigh(C)
     kept = w > RESOLVED**2 * w[-1]
     if kept.all():
-        return X
+        return X, 0.0
+    lost = float((X[:, varying] @ (V[:, ~kept] / unit[:, None])).std(axis=0).max() / np.sqrt(w[-1] / len(X)))
     P = (V[:, kept] / unit[:, None]) @ (V[:, kept].T * unit)  # the projection, in units of the features
     X = X.copy()
     X[:, varying] = X[:, varying] @ P.astype(X.dtype)
-    return X
+    return X, lost

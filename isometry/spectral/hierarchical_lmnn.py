@@ -160,7 +160,7 @@ class HierarchicalLMNN(MixedMetric):
         if len(rows) <= max(self.n_neighbors, 2):
             return None
         # steps leave next to nothing of some directions
-        X, codes = resolved(X[rows] - X[rows].mean(axis=0)), codes[rows]
+        X, codes = resolved(X[rows] - X[rows].mean(axis=0))[0], codes[rows]
         triplets = mine(X, codes, self.n_neighbors, self.mining, rng)
         if len(triplets.a) == 0:  # one class, or none with two members
             return None

@@ -38,6 +38,12 @@ from isometry.spectral.large_margin import MarginProblem, descend, semidefinite_
 from isometry.spectral.mining import MINERS, mine
 from isometry.supervision import Labels, Triplets
 
+ROUNDING = 1e3  # so many units in the last digit may be rounding errors of the samples and of what made them
+LEFT_OUT = (
+    "some features nearly determine one another, and what they differ by, {:.0e} of the largest deviation, was left "
+    "out; take differences of such features, or leave some of them out"
+)
+
 
 @parameters
 class LMNN(SearchedMetric):
@@ -109,8 +115,9 @@ class LMNN(SearchedMetric):
     `FisherML` needs one pass over the rows: try those first.
 
     What features differ by that otherwise determine one another is left out where it is below a millionth of their
-    deviations: its squares drown in the rounding errors of others. If it counts, as the time between two dates may,
-    take the difference as a feature in place of one of the two.
+    deviations: its squares drown in the rounding errors of others. The objective may be lower with it, so that such a
+    fit has not converged, and says why. If it counts, as the time between two dates may, take the difference as a
+    feature in place of one of the two; if not, leave out one of the features.
 
     An iteration costs O(T p + n p d) for T active triplets, each search for impostors O(n² p).
 
@@ -156,7 +163,8 @@ class LMNN(SearchedMetric):
     def _fit(self, X: np.ndarray, side: Labels | Triplets) -> Solution:
         check_choices(self, mining=("batch_all", *MINERS))
         p, frame = check_components(self.n_components, X.shape[1]), Frame.of(X)
-        frame = replace(frame, X=resolved(frame.X))
+        samples, lost = resolved(frame.X)
+        frame = replace(frame, X=samples)
         rng = check_random_state(self.random_state)
         L = initial_map(frame, side, self.init, p, rng)
         codes = side.codes if isinstance(side, Labels) and self.mining == "batch_all" else None
@@ -180,6 +188,9 @@ class LMNN(SearchedMetric):
             solution, self.gap_ = self._solve(problem, L, rng)
             L, n_iter, history = solution.x, n_iter + solution.n_iter, history + solution.history
             Z = frame.X @ L.T.astype(X.dtype)
+        if lost > ROUNDING * np.finfo(X.dtype).eps:  # what was proven is of a problem without them
+            solution = replace(solution, converged=False, reason=LEFT_OUT.format(lost))
+            self.gap_ = None if self.gap_ is None else 1.0
         self.objective_ = solution.value
         self.max_impostors_ = None if isinstance(problem, DistanceObjective) else problem.cap
         self.n_parts_ = 1 if parts is None else len(parts)

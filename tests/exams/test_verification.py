@@ -95,7 +95,11 @@ def coverage(X, y, learner, n_known, each, fpr, seed=0, runs=100):
 
 @pytest.mark.parametrize("name", ["banking77_minilm", "clinc150_minilm"])
 def test_the_interval_of_the_false_match_rate_covers_the_truth(name):
-    """40 classes with 10 rows each, drawn 100 times; the other 37 or 110 classes tell the truth."""
+    """40 classes with 10 rows each, drawn 100 times; the other 37 or 110 classes tell the truth.
+
+    That number suits: with 20 known classes 85 (banking77) and 88 (clinc150) of 100 intervals held the truth, with 30
+    85 to 91, with 50 of banking77's 77 classes 81, where 27 fresh ones are a noisy truth.
+    """
     X, y = load(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
