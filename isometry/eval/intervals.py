@@ -128,17 +128,30 @@ def paired_interval(a: np.ndarray, b: np.ndarray, level: float = 0.95, groups: n
 
 
 def pair_rate_interval(
-    rate: float, residual: np.ndarray, a: np.ndarray, b: np.ndarray, counted: np.ndarray, level: float = 0.95
+    rate: float,
+    residual: np.ndarray,
+    a: np.ndarray,
+    b: np.ndarray,
+    counted: np.ndarray,
+    level: float = 0.95,
+    *,
+    new: bool = False,
 ) -> Interval:
     """A share of pairs, with an interval that allows for pairs that have an end in common.
 
-    Pairs depend on one another where they meet in a group; with S_g the sum of r over the pairs that touch g, and S_gh
-    over those between g and h::
+    Pairs depend on one another where they meet in a group. With S_g the sum of r over the pairs that touch g, S_gh over
+    those between g and h, and M the share of all p, q that meet::
 
-        variance = G/(G−1) · Σ_{p, q that meet} r_p r_q = G/(G−1) · (Σ_g S_g² − Σ_{g≠h} S_gh²)
+        variance = Σ_{p, q that meet} r_p r_q / (1 − M) = (Σ_g S_g² − Σ_{g<h} S_gh²) / (1 − M)
 
-    The interval is that of Clopper and Pearson for as many independent pairs as have this variance, after Korn and
-    Graubard (1998): it holds for rates near 0. A rate of 0 or 1 shows no variance; at least G/2 pairs are independent.
+    The divisor makes up for deviations that are taken from the estimate itself, which makes r_p r_q of equal pairs too
+    small by the variance over m²; only those that meet are summed. Where each pair meets itself alone, it is the usual
+    m/(m − 1). The interval is that of Clopper and Pearson for as many independent pairs as have this variance, after
+    Korn and Graubard (1998): it holds for rates near 0. A rate of 0 or 1 shows no variance; at least G/2 pairs are
+    independent.
+
+    The share among other groups, which come later, varies as well: the difference of two shares, each of as many groups
+    drawn alike, has twice the variance of one. With ``new``, the interval is one of that share.
 
     Parameters
     ----------
@@ -154,6 +167,8 @@ def pair_rate_interval(
         Which pairs the share is one of.
     level : float, default=0.95
         Confidence of the interval.
+    new : bool, default=False
+        Whether the interval is to hold the share among as many new groups; else that among all there could be.
 
     Returns
     -------
@@ -176,18 +191,26 @@ def pair_rate_interval(
     m, G = int(counted.sum()), len(np.unique(np.concatenate([a[counted], b[counted]])))
     if G < 2:
         return Interval(float(rate), 0.0, 1.0)
-    apart = a != b
-    touched = np.bincount(a, residual, codes.max() + 1) + np.bincount(b[apart], residual[apart], codes.max() + 1)
-    between = np.unique(a[apart] * (codes.max() + 1) + b[apart], return_inverse=True)[1]
-    variance = G / (G - 1) * (touched @ touched - np.sum(np.bincount(between, residual[apart]) ** 2))
-    n = G / 2
+    met = _sum_over_meeting(counted / m, a, b)
+    if met > 1 - 1 / (2 * m):  # every pair meets every other, as where one group takes part in all of them
+        return Interval(float(rate), 0.0, 1.0)
+    variance = _sum_over_meeting(residual, a, b) / (1 - met) * (2 if new else 1)
+    n = G / 4 if new else G / 2
     if 0 < rate < 1 and variance > 0:
         shrink = (stats.norm.ppf((1 + level) / 2) / stats.t.ppf((1 + level) / 2, G - 1)) ** 2
-        n = min(float(rate * (1 - rate) / variance * shrink), m)
+        n = min(float(rate * (1 - rate) / variance * shrink), m / 2 if new else m)
     x = rate * n
     low = stats.beta.ppf((1 - level) / 2, x, n - x + 1) if x > 0 else 0.0
     high = stats.beta.ppf((1 + level) / 2, x + 1, n - x) if x < n else 1.0
     return Interval(float(rate), float(low), float(high))
+
+
+def _sum_over_meeting(v: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
+    """Σ v_p v_q over all pairs p, q that have a group in common, for groups a ≤ b of the ends."""
+    size, apart = int(b.max()) + 1, a != b
+    touched = np.bincount(a, v, size) + np.bincount(b[apart], v[apart], size)
+    between = np.unique(a[apart] * size + b[apart], return_inverse=True)[1]
+    return float(touched @ touched - np.sum(np.bincount(between, v[apart]) ** 2))
 
 
 def bootstrap_interval(

@@ -59,7 +59,10 @@ class HeldOutPairs(NamedTuple):
         return roc(np.sqrt(scale * self.u), self.same, self.weight)
 
     def rates(self, limit: float, level: float) -> tuple[Interval, Interval, Interval]:
-        """False-match rate, false-non-match rate and precision of accepting u ≤ limit, with intervals."""
+        """False-match rate, false-non-match rate and precision of accepting u ≤ limit, with intervals.
+
+        The intervals are those of the rates among as many new classes, identities or samples as were held out.
+        """
         accepted, same = self.u <= limit, self.same
         share = {kind: self.weight * (same == kind) / self.weight[same == kind].sum() for kind in (True, False)}
         tpr, fpr = (float(share[kind] @ accepted) for kind in (True, False))
@@ -71,7 +74,7 @@ class HeldOutPairs(NamedTuple):
             precision = right / (right + wrong)
             r_precision = (prior * wrong * r_tpr - (1 - prior) * right * r_fpr) / (right + wrong) ** 2
         return (
-            pair_rate_interval(fpr, r_fpr, self.a, self.b, ~same, level),
-            pair_rate_interval(1 - tpr, -r_tpr, self.a, self.b, same, level),
-            pair_rate_interval(precision, r_precision, self.a, self.b, accepted, level),
+            pair_rate_interval(fpr, r_fpr, self.a, self.b, ~same, level, new=True),
+            pair_rate_interval(1 - tpr, -r_tpr, self.a, self.b, same, level, new=True),
+            pair_rate_interval(precision, r_precision, self.a, self.b, accepted, level, new=True),
         )

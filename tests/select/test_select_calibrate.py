@@ -13,8 +13,9 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from isometry import GMML, RCA, Euclidean, Labels, Pairs, load, save
+from isometry import GMML, RCA, Euclidean, FixedMetric, Labels, Normalized, Pairs, load, save
 from isometry.eval import pair_rate_interval
+from isometry.eval.intervals import _sum_over_meeting
 from isometry.select import PairVerifier
 
 D = 3
@@ -82,13 +83,16 @@ def test_the_scale_of_the_metric_does_not_matter():
     """Folds may scale their maps as they like: u = d² / mean d² takes that out."""
     X, y = identities(4, n_classes=20)
     pairs = all_pairs(len(y))[::7]
-    plain, wild = (PairVerifier(m, random_state=0).fit(X, y) for m in (Euclidean(), Wild()))
+    plain, wild = (PairVerifier(Scaled(by), random_state=0).fit(X, y) for by in (0, 100))
     assert_allclose(wild.predict_proba(X, pairs), plain.predict_proba(X, pairs), rtol=1e-6)
 
 
-class Wild(TransformerMixin, BaseEstimator):
+class Scaled(TransformerMixin, BaseEstimator):
+    def __init__(self, by):
+        self.by = by
+
     def fit(self, X, y):
-        self.factor_ = 1 + 100 * abs(X[0, 0])
+        self.factor_ = 1 + self.by * abs(X[0, 0])
         return self
 
     def transform(self, X):
@@ -169,14 +173,32 @@ def test_reliability_is_measured_by_links_of_other_folds():
     X, y = identities(15)
     verifier = PairVerifier(prior=0.5, random_state=0).fit(X, y)
     curve = verifier.reliability(10)
-    p, same, w = verifier.held_out_.probability, verifier.held_out_.same, verifier.held_out_.weight
+    within = ~np.isnan(verifier.held_out_.probability)
+    p, same, w = (
+        column[within]
+        for column in (verifier.held_out_.probability, verifier.held_out_.same, verifier.held_out_.weight)
+    )
+    w = w * np.where(same, 0.5 / w[same].sum(), 0.5 / w[~same].sum())  # of pairs between folds none is the same
     k = np.minimum((10 * p).astype(int), 9)
     by_hand = sum(abs(np.sum((w * (p - same))[k == b])) for b in range(10)) / w.sum()
     assert_allclose(curve.error, by_hand)
     assert_allclose(verifier.calibration_error_, verifier.reliability().error)
     assert verifier.calibration_error_ < 0.03
-    in_sample = verifier.calibrator_.predict(verifier.held_out_.u)
+    in_sample = verifier.calibrator_.predict(verifier.held_out_.u[within])
     assert 1e-4 < np.abs(p - in_sample).max() < 0.1
+
+
+def test_a_metric_that_learns_nothing_is_judged_by_all_pairs():
+    """20 classes make 190 pairs of classes, of which folds of four hold 30; learned metrics have those alone."""
+    X, y = identities(15, n_classes=20)
+    n = len(y)
+    for learner in (None, Euclidean(), Normalized(Euclidean()), FixedMetric(np.eye(X.shape[1]))):
+        pairs = PairVerifier(learner, random_state=0).fit(X, y).held_out_
+        assert len(pairs.u) == n * (n - 1) // 2
+        assert len(np.unique(np.sort(np.stack([pairs.a, pairs.b], axis=1)[~pairs.same], axis=1), axis=0)) == 190
+    learned = PairVerifier(GMML(), random_state=0).fit(X, y).held_out_
+    assert len(np.unique(np.sort(np.stack([learned.a, learned.b], axis=1)[~learned.same], axis=1), axis=0)) == 30
+    assert not np.isnan(learned.probability).any()
 
 
 def test_the_form_of_the_link_follows_the_pairs():
@@ -189,6 +211,7 @@ def test_the_form_of_the_link_follows_the_pairs():
     assert np.array_equal(
         gaussian.held_out_.probability,
         PairVerifier(prior=0.5, method="sigmoid", random_state=0).fit(X, y).held_out_.probability,
+        equal_nan=True,
     )
 
     def heavy(seed):
@@ -245,12 +268,50 @@ def test_pairs_that_share_a_class_widen_the_interval():
     assert dependent.high - dependent.low > 3 * (alone.high - alone.low)
     residual = (hit - rate) / 1000
     meet = (a[:, None] == a) | (a[:, None] == b) | (b[:, None] == a) | (b[:, None] == b)
-    variance = 40 / 39 * np.sum(np.outer(residual, residual)[meet])
+    variance = np.sum(np.outer(residual, residual)[meet]) / (1 - meet.mean())
     n = rate * (1 - rate) / variance * (norm.ppf(0.975) / t.ppf(0.975, 39)) ** 2
     assert_allclose(dependent.low, beta.ppf(0.025, n * rate, n * (1 - rate) + 1))
     assert_allclose(dependent.high, beta.ppf(0.975, n * rate + 1, n * (1 - rate)))
     exact = binomtest(int(hit.sum()), 1000).proportion_ci()  # two groups a pair: the pairs are independent
     assert_allclose([alone.low, alone.high], [exact.low, exact.high], atol=2e-3)
+
+
+def test_the_variance_of_a_share_of_pairs_is_right_on_average():
+    """Folds of four classes, as 20 known ones make: a seventh was missing of it with G/(G−1) for a divisor."""
+    r = np.random.default_rng(0)
+    i, j = np.triu_indices(4, 1)
+    a, b = (np.concatenate([e + 4 * f for f in range(5)]) for e in (i, j))
+    every, shares, variances = np.ones(30, dtype=bool), [], []
+    for _ in range(4000):
+        ease = r.standard_normal(20)
+        hit = ease[a] + ease[b] + r.standard_normal(30) > 0
+        shares.append(hit.mean())
+        variances.append(_sum_over_meeting((hit - hit.mean()) / 30, a, b) / (1 - _sum_over_meeting(every / 30, a, b)))
+    # a variance that is estimated 4,000 times is known to 2.2 %, the mean of the estimates better
+    assert_allclose(np.mean(variances), np.var(shares), rtol=0.09)
+
+
+def test_a_share_among_new_groups_varies_twice_as_much():
+    r = np.random.default_rng(0)
+    a, b = r.integers(0, 40, size=(2, 1000))
+    hit = (r.random(40) < 0.2)[a] | (r.random(1000) < 0.02)
+    rate = float(hit.mean())
+    given = rate, (hit - rate) / 1000, a, b, np.ones(1000, dtype=bool)
+    meet = (a[:, None] == a) | (a[:, None] == b) | (b[:, None] == a) | (b[:, None] == b)
+    variance = 2 * np.sum(np.outer(given[1], given[1])[meet]) / (1 - meet.mean())
+    n = rate * (1 - rate) / variance * (norm.ppf(0.975) / t.ppf(0.975, 39)) ** 2
+    new = pair_rate_interval(*given, new=True)
+    assert_allclose(
+        [new.low, new.high], beta.ppf([0.025, 0.975], [n * rate, n * rate + 1], [n - n * rate + 1, n - n * rate])
+    )
+    known = pair_rate_interval(*given)
+    assert new.low < known.low < known.high < new.high
+
+
+def test_one_group_in_all_pairs_says_nothing_about_others():
+    hit = np.array([1.0, 0, 0, 0])
+    found = pair_rate_interval(0.25, (hit - 0.25) / 4, np.zeros(4, int), np.arange(1, 5), np.ones(4, bool))
+    assert (found.low, found.high) == (0, 1)
 
 
 def test_no_false_match_leaves_a_rate_above_zero_possible():
