@@ -76,7 +76,12 @@ def adapt(
         bool, typer.Option("--skip-bad", help="leave out bad rows, unknown ids and contradictions instead of refusing")
     ] = False,
     folds: Annotated[int, typer.Option(min=2, help="folds of the cross-validation")] = 5,
-    budget: Annotated[float, typer.Option(help="seconds after which no linear head is trained any more")] = 60.0,
+    heads: Annotated[
+        bool, typer.Option("--heads/--no-heads", help="train a linear head, too: needs torch, and labels or groups")
+    ] = True,
+    budget: Annotated[
+        float, typer.Option(help="seconds that it may take; maps that there is no time for are left out and named")
+    ] = 60.0,
     seed: options.Seed = 0,
     drop: options.Drop = None,
     key: options.Key = None,
@@ -121,6 +126,7 @@ def adapt(
             documents=gallery,
             query_only=direction == "query" or (direction == "auto" and relevance is not None),
             protocol="closed" if known_classes else "open",
+            heads=heads,
             n_splits=folds,
             budget=budget,
             random_state=seed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,8 @@ from sklearn.pipeline import Pipeline
 from isometry.core.rows import RowFacts, look_at_rows, unit_rows
 from isometry.core.threads import own_threads
 from isometry.eval import Interval, hubness
+from isometry.select.allotment import Allotment
+from isometry.select.budget import Budget, duration
 from isometry.select.crossfit import automatic_choice, gain_interval
 from isometry.select.folds import Plan, Split
 from isometry.select.heads import (
@@ -26,9 +28,11 @@ from isometry.select.heads import (
     Head,
     Lesson,
     Setting,
+    can_train,
     identity,
     learned_maps,
     make_head,
+    planned_maps,
     trained_head,
 )
 from isometry.select.progress import Progress
@@ -272,7 +276,7 @@ def adapt(
     heads: bool = True,
     n_splits: int = 5,
     level: float = 0.95,
-    budget: float | None = 60.0,
+    budget: float | Budget | None = 60.0,
     random_state: int = 0,
     verbose: bool = False,
     name: str = "embeddings",
@@ -304,8 +308,9 @@ def adapt(
         Folds; at most 3 beyond 200,000 rows.
     level : float, default=0.95
         Confidence of the intervals.
-    budget : float or None, default=60.0
-        Seconds after which no linear head is begun; closed forms take what they need.
+    budget : float, Budget or None, default=60.0
+        Seconds that it may take. What there is no time for in every fold is left out, closed forms after the first
+        ones and then heads, and a note names it; None: everything is tried.
     random_state : int, default=0
         Seed of folds, samples and heads.
     verbose : bool, default=False
@@ -329,43 +334,35 @@ def adapt(
     >>> outcome.adapted, outcome.main.after > outcome.main.before
     (True, True)
     """
-    started = time.perf_counter()
-    progress = Progress(verbose, time.monotonic)
+    if budget is not None and not isinstance(budget, Budget):
+        budget = Budget(budget)
+    progress = Progress(verbose, time.monotonic if budget is None else budget.clock)
     task = _task(X, y, documents, query_only, protocol, heads, n_splits, random_state, progress)
-    clock = _Clock(np.inf if budget is None else budget, progress)
-    lessons, tried, before = [], [], []
-    trained: list[np.ndarray | None] = []
-    for f, fold in enumerate(task.folds):
-        progress.say_now(f"fold {f + 1} of {len(task.folds)}: moments")
-        lesson = fold.learn()
-        with own_threads():  # hundreds of small decompositions: on a busy machine threads of BLAS wait for each other
-            before.append(fold.quick.first(fold.quick.X, _documents(fold.quick)))
-            tried.append(dict(_tried(lesson, fold.quick, query_only, progress)))
-        L = clock.run(partial(trained_head, lesson, random_state), f, len(task.folds))
-        trained.append(L)
-        if L is not None:
-            with own_threads():
-                tried[-1].update(_blended(Blends(lesson, _stacked(fold.quick)), HEAD, 0.0, L, fold.quick))
-        lesson.labelled = None
-        lessons.append(lesson)
-        progress.say(f"fold {f + 1} of {len(task.folds)} done after {time.perf_counter() - started:.0f} s")
-    settings = [s for s in tried[0] if all(s in of_fold for of_fold in tried)]
-    if not settings:
-        raise ValueError(f"no map could be learned: {'; '.join(f'{k}: {v}' for k, v in lessons[0].failures.items())}")
-    plan = _plan(before)
-    V = [np.concatenate([v.v for v in before])[None]]
-    V += [np.concatenate([of_fold[s] for of_fold in tried])[None] for s in settings]
+    allotment = Allotment(budget, len(task.folds), progress.started)
+    found = _try_folds(task, allotment, query_only, random_state, progress)
+    folds = task.folds[: max(len(found), 1)]
+    settings = [s for s in found[0].tried if all(s in of.tried for of in found)] if len(found) > 1 else []
     names = [BASELINE, *map(str, settings)]
-    choice = automatic_choice(names, V, plan, level)
-    if choice is None:
-        raise ValueError("nothing that was held out could be scored: too little is known of the rows")
+    if settings:
+        plan = _plan([of.before for of in found])
+        V = [np.concatenate([of.before.v for of in found])[None]]
+        V += [np.concatenate([of.tried[s] for of in found])[None] for s in settings]
+        choice = automatic_choice(names, V, plan, level)
+        if choice is None:
+            raise ValueError("nothing that was held out could be scored: too little is known of the rows")
+        candidates = _best_of_each(settings, V, plan, level)
+    elif allotment.note(compared=False):
+        choice, candidates = None, []
+    else:
+        failures = found[0].lesson.failures
+        raise ValueError(f"no map could be learned: {'; '.join(f'{k}: {v}' for k, v in failures.items())}")
     by_name = dict(zip(names[1:], settings, strict=True))
     progress.say_now("judging the maps that were chosen")
-    chosen = [by_name.get(picked) for picked in choice.by_fold]
-    heads_of_folds = [_head(lessons[f], s, trained[f], query_only) for f, s in enumerate(chosen)]
-    scores, hubs = _judge(task.folds, heads_of_folds, level)
-    better = choice.picked != BASELINE and scores[0].difference.low > 0
-    setting = by_name[choice.leader] if better else STAYS
+    chosen = [by_name.get(picked) for picked in choice.by_fold] if choice else [None] * len(folds)
+    heads_of_folds = [s and _head(found[f].lesson, s, found[f].head, query_only) for f, s in enumerate(chosen)]
+    scores, hubs = _judge(folds, heads_of_folds, level)
+    better = choice is not None and choice.picked != BASELINE and scores[0].difference.low > 0
+    setting = by_name[choice.leader] if choice and better else STAYS
     progress.say_now("learning from everything")
     head = _final(task, setting, query_only, random_state)
     outcome = Adaptation(
@@ -377,19 +374,55 @@ def adapt(
         held_out=task.held_out,
         query_only=query_only,
         level=level,
-        candidates=_best_of_each(settings, V, plan, level),
+        candidates=candidates,
         by_fold=[str(s or STAYS) for s in chosen],
         data={"name": name, "rows": len(X), "features": int(X.shape[1]), **task.facts},
         hubs=hubs,
         warnings=task.warnings,
-        notes=task.notes + clock.notes + _failures(lessons),
-        seconds=time.perf_counter() - started,
+        notes=task.notes + allotment.note(compared=bool(settings)) + _failures([of.lesson for of in found]),
+        seconds=progress.clock() - progress.started,
         random_state=random_state,
     )
     outcome.warnings += _remarks(outcome)
     if progress.verbose:
         progress.say_now("")
     return outcome
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """What one fold has shown."""
+
+    lesson: Lesson
+    before: Values  # of the main score, as the embeddings are
+    tried: dict[Setting, np.ndarray]  # values of the main score
+    head: np.ndarray | None  # the map (d, d) of a linear head
+
+
+def _try_folds(task: Task, allotment: Allotment, query_only: bool, seed: int, progress: Progress) -> list[_Tried]:
+    """All maps in all folds, or as many as there is time for."""
+    found: list[_Tried] = []
+    n = len(task.folds)
+    for f, fold in enumerate(task.folds, start=1):
+        if not allotment.begin():
+            break
+        progress.say_now(f"fold {f} of {n}: moments")
+        lesson = fold.learn()
+        with own_threads():  # hundreds of small decompositions: on a busy machine threads of BLAS wait for each other
+            before = fold.quick.first(fold.quick.X, _documents(fold.quick))
+            tried = dict(_tried(lesson, fold.quick, query_only, allotment, progress))
+        L = None
+        if can_train(lesson):
+            progress.say_now(f"fold {f} of {n}: a linear head")
+            L = allotment.head(partial(trained_head, lesson, seed))
+        if L is not None:
+            with own_threads():
+                tried.update(_blended(Blends(lesson, _stacked(fold.quick)), HEAD, 0.0, L, fold.quick))
+        lesson.labelled = None
+        found.append(_Tried(lesson, before, tried, L))
+        spent = duration(progress.clock() - progress.started, about=False)
+        progress.say(f"fold {f} of {n} {'cut short' if allotment.cut else 'done'} after {spent}")
+    return found[: allotment.folds()]
 
 
 def _task(
@@ -455,27 +488,6 @@ def named(values: Any) -> str:
     return shown + (f" and {len(values) - MOST_NAMED} more" if len(values) > MOST_NAMED else "")
 
 
-class _Clock:
-    """Lets something be done in every fold as long as there is time for all of them."""
-
-    def __init__(self, seconds: float, progress: Progress):
-        self.until, self.progress = progress.clock() + seconds, progress
-        self.notes: list[str] = []
-
-    def run(self, work: Callable[[], np.ndarray | None], fold: int, n_folds: int) -> np.ndarray | None:
-        if self.notes:
-            return None
-        started = self.progress.clock()
-        if started < self.until:
-            self.progress.say_now(f"fold {fold + 1} of {n_folds}: a linear head")
-            done = work()
-            took = self.progress.clock() - started
-            if done is None or fold > 0 or self.progress.clock() + took * (n_folds - 1) <= self.until:
-                return done
-        self.notes.append("there was no time to train linear heads: give a larger budget")
-        return None
-
-
 def _documents(questions: Questions) -> np.ndarray:
     return questions.X if questions.gallery is None else questions.gallery
 
@@ -485,16 +497,17 @@ def _stacked(questions: Questions) -> np.ndarray:
 
 
 def _tried(
-    lesson: Lesson, questions: Questions, query_only: bool, progress: Progress
+    lesson: Lesson, questions: Questions, query_only: bool, allotment: Allotment, progress: Progress
 ) -> Iterator[tuple[Setting, np.ndarray]]:
-    """Values of the main score for every setting that follows from moments."""
+    """Values of the main score for every setting that follows from moments, and that there is time for."""
+    maps = allotment.maps(planned_maps(lesson, query_only), learned_maps(lesson, query_only), lesson.failures)
     if query_only:
-        for method, reg, A in learned_maps(lesson, query_only):
+        for method, reg, A in maps:
             found = questions.first(Head(A, query_only=True).queries(questions.X), _documents(questions))
             yield Setting(method, reg), found.v
         return
     blends = Blends(lesson, _stacked(questions))
-    for method, reg, L in learned_maps(lesson, query_only):
+    for method, reg, L in maps:
         progress.say_now(f"{method}, ridge {reg:g}")
         yield from _blended(blends, method, reg, L, questions)
 
@@ -616,8 +629,10 @@ def _remarks(outcome: Adaptation) -> list[str]:
 
 
 def _in_words(
-    choice: AutomaticChoice, setting: Setting, main: Score, level: float, task: Task, query_only: bool
+    choice: AutomaticChoice | None, setting: Setting, main: Score, level: float, task: Task, query_only: bool
 ) -> str:
+    if choice is None:
+        return "Keep the embeddings as they are: the budget was over before a map could be compared with them."
     mean, low, high = (f"{100 * v:+.1f}".replace("-", "−") for v in main.difference)
     gap = f"{mean} points of {TITLES[main.name]} ({100 * level:g} % interval {low} to {high})"
     where = f"with {task.held_out} held out"

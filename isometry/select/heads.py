@@ -165,6 +165,13 @@ def document_relevance(
     return BilinearMoments(Q.T @ Q / len(Q), D.T @ D / len(D), P.T @ Q / len(Q))
 
 
+def planned_maps(lesson: Lesson, query_only: bool) -> list[tuple[str, float]]:
+    """Method and ridge of all that `learned_maps` gives if none fails, in the same order."""
+    if query_only:
+        return [(QUERY_MAP, reg) for reg in QUERY_RIDGES]
+    return [(name, reg) for methods, _ in lesson.moments for name in methods for reg in get(name).make().regs]
+
+
 def learned_maps(lesson: Lesson, query_only: bool, only: str | None = None) -> Iterator[tuple[str, float, np.ndarray]]:
     """Method, ridge and map (p, d) of all, or ``only`` one, that follow from moments, the strongest ridge first.
 
@@ -184,12 +191,18 @@ def learned_maps(lesson: Lesson, query_only: bool, only: str | None = None) -> I
             lesson.failures[name] = " ".join(str(error).split())
 
 
+def can_train(lesson: Lesson) -> bool:
+    """Whether a linear head can be trained: there are rows of classes in memory, and torch."""
+    return lesson.labelled is not None and bool(find_spec("torch") and find_spec("accelerate"))
+
+
 def trained_head(lesson: Lesson, seed: int) -> np.ndarray | None:
     """The map (d, d) of a linear head trained by a proxy loss, two passes over the rows; None where it cannot be."""
-    if lesson.labelled is None or not (find_spec("torch") and find_spec("accelerate")):
+    if not can_train(lesson):
         return None
     from isometry.deep import DeepMetric
 
+    assert lesson.labelled is not None
     X, codes = lesson.labelled
     batches: dict[str, Any] = {"classes_per_batch": 32, "samples_per_class": 4, "max_epochs": 2, "min_steps": 100}
     model = DeepMetric("linear", LINEAR_HEADS[0], n_components=X.shape[1], random_state=seed, **batches)

@@ -39,7 +39,9 @@ def test_the_command_gives_a_table_a_verdict_a_page_and_a_head(name, each, tmp_p
     np.savez(tmp_path / "e.npz", X=X, y=y)
     head, page = tmp_path / "head.safetensors", tmp_path / "page.html"
     done = CliRunner().invoke(
-        app, ["adapt", str(tmp_path / "e.npz"), "--save", str(head), "--report", str(page), "--budget", "0", "--json"]
+        app,
+        ["adapt", str(tmp_path / "e.npz"), "--save", str(head), "--report", str(page)]
+        + ["--no-heads", "--budget", "1e6", "--json"],
     )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

@@ -16,6 +16,7 @@ from isometry.moments import MomentsMetric
 from isometry.registry import get
 from isometry.select import adaptation
 from isometry.select.adaptation import Score, _remarks
+from isometry.select.budget import Budget
 from isometry.select.heads import (
     Blends,
     Head,
@@ -28,7 +29,7 @@ from isometry.select.heads import (
 from isometry.select.questions import ClassQuestions
 from isometry.select.tasks import few_of_each, groups_of_pairs
 
-QUICK = {"heads": False, "n_splits": 3}
+QUICK = {"heads": False, "n_splits": 3, "budget": None}
 
 
 def planted(n_classes=40, each=10, noise=2.5, seed=0):
@@ -331,3 +332,98 @@ def test_a_query_head_maps_as_its_pipeline_does():
     head = Head(A, query_only=True)
     np.testing.assert_allclose(head.estimator(unit).transform(X), head.queries(unit), atol=1e-12)
     assert head.documents(unit) is unit
+
+
+class Clock:
+    """Stands still, but for each map that is learned and each head that is trained."""
+
+    def __init__(self, monkeypatch, of_maps=1.0, of_heads=1.0, late=None):
+        self.now, self.maps, self.heads, self.late = 0.0, 0, 0, late
+        learned, trained = adaptation.learned_maps, adaptation.trained_head
+
+        def slow_maps(*args, **kwargs):
+            for found in learned(*args, **kwargs):
+                self.maps += 1
+                self.now += 1e3 if self.maps == self.late else of_maps
+                yield found
+
+        def slow_head(*args):
+            self.heads += 1
+            self.now += of_heads
+            return trained(*args)
+
+        monkeypatch.setattr(adaptation, "learned_maps", slow_maps)
+        monkeypatch.setattr(adaptation, "trained_head", slow_head)
+
+    def __call__(self):
+        return self.now
+
+
+def of_methods(found):
+    return [setting.method for setting, _ in found.candidates]
+
+
+def test_a_budget_that_is_long_enough_leaves_nothing_out(monkeypatch):
+    clock = Clock(monkeypatch)
+    found = adapt(*planted(), **QUICK | {"budget": Budget(1e3, clock)})
+    assert sorted(of_methods(found)) == ["Covariance", "DCA", "FisherML", "GMML", "RCA"]
+    assert not any("left out" in note for note in found.notes)
+    assert found.main == adapt(*planted(), **QUICK).main
+
+
+def test_the_first_fold_takes_its_share_of_the_budget_and_the_others_try_the_same(monkeypatch):
+    clock = Clock(monkeypatch)
+    found = adapt(*planted(), **QUICK | {"budget": Budget(22.5, clock)})  # 22.5 · 0.8 / 3 = 6 maps a fold
+    assert clock.maps >= 18 and set(of_methods(found)) == {"GMML", "RCA"} and found.adapted
+    (note,) = [note for note in found.notes if "left out" in note]
+    assert note == (
+        "left out, since the budget of 22 s ends before: RCA with ridges below 1, FisherML, DCA, Covariance. "
+        "A larger budget (--budget) adds them"
+    )
+
+
+def test_folds_that_come_too_late_are_left_out(monkeypatch):
+    clock = Clock(monkeypatch, late=45)  # in the third of five folds of twenty maps
+    found = adapt(*planted(), **QUICK | {"n_splits": 5, "budget": Budget(200, clock)})
+    assert len(found.by_fold) == 2 and len(of_methods(found)) == 5
+    assert any("ends before: 3 of 5 folds. A larger" in note for note in found.notes)
+
+
+def test_a_second_fold_that_is_cut_short_leaves_what_both_tried(monkeypatch):
+    clock = Clock(monkeypatch, late=26)  # the second ridge of RCA
+    found = adapt(*planted(), **QUICK | {"budget": Budget(200, clock)})
+    assert len(found.by_fold) == 2 and set(of_methods(found)) == {"GMML", "RCA"}
+    assert any("1 of 3 folds" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("late", [1, 20])  # the first and the last map of the first fold
+def test_a_budget_that_is_over_keeps_the_embeddings(monkeypatch, late):
+    X, y = planted()
+    found = adapt(X, y, **QUICK | {"budget": Budget(100, Clock(monkeypatch, late=late))})
+    assert not found.adapted and found.candidates == [] and found.main.difference == (0, 0, 0)
+    assert found.verdict.startswith("Keep the embeddings as they are: the budget was over before a map could be")
+    assert any(note.endswith("ends before: all maps. A larger budget (--budget) adds them") for note in found.notes)
+    np.testing.assert_allclose(found.transform(X), X / np.linalg.norm(X, axis=1, keepdims=True), atol=1e-12)
+
+
+def test_a_budget_over_before_the_first_fold_learns_nothing(monkeypatch):
+    clock = Clock(monkeypatch)
+    looked = adaptation.check_embeddings
+    monkeypatch.setattr(adaptation, "check_embeddings", lambda *a: (setattr(clock, "now", 5.0), looked(*a))[1])
+    found = adapt(*planted(), budget=Budget(1.0, clock))
+    assert clock.maps == clock.heads == 0 and not found.adapted and "the budget was over" in found.verdict
+
+
+@pytest.mark.parametrize(("seconds", "n_trained"), [(30, 1), (1e3, 3)])
+def test_heads_are_trained_where_every_fold_has_time_for_one(monkeypatch, seconds, n_trained):
+    pytest.importorskip("torch")
+    clock = Clock(monkeypatch, of_maps=0.1, of_heads=10.0)
+    found = adapt(*planted(n_classes=12, each=6), n_splits=3, budget=Budget(seconds, clock))
+    assert clock.heads - (found.setting.method == "linear head") == n_trained
+    assert ("linear head" in of_methods(found)) == (n_trained == 3)
+    assert any("ends before: linear heads. A" in note for note in found.notes) == (n_trained == 1)
+
+
+def test_a_budget_of_no_time_is_refused():
+    with pytest.raises(ValueError, match="budget=0 is the number of seconds"):
+        adapt(*planted(), budget=0)
