@@ -237,8 +237,15 @@ class MarginSoftmax(ClassCosines):
         reduction : {"mean", "none"}, default="mean"
             The mean, or the terms of the samples (B,).
         """
-        ids = own_index(self.num_classes, z.device) if classes is None else classes
-        return self.cross_entropy(self.size(z, classes) * self.with_margin(cos, z, y, ids), y, ids, reduction)
+        ids, size = own_index(self.num_classes, z.device) if classes is None else classes, self.size(z, classes)
+        if y.ndim == 1 and type(self).with_margin is MarginSoftmax.with_margin:  # the same with one copy less
+            own = y[:, None]
+            target = self.target(cos.gather(1, own), z, ids[own])
+            each = size.expand_as(cos).gather(1, own) if isinstance(size, Tensor) else size
+            logits = (size * cos).scatter_(1, own, each * target)
+        else:
+            logits = size * self.with_margin(cos, z, y, ids)
+        return self.cross_entropy(logits, y, ids, reduction)
 
     def cross_entropy(
         self, logits: Tensor, y: Tensor, classes: Tensor, reduction: Literal["mean", "none"] = "mean"
