@@ -90,7 +90,8 @@ def _threshold_section(verifier: PairVerifier) -> str:
     intro = (
         "A pair is accepted up to a distance. False matches are different pairs that are accepted, false non-matches "
         "same pairs that are not, precision is the share of same pairs among the accepted ones if "
-        f"{verifier.prior_:.2%} of all pairs are the same. Intervals are those of as many new classes or samples as were held out."
+        f"{verifier.prior_:.2%} of all pairs are the same. Intervals are those of as many new classes or samples as "
+        "were held out."
     )
     if verifier.reject_threshold_ > verifier.threshold_:
         intro += (
