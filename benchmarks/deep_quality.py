@@ -165,6 +165,19 @@ def teacher_steps(model: nn.Module, loss: nn.Module, data: Digits, seed: int) ->
         yield objective(model, (data.x[a], teacher[a]))
 
 
+def source_steps(model: nn.Module, loss: nn.Module, data: Digits, seed: int) -> Iterator[Tensor]:
+    """Two sources, digits 0 … 4 and 5 … 9; each batch is of one."""
+    order = (data.y >= 5).long().argsort(stable=True)
+    x, y, small = data.x[order], data.y[order], int((data.y < 5).sum())
+    sampler, done = deep.MultiSource((small, len(y) - small), 64, random_state=seed), 0
+    while done < STEPS:
+        for rows in sampler:
+            if done < STEPS:
+                done += 1
+                yield loss(model(x[rows]), y[rows])
+        sampler.set_epoch(sampler.epoch + 1)
+
+
 def objective_steps(model: nn.Module, loss: nn.Module, data: Digits, seed: int) -> Iterator[Tensor]:
     for rows in deep.PKBatchSampler(data.y, PER_CLASS, PER_CLASS, n_batches=STEPS, random_state=seed):
         yield loss(model, (data.x[rows], data.y[rows]))
@@ -235,8 +248,14 @@ SNR = {"squared_hinge": False, "balanced": True, "distance": "snr", "normalize":
 ALONE = "meant to stand beside cross-entropy; the next row has both"
 EPEN = "no triplet violates the margin, even in the first 30 steps (of EPHN, the default, a third): nothing is learned"
 ATTRACTION = "it sees pairs of one class only; what keeps classes apart is the variance of each coordinate"
-ORDER = "it orders the digits by value, 4 beside 5 and far from 9"
-FEW = "one layer of 320 weights before the pooling"
+ORDER = (
+    "it orders the digits by value: distances of class means have a rank correlation of 0.96 to 0.98 with the "
+    "difference of the digits, and about half or more of the wrong neighbours differ by one"
+)
+FEW = (
+    "one layer of 320 weights before the pooling; with the plain mean in place of GeM MAP@R is 0.554, with a second "
+    "layer 0.912 (three seeds)"
+)
 OF_EMBEDDINGS = {
     "E30": deep.LpNorm,
     "E30g": deep.SIGReg,
@@ -316,6 +335,7 @@ EXAMS = [
     Exam("E11", "ProxyGML", lambda s: deep.ProxyGML(*SIZES)),
     Exam("E12", "HIST", lambda s: deep.HIST(*SIZES)),
     Exam("E13", "MultiSimilarity", lambda s: deep.MultiSimilarity()),
+    Exam("E13m", "Contrastive(MultiSimilarityMiner)", lambda s: deep.Contrastive(miner=deep.MultiSimilarityMiner())),
     Exam("E14", "Circle", lambda s: deep.Circle()),
     Exam("E15", "TupletMargin", lambda s: deep.TupletMargin()),
     Exam("E15v", "IntraPairVariance", lambda s: deep.IntraPairVariance(), exempt=ALONE),
@@ -388,6 +408,7 @@ EXAMS = [
     Exam("E46u", "Contrastive(UniformHistogram)", lambda s: deep.Contrastive(miner=even(s))),
     Exam("E47", "ClassWeighted(InfoNCE)", lambda s: deep.ClassWeighted(class_counts=counts(s))),
     Exam("E47t", "Threshold(InfoNCE)", lambda s: deep.Threshold()),
+    Exam("E48m", "InfoNCE, MultiSource of two halves", lambda s: deep.InfoNCE(), steps=source_steps),
 ]
 
 
@@ -472,6 +493,12 @@ def page(seeds: range, rows: list[str]) -> str:
         f"A loss passes with a median Recall@1 of at least {RECALL} and a median MAP@R above {MAP_AT_R}, which raw "
         "pixels have on average. Recall@1 alone says little: an untrained network has nearly as much."
     )
+    shared = (
+        "Items without a row of their own: `Columns` (E31c) stands in the rows of columns and of pairs with scores, "
+        "E29 and E31 to E34e; `NoDuplicates` (E48) makes the batches of E31 and E31m; `ToPoincare` (E42) is the map "
+        "within the distance of its row. Digits stand for columns of texts as pairs of one class, and for numbers as "
+        "their value."
+    )
     return "\n".join(
         [
             "# Deep losses: the digits exam",
@@ -483,6 +510,8 @@ def page(seeds: range, rows: list[str]) -> str:
             *textwrap.wrap(setting, 120),
             "",
             *textwrap.wrap(gate, 120),
+            "",
+            *textwrap.wrap(shared, 120),
             "",
             "| id | loss | Recall@1 | MAP@R | |",
             "|---|---|---|---|---|",

@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,12 @@ def numbered(loss: Any, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return loss(model(x), y.float())
 
 
+def guided(loss: Any, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The first two sentences of each class belong together; the guide is the frozen network itself."""
+    z, guide = model(x).view(-1, 4, WIDTH), x.view(-1, 4, WIDTH)
+    return loss(z[:, 0], z[:, 1], guide=(guide[:, 0], guide[:, 1]))
+
+
 def in_groups(loss: Any, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Classes of five groups as two levels."""
     return loss(model(x), torch.stack([y // 15, y], 1))
@@ -189,6 +196,19 @@ def decoupled(z: Tensor, y: Tensor) -> Tensor:
     return (s.masked_fill(~neg, -torch.inf).logsumexp(1)[:, None] - s)[pos].mean()
 
 
+def decoupled_weighted(z: Tensor, y: Tensor) -> Tensor:
+    s, (pos, neg) = z @ z.T, similar(y)
+    w = 2 - pos.sum() * (s[pos] / 0.5).softmax(0).detach()
+    return ((s / 0.1).masked_fill(~neg, -torch.inf).logsumexp(1)[:, None].expand_as(s)[pos] - w * s[pos] / 0.1).mean()
+
+
+def each_apart(z: Tensor, y: Tensor) -> Tensor:
+    """Each positive against the negatives only, the mean of an anchor first."""
+    s, (pos, neg) = z @ z.T / 0.1, similar(y)
+    cost = torch.logaddexp(s, s.masked_fill(~neg, -torch.inf).logsumexp(1, keepdim=True)) - s
+    return ((cost * pos).sum(1) / pos.sum(1)).mean()
+
+
 def barlow(a: Tensor, b: Tensor) -> Tensor:
     a, b = ((z - z.mean(0)) / z.std(0, correction=0) for z in (a, b))
     c = a.T @ b / len(a)
@@ -198,6 +218,20 @@ def barlow(a: Tensor, b: Tensor) -> Tensor:
 
 def in_batch(a: Tensor, b: Tensor) -> Tensor:
     return nn.functional.cross_entropy(20 * a @ b.T, torch.arange(len(a)))
+
+
+def both_ways(a: Tensor, b: Tensor) -> Tensor:
+    return (in_batch(a, b) + in_batch(b, a)) / 2
+
+
+def without_similar(a: Tensor, b: Tensor, guide: tuple[Tensor, Tensor]) -> Tensor:
+    """One softmax over the other column and both own ones, without what the guide finds nearer than the positive."""
+    ga, gb = map(nn.functional.normalize, guide)
+    limit, own, blocks = (ga * gb).sum(1, keepdim=True), torch.eye(len(a), dtype=torch.bool), []
+    for u, v, gu, gv in ((a, b, ga, gb), (a, a, ga, ga), (b, b, gb, gb)):
+        out = gu @ gv.T > limit
+        blocks.append((100 * u @ v.T).masked_fill(out & ~own if v is not u else out | own, -torch.inf))
+    return nn.functional.cross_entropy(torch.cat(blocks, 1), torch.arange(len(a)))
 
 
 def order_of_cosines(a: Tensor, b: Tensor, target: Tensor) -> Tensor:
@@ -244,14 +278,16 @@ def log_ratio(z: Tensor, y: Tensor) -> Tensor:
     return torch.stack(values).mean()
 
 
-def hierarchy(z: Tensor, y: Tensor) -> Tensor:
-    values = []
-    for depth in (1, 2):
+def hierarchy(z: Tensor, y: Tensor, constraint: bool = False) -> Tensor:
+    """From the finest level on; with the constraint, a pair costs at least what the dearest of the finer level does."""
+    values, largest = [], -torch.inf
+    for depth in (2, 1):
         _, code = y[:, :depth].unique(dim=0, return_inverse=True)
         pos, s = similar(code)[0], z @ z.T / 0.1
-        log_p = s - s.masked_fill(torch.eye(len(z), dtype=torch.bool), -torch.inf).logsumexp(1, keepdim=True)
-        values.append(-((log_p * pos).sum(1) / pos.sum(1)).mean() * 2 ** (1 / (3 - depth)))
-    return sum(values[1:], values[0]) / 3
+        cost = s.masked_fill(torch.eye(len(z), dtype=torch.bool), -torch.inf).logsumexp(1, keepdim=True) - s
+        values.append(((cost.clamp_min(largest) * pos).sum(1) / pos.sum(1)).mean() * 2 ** (1 / (3 - depth)))
+        largest = cost[pos].max() if constraint else largest
+    return (values[0] + values[1]) / 3
 
 
 class AdaFaceFormula(nn.Module):
@@ -318,6 +354,7 @@ def center_loss() -> nn.Module:
     return deep.WeightedSum(deep.CrossEntropy(*SIZES), deep.CenterLoss(*SIZES), weights=(1, 0.003))
 
 
+AS_PEER: dict[str, Any] = {"squared_hinge": False, "balanced": True, "normalize": True}
 CONTESTS = [
     Contest("E02", "ArcFace", lambda: deep.ArcFace(*SIZES), lambda p: p.losses.ArcFaceLoss(*SIZES)),
     Contest("E01", "CosFace", lambda: deep.CosFace(*SIZES), lambda p: p.losses.CosFaceLoss(*SIZES)),
@@ -408,6 +445,40 @@ CONTESTS = [
         lambda p: Formula(hierarchy),
         in_groups,
     ),
+    Contest(
+        "E41",
+        "HierarchicalContrast",
+        lambda: deep.HierarchicalContrast(),
+        lambda p: Formula(partial(hierarchy, constraint=True)),
+        in_groups,
+    ),
+    Contest("E26", "SupCon(form='apart')", lambda: deep.SupCon(form="apart"), lambda p: Formula(each_apart)),
+    Contest(
+        "E27",
+        "DecoupledContrastive(weighted=True)",
+        lambda: deep.DecoupledContrastive(weighted=True),
+        lambda p: Formula(decoupled_weighted),
+    ),
+    Contest(
+        "E31",
+        "Ranking, both directions",
+        lambda: deep.Ranking(directions=("query_to_doc", "doc_to_query"), partition="each"),
+        lambda p: Formula(both_ways),
+        pairs,
+    ),
+    Contest("E32", "GuidedRanking", lambda: deep.GuidedRanking(), lambda p: Formula(without_similar), guided),
+    Contest(
+        "E46p",
+        "Contrastive(PairMargin)",
+        lambda: deep.Contrastive(**AS_PEER, miner=deep.PairMargin()),
+        lambda p: Mined(p.losses.ContrastiveLoss(), p.miners.PairMarginMiner()),
+    ),
+    Contest(
+        "E46t",
+        "Triplet(TripletMargin)",
+        lambda: deep.Triplet(0.2, distance="euclidean", miner=deep.TripletMargin()),
+        lambda p: Mined(p.losses.TripletMarginLoss(0.2), p.miners.TripletMarginMiner(0.2)),
+    ),
 ]
 
 
@@ -489,8 +560,8 @@ def page(seeds: range, rows: list[str]) -> str:
         "pytorch-metric-learning 2.9.0 has its own start of the proxies and, for them, a learning rate of "
         f"{PROXY_RATE:g}; “same” is ours with that start and that rate, “ours” with its own. The column is empty "
         "where there is nothing to compare with. The peer has no SigLIP, AdaFace, CenterLoss, DecoupledContrastive, "
-        "Matryoshka, ROADMAP, RecallAtK, losses of columns and of numbers, and its SmoothAP mixes up groups: there the "
-        "column is the formula, written out in benchmarks/unseen_classes.py."
+        "Matryoshka, ROADMAP, RecallAtK, SupCon of positives apart, losses of columns, of numbers and of levels, and "
+        "its SmoothAP mixes up groups: there the column is the formula, written out in benchmarks/unseen_classes.py."
     )
     return "\n".join(
         [
