@@ -628,7 +628,7 @@ class PairVerifier(BaseEstimator):
         X_test = take_rows(X, split.test)
         S, D = _held_out_pairs(X_test, side[split.test], max(2, self.max_pairs // n_folds), rng)
         i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))
-        u = pair_sqdist(np.asarray(metric.transform(X_test), dtype=np.float64), i, j) / scale
+        u = _tied(pair_sqdist(np.asarray(metric.transform(X_test), dtype=np.float64), i, j) / scale)
         same = np.repeat([True, False], [len(S.i), len(D.i)])
         groups = identity[split.test]
         return HeldOutPairs(u, same, weight, groups[i], groups[j], np.full(len(u), np.nan))
@@ -735,6 +735,12 @@ def _fold_of_identities(identity: np.ndarray, splits: list[Split]) -> np.ndarray
             return None
         fold_of[identity[split.test]] = k
     return fold_of
+
+
+def _tied(u: np.ndarray) -> np.ndarray:
+    """u to 36 binary digits: of pairs that are equally far but for rounding, a threshold accepts all or none."""
+    fraction, exponent = np.frexp(u)
+    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, 36)), exponent - 36))
 
 
 def _held_out_pairs(

@@ -15,8 +15,8 @@ from isometry.cli import app
 from isometry.io import load
 
 KIND = ("-y", "kind")
-NAMED = ("--id", "ids.csv", "--known-classes", "--folds", 2, "--budget", 0)
-ADAPT = ("adapt", "t.csv", "--labels", "kind", "--known-classes", "--folds", 2, "--budget", 0)
+NAMED = ("--id", "ids.csv", "--known-classes", "--folds", 2, "--no-heads")
+ADAPT = ("adapt", "t.csv", "--labels", "kind", "--known-classes", "--folds", 2, "--no-heads")
 JUDGE = ("verify", "t.csv", "--drop", "kind", "--pairs", "p.csv", "--model", "v")
 RELEVANT = ("adapt", "t.csv", "--drop", "kind", "--relevance", "r.csv", "--documents", "d.csv")
 WRITERS = [  # command, inputs among the above, ending of the output that is given last

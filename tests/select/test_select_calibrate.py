@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import beta, binomtest, norm, t
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -186,6 +187,14 @@ def test_reliability_is_measured_by_links_of_other_folds():
     assert verifier.calibration_error_ < 0.03
     in_sample = verifier.calibrator_.predict(verifier.held_out_.u[within])
     assert 1e-4 < np.abs(p - in_sample).max() < 0.1
+
+
+def test_a_threshold_does_not_divide_pairs_that_are_equally_far():
+    """Iris has a resolution of 0.1, so that many distances are equal but for rounding."""
+    X, y = load_iris(return_X_y=True)
+    verifier = PairVerifier(protocol="closed", random_state=0).fit(X, y)
+    for fpr in (0.01, 0.02, 0.05, 0.1, 0.2):
+        assert verifier.operating_point(fpr=fpr).fpr.mean <= fpr * (1 + 1e-9)
 
 
 def test_a_metric_that_learns_nothing_is_judged_by_all_pairs():
