@@ -141,8 +141,8 @@ def compare(
     if told := describe_target(table) if views is None else "":
         console.print(f"note: {plain(told)}", style="dim")
     y = supervision_of(table) if views is None else views
-    if told := describe(X):
-        console.print(f"note: {plain(told)}", style="dim")
+    for told in (*table.notes, describe(X)):
+        console.print(f"note: {plain(told)}", style="dim") if told else None
     chosen = [name for name in methods.split(",") if name.strip()]
     with usage_errors(ValueError, TypeError), sigterm_keeps_results() as stopped:
         outcome = run(

@@ -123,8 +123,8 @@ def fit(
     console.print(
         f"{plain(learned)}: {len(X)} rows, {X.shape[1]} features → {model.transform(X[:1]).shape[1]} dimensions"
     )
-    if told := describe(X):
-        console.print(f"note: {plain(told)}", style="dim")
+    for told in (*table.notes, describe(X)):
+        console.print(f"note: {plain(told)}", style="dim") if told else None
     for words in (getattr(learner, said, "") for said in ("verdict_", "reg_reason_")):
         console.print(plain(words), style="dim") if words else None
     if hasattr(learner, "stop_reason_"):

@@ -275,8 +275,8 @@ def _show(
     )
     if of_labels:
         console.print(f"note: {HELD_OUT[verifier.protocol_]}", style="dim")
-    if told := describe(as_frame(table)):
-        console.print(f"note: {plain(told)}", style="dim")
+    for told in (*table.notes, describe(as_frame(table))):
+        console.print(f"note: {plain(told)}", style="dim") if told else None
     shown = make_table("at the threshold", "value", "95 % interval", right=("value", "95 % interval"))
     for name, rate in (("false matches", point.fpr), ("false non-matches", point.fnr), ("precision", point.precision)):
         shown.add_row(name, f"{rate.mean:.4f}", f"\\[{rate.low:.4f}, {rate.high:.4f}]")

@@ -23,6 +23,10 @@ MISSING = "(missing)"  # a category of its own
 MAX_CATEGORIES = 20  # columns that one column of text may become; rare categories share the last
 ID_NAME = r"(.*[_\s.-])?(id|uuid|guid|index|idx|key|row|row[_\s]?(nr|no|number)|serial)|.*[a-z]I[Dd]"
 YEAR_FIRST = r"\s*\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?\s*"
+MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+IN_WORDS = rf"\s*(\d{{1,2}}[\s.-]+{MONTH}|{MONTH}\s+\d{{1,2}})[\s.,-]+\d{{2,4}}(\s.*)?"  # 3 Jan 2020, Jan 3, 2020
+PLAIN_DATE = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"  # 20200131
+AS_ISO = "write them as 2020-01-31, and they count as days"
 
 
 def tidy(frame: pd.DataFrame, steps: Collection[str], categories: Collection[str] | None) -> pd.DataFrame:
@@ -85,6 +89,8 @@ def _column(cells: pd.Series, steps: Collection[str], is_category: bool | None) 
         days = _days(cells, known)
         if days is not None:
             return days, ""
+        if is_category is None and len(known) and known.astype(str).str.fullmatch(YEAR_FIRST).all():
+            return None, "holds dates that no calendar has, such as the 31st of February: mend them"
     if numeric:
         return cells, ""
     if "one_hot" in steps and is_category is None and not types.is_complex_dtype(cells):
@@ -95,12 +101,16 @@ def _column(cells: pd.Series, steps: Collection[str], is_category: bool | None) 
 def _names_rows(name: str, known: pd.Series, numeric: bool) -> str:
     """Why a column seems to name rows, or ""."""
     distinct = known.nunique()
+    if import_optional("pandas").api.types.is_timedelta64_dtype(known):
+        return ""
     if not numeric:
         words = known.astype(str)
         if words.str.fullmatch(YEAR_FIRST).all():
             return ""
         if words.str.fullmatch(DATE).all():
-            return "holds dates whose order of day and month is not clear: write them as 2020-01-31"
+            return f"holds dates whose order of day and month is not guessed: {AS_ISO}"
+        if words.str.fullmatch(IN_WORDS, case=False).all():
+            return f"holds dates in words: {AS_ISO}"
         return f"is text with {distinct} different cells in {len(known)} rows" if 2 * distinct > len(known) > 2 else ""
     if distinct < len(known) or len(known) < 3:
         return ""
@@ -113,8 +123,10 @@ def _names_rows(name: str, known: pd.Series, numeric: bool) -> str:
 
 
 def _days(cells: pd.Series, known: pd.Series) -> np.ndarray | None:
-    """Dates, year first, as days since 1970; None if the column holds anything else."""
+    """Dates, year first, as days since 1970, and spans of time as days; None if the column holds anything else."""
     pandas = import_optional("pandas")
+    if pandas.api.types.is_timedelta64_dtype(cells):
+        return np.asarray(cells / pandas.Timedelta(days=1), dtype=np.float64)
     if not pandas.api.types.is_datetime64_any_dtype(cells):
         if len(known) == 0 or not known.astype(str).str.fullmatch(YEAR_FIRST).all():
             return None
@@ -126,6 +138,34 @@ def _days(cells: pd.Series, known: pd.Series) -> np.ndarray | None:
         cells = cells.dt.tz_localize("UTC")
     since = cells - pandas.Timestamp(0, tz="UTC")
     return np.asarray(since / pandas.Timedelta(days=1), dtype=np.float64)
+
+
+def told_of_dates(frame: pd.DataFrame, tidied: pd.DataFrame) -> list[str]:
+    """What became of columns of dates, in a line each; ``tidied`` is what `tidy` made of the ``frame``."""
+    types = import_optional("pandas").api.types
+    kept = [c for c in tidied.columns if types.is_numeric_dtype(tidied[c])]
+    days = [c for c in kept if not types.is_numeric_dtype(frame[c])]
+    numbers = [c for c in kept if c not in days and _reads_as_dates(frame[c])]
+    told = []
+    if days:
+        told.append(
+            f"{listing(days)}: dates, taken as days since 1970, so that later is larger; leave them out with "
+            f"{how_to_drop(days)}, or make columns of your own of them, such as month or weekday"
+        )
+    if numbers:
+        told.append(
+            f"{listing(numbers)}: numbers that read as dates, such as {frame[numbers[0]].dropna().iloc[0]:.0f}, taken as "
+            f"numbers; {AS_ISO}"
+        )
+    return told
+
+
+def _reads_as_dates(cells: pd.Series) -> bool:
+    """Whether all numbers are such as 20200131."""
+    known = cells.dropna()
+    if len(known) == 0 or not known.between(1900_01_01, 2099_12_31).all() or not (known % 1 == 0).all():
+        return False
+    return bool(known.astype("int64").astype(str).str.fullmatch(PLAIN_DATE).all())
 
 
 def _as_categories(cells: pd.Series) -> Any:
@@ -152,7 +192,7 @@ def _tell(dropped: dict[str, str]) -> None:
     reasons = [f"{name} {why}" for name, why in dropped.items()]
     warnings.warn(
         f"left out of the features: {'; '.join(reasons[:8])}{' …' if len(reasons) > 8 else ''}. Name them in "
-        f"{how_to_drop(list(dropped))} to say so yourself, or keep them with --prepare none",
+        f"{how_to_drop(list(dropped))} to say so yourself; with --prepare none numbers among them are kept",
         UserWarning,
         stacklevel=5,
     )

@@ -35,7 +35,7 @@ from isometry.io.columns import (
     refuse_decimal_commas,
     refuse_repeats,
 )
-from isometry.io.prepare import lets_pass, tidy
+from isometry.io.prepare import lets_pass, tidy, told_of_dates
 from isometry.io.text import COMPRESSED, read_text
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Table:
         Name of the column of labels.
     name : str
         Name of the data set: the file's name without its ending.
+    notes : tuple of str
+        What ``prepare`` made of columns of dates, in words.
 
     Examples
     --------
@@ -82,6 +84,7 @@ class Table:
     feature_names: list[str]
     target_name: str | None
     name: str  # of the data set: the file's name without its ending
+    notes: tuple[str, ...] = ()  # what became of columns of dates
 
 
 def read_table(
@@ -179,6 +182,8 @@ def read_table(
         cells = tidy(table.X, prepare, categories)
         if cells.shape[1] == 0:
             raise TableError(f"{name} has no feature column left: all of {listing(table.feature_names)} were left out")
+        if "dates" in prepare:
+            table = replace(table, notes=tuple(told_of_dates(table.X, cells)))
         if lets_pass(cells, prepare, categories):
             return replace(table, X=cells, feature_names=list(cells.columns))
         coded = "one_hot" in prepare and categories is None  # then text is no fault, and it is gaps that are

@@ -86,6 +86,39 @@ def test_days_and_months_are_not_guessed():
     assert "day" not in table.X and "write them as 2020-01-31" in told[0]
 
 
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%B %d, %Y"])
+def test_dates_that_do_not_begin_with_the_year_are_left_out_as_dates(form):
+    days = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(N) * 5, unit="D"))
+    for cells in (days.dt.strftime(form), days[:2].repeat(N // 2).dt.strftime(form).to_numpy()):  # many values, and few
+        table, told = read(messy().assign(day=cells))
+        assert "day" not in table.X and "day holds dates" in told[0] and "write them as 2020-01-31" in told[0]
+
+
+def test_what_becomes_of_dates_is_said():
+    (note,) = read(messy())[0].notes
+    assert note.startswith("day: dates, taken as days since 1970") and "--drop day" in note
+    numbers = messy()[["a", "day", "kind"]].assign(a=1.0, since=pd.Timestamp("2020-01-31"))
+    table = read(numbers)[0]
+    assert isinstance(table.X, np.ndarray) and table.notes[0].startswith("day, since: dates")
+    assert read(numbers, drop=["day", "since"])[0].notes == ()
+    compact = pd.to_datetime(messy()["day"]).dt.strftime("%Y%m%d").astype(int)
+    (note,) = read(messy().assign(day=compact))[0].notes
+    assert note.startswith("day: numbers that read as dates, such as 20") and "write them as 2020-01-31" in note
+    assert read(messy().assign(day=compact + 90))[0].notes == ()  # there is no day 90 of a month
+
+
+def test_days_that_no_calendar_has_are_said_and_left_out():
+    frame = messy()
+    frame.loc[5, "day"] = "2021-02-31"
+    table, told = read(frame)
+    assert "day" not in table.X and "day holds dates that no calendar has" in told[0]
+
+
+def test_spans_of_time_are_days():
+    table, _ = read(messy().assign(day=pd.to_timedelta(np.arange(N) * 6, unit="h")))
+    assert_allclose(table.X["day"], np.arange(N) / 4)
+
+
 def test_a_table_of_numbers_is_an_array_as_before():
     frame = pd.DataFrame(RNG.normal(size=(N, 3)), columns=list("abc")).assign(kind=Y)
     plain = read_table(frame, "kind")
