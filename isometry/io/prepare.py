@@ -154,8 +154,8 @@ def told_of_dates(frame: pd.DataFrame, tidied: pd.DataFrame) -> list[str]:
         )
     if numbers:
         told.append(
-            f"{listing(numbers)}: numbers that read as dates, such as {frame[numbers[0]].dropna().iloc[0]:.0f}, taken as "
-            f"numbers; {AS_ISO}"
+            f"{listing(numbers)}: numbers that read as dates, such as {frame[numbers[0]].dropna().iloc[0]:.0f}, taken "
+            f"as numbers; {AS_ISO}"
         )
     return told
 
