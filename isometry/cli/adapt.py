@@ -81,7 +81,7 @@ def adapt(
     ] = True,
     budget: Annotated[
         float, typer.Option(help="seconds that it may take; maps that there is no time for are left out and named")
-    ] = 60.0,
+    ] = 300.0,
     seed: options.Seed = 0,
     drop: options.Drop = None,
     key: options.Key = None,

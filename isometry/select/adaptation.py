@@ -276,7 +276,7 @@ def adapt(
     heads: bool = True,
     n_splits: int = 5,
     level: float = 0.95,
-    budget: float | Budget | None = 60.0,
+    budget: float | Budget | None = 300.0,
     random_state: int = 0,
     verbose: bool = False,
     name: str = "embeddings",
@@ -308,7 +308,7 @@ def adapt(
         Folds; at most 3 beyond 200,000 rows.
     level : float, default=0.95
         Confidence of the intervals.
-    budget : float, Budget or None, default=60.0
+    budget : float, Budget or None, default=300.0
         Seconds that it may take. What there is no time for in every fold is left out, closed forms after the first
         ones and then heads, and a note names it; None: everything is tried.
     random_state : int, default=0
