@@ -227,6 +227,12 @@ def headed(width: int) -> nn.Module:
     return deep.Headed(nn.Sequential(nn.Linear(64, 128), nn.ReLU()), nn.Linear(128, width))
 
 
+def layered(width: int) -> nn.Module:
+    """With a stack of two layers before the last one."""
+    stack = nn.Sequential(*(nn.Sequential(nn.Linear(128, 128), nn.ReLU()) for _ in range(2)))
+    return deep.Headed(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), stack), nn.Linear(128, width))
+
+
 def gaussian(width: int) -> nn.Module:
     return deep.GaussianNet(nn.Sequential(nn.Linear(64, 128), nn.ReLU()), 128, width)
 
@@ -358,6 +364,7 @@ EXAMS = [
     Exam("E28", "SigLIP", lambda s: deep.SigLIP()),
     Exam("E29", "VICReg", lambda s: deep.VICReg(), steps=pair_steps, exempt=ATTRACTION),
     Exam("E29b", "BarlowTwins", lambda s: deep.BarlowTwins(), steps=pair_steps, exempt=ATTRACTION),
+    Exam("E29m", "MMCR", lambda s: deep.MMCR(), steps=pair_steps, exempt=ATTRACTION),
     *(
         Exam(key, f"Regularized(InfoNCE, {r.__name__})", lambda s, r=r: deep.Regularized(deep.InfoNCE(), r()))
         for key, r in OF_EMBEDDINGS.items()
@@ -379,6 +386,7 @@ EXAMS = [
     Exam("E36", "EmbeddingExpansion", lambda s: deep.EmbeddingExpansion()),
     Exam("E36m", "MixedPairs", lambda s: deep.MixedPairs(random_state=s)),
     Exam("E37", "LanguageGuidance, class means for names", lambda s: deep.LanguageGuidance(class_means(s))),
+    Exam("E35l", "EarlyLayers(SupCon)", lambda s: deep.EarlyLayers(), steps=objective_steps, network=layered),
     Exam("E37s", "S2SD", lambda s: deep.S2SD(128, widths=(64, 128)), steps=objective_steps, network=headed),
     Exam("E38", "NonIsotropy", lambda s: deep.NonIsotropy(*SIZES)),
     Exam("E39", "LogRatio, of digits as numbers", lambda s: OtherLabels(deep.LogRatio(), as_number), exempt=ORDER),
@@ -543,7 +551,8 @@ def main() -> int:
         rows[exam.title] = row(exam.key, f"`{exam.title}`", scores, verdict(exam, scores))
         print(f"{rows[exam.title]} {time.process_time() - start:.1f} s", flush=True)
         if not arguments.only:
-            RESULTS.write_text(page(seeds, list(rows.values())))
+            order = [*REFERENCES, *(other.title for other in EXAMS)]
+            RESULTS.write_text(page(seeds, [rows[title] for title in order if title in rows]))
     return 0
 
 

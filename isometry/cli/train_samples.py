@@ -155,6 +155,7 @@ def read_samples(
 
     from isometry.deep.columns import ColumnTable
     from isometry.deep.images import ImageFolder, ImageTransform
+    from isometry.deep.objectives.columns import TARGETS
 
     if text is None:
         transform = getattr(network, "transform", None)
@@ -172,10 +173,24 @@ def read_samples(
     columns: dict[str, Any] = dict(read_columns(file, wanted, delimiter=delimiter))
     if len(names) == 1 and target is not None:
         y = numpy.asarray(columns[target])
-        return ColumnTable({"text": columns[names[0]]}, network.tokenize, y), y, None
+        _check_labels(y, file, target)
+        column = "text" if names[0] in TARGETS else names[0]  # a text may stand in a column that is called label
+        return ColumnTable({column: columns[names[0]]}, network.tokenize, y), y, None
     if target is not None:
         columns["score"] = [_number(v, target, k) for k, v in enumerate(columns.pop(target))]
     return ColumnTable(columns, network.tokenize), None, None
+
+
+def _check_labels(y: np.ndarray, file: Path, target: str) -> None:
+    """An error for rows without a label, which would be a class of their own, and for labels that are all the same."""
+    bad = [str(row) for row, label in enumerate(y) if not label.strip()]
+    if bad:
+        rows = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+        raise UsageError(f"--target {target} is empty in {len(bad)} of {len(y)} rows of {file}: rows {rows} (the first "
+                         "row is 0); leave these out")  # fmt: skip
+    if len(set(y)) < 2:
+        raise UsageError(f"all {len(y)} texts of {file} are of one class, {str(y[0])!r} (--target {target}): there is "
+                         "nothing to tell apart")  # fmt: skip
 
 
 def _number(value: str, column: str, row: int) -> float:
@@ -217,7 +232,9 @@ def make_objective(settings: dict[str, Any], network: Any, samples: Samples) -> 
     params = {} if settings["miner"] is None else {"miner": settings["miner"]}
     with isolated_rng(settings["seed"]), usage_errors(ValueError, TypeError):  # a loss may draw its first proxies
         if samples.y is None:
-            objective: Any = Columns(make_named("loss", settings["loss"], (PairForm, Loss), known, params))
+            loss = make_named("loss", settings["loss"], (PairForm, Loss), known, params)
+            _check_columns(loss, samples.data)
+            objective: Any = Columns(loss)
         else:
             counts = numpy.unique(samples.y[samples.kept], return_counts=True)[1]
             known |= {"num_classes": len(counts), "class_counts": counts.tolist()}
@@ -225,6 +242,22 @@ def make_objective(settings: dict[str, Any], network: Any, samples: Samples) -> 
     if settings["chunk"] is not None:
         objective = GradientCache(objective, settings["chunk"])
     return Augmented(objective, Augment(Affine(), Flip())) if settings["augment"] else objective
+
+
+def _check_columns(loss: Any, data: Any) -> None:
+    """An error, before anything is written, where the columns are not those that the loss compares."""
+    from isometry.deep.pair_form import PairForm
+
+    if not isinstance(loss, PairForm):
+        return
+    name, n, scored = type(loss).__name__, len(data.inputs), len(data.inputs) < len(data.columns)
+    if n < loss.fewest_columns or (loss.most_columns is not None and n > loss.most_columns):
+        wanted = f"{loss.most_columns}" if loss.most_columns else f"{loss.fewest_columns} or more"
+        raise UsageError(f"{name} compares {wanted} columns of texts, and --text names {n}: {', '.join(data.inputs)}")
+    if loss.target is not None and not scored:
+        raise UsageError(f"{name} needs {loss.target}: name its column with --target")
+    if loss.target is None and scored:
+        raise UsageError(f"{name} takes no target: leave --target out, or take a loss of scores such as CoSENT")
 
 
 def embedding_size(network: Any, data: Any) -> int:

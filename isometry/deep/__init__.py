@@ -30,6 +30,7 @@ _OTHERS = {  # by module: what is exported beside the methods of the table
     "models.rotated": ("Rotated", "principal_axes"),
     "models.spd": ("BiMap", "LogEig", "ReEig"),
     "objective": ("LossObjective", "effective_rank"),
+    "objectives.early_layers": ("first_layers",),
     "objectives.multimodal": ("DenoisingLevel", "pretrain_levels"),
     "objectives.prototypes": ("episode_loader", "episode_scorer"),
     "objectives.reconstruction": (

@@ -105,6 +105,7 @@ from isometry.deep.losses.ranking import ROADMAP as ROADMAP
 from isometry.deep.losses.ranking import RecallAtK as RecallAtK
 from isometry.deep.losses.ranking import SmoothAP as SmoothAP
 from isometry.deep.losses.ranking import SupAP as SupAP
+from isometry.deep.losses.redundancy import MMCR as MMCR
 from isometry.deep.losses.redundancy import BarlowTwins as BarlowTwins
 from isometry.deep.losses.redundancy import VICReg as VICReg
 from isometry.deep.losses.relation import LanguageGuidance as LanguageGuidance
@@ -172,6 +173,8 @@ from isometry.deep.objectives.adversarial_autoencoder import AdversarialReconstr
 from isometry.deep.objectives.columns import Columns as Columns
 from isometry.deep.objectives.continuous import ContinuousScores as ContinuousScores
 from isometry.deep.objectives.daml import DAML as DAML
+from isometry.deep.objectives.early_layers import EarlyLayers as EarlyLayers
+from isometry.deep.objectives.early_layers import first_layers as first_layers
 from isometry.deep.objectives.multi_scale import MultiScale as MultiScale
 from isometry.deep.objectives.multimodal import DenoisingLevel as DenoisingLevel
 from isometry.deep.objectives.multimodal import MultiModal as MultiModal

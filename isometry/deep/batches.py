@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from isometry.deep.row_samplers import apart
 from isometry.deep.samplers import (
     EpochSampler,
     LabelList,
@@ -174,6 +175,72 @@ class BucketedBatches(ShuffledBatches):
         parts = [part[np.argsort(self.lengths[part], kind="stable")] for part in parts]
         batches = np.concatenate(parts).reshape(-1, size)
         return batches[rng.permutation(len(batches))].ravel()
+
+
+class DistinctBatches(BucketedBatches):
+    """Batches of columns of texts in which no text comes twice, of similar length; else as `BucketedBatches`.
+
+    There are as many batches as there would be otherwise. Where texts repeat so often that batches cannot be filled,
+    the smallest ones wait for another epoch.
+
+    Parameters
+    ----------
+    codes : array (n, c)
+        A number for each text, the same for the same text in any column.
+    lengths : sequence (n,)
+        Length of each sample.
+    batch_size : int
+        Samples of a batch, of all processes together.
+    bucket : int
+        Batches that are sorted together; 0: none are.
+    random_state : int, default=0
+        Seed of the draws.
+    """
+
+    def __init__(self, codes: np.ndarray, lengths: Any, batch_size: int, bucket: int, *, random_state: int = 0):
+        super().__init__(
+            lengths if bucket else np.zeros(len(codes)), batch_size, max(bucket, 1), random_state=random_state
+        )
+        self.codes = codes
+        self._planned: tuple[int, list[list[int]]] | None = None
+
+    @property
+    def batches(self) -> list[list[int]]:
+        """The batches of the present epoch."""
+        if self._planned is None or self._planned[0] != self.epoch:
+            rng = np.random.default_rng([self.random_state, self.epoch])
+            order = rng.permutation(self.n)
+            step = self.bucket * self.batch_size
+            parts = [
+                part[np.argsort(self.lengths[part], kind="stable")]
+                for part in np.split(order, range(step, self.n, step))
+            ]
+            found = apart(self.codes, np.concatenate(parts), self.batch_size)
+            full = sorted(range(len(found)), key=lambda k: -len(found[k]))[: len(self)]
+            self._planned = self.epoch, [found[k] for k in rng.permutation(full)]
+        return self._planned[1]
+
+    @property
+    def fills(self) -> bool:
+        """Whether all batches hold something to compare, for every process."""
+        return min(map(len, self.batches)) >= max(2, self.rank_and_size[1])
+
+    def items(self, start: int) -> Iterator[list[int]]:
+        rank, world = self.rank_and_size
+        for batch in self.batches[start:]:
+            yield np.array_split(batch, world)[rank].tolist()
+
+
+def text_codes(data: Any) -> np.ndarray | None:
+    """Codes (n, c) of the texts of a table whose rows are negatives of one another, if some come in several rows."""
+    texts = getattr(data, "texts", [])
+    if len(texts) < 2 or len(data.inputs) < len(data.columns):  # labels or scores: no row is a negative of others
+        return None
+    number: dict[str, int] = {}
+    codes = np.array([[number.setdefault(text, len(number)) for text in data.columns[name]] for name in texts]).T
+    rows = np.sort(codes, 1)
+    distinct = 1 + (np.diff(rows, axis=1) != 0).sum(1)  # of each row
+    return codes if distinct.sum() > len(number) else None
 
 
 class BucketedClasses(PKBatchSampler):
@@ -341,7 +408,13 @@ def training_data(
     lengths = getattr(data, "lengths", None)
     if labels is None:
         size = batches.classes_per_batch * batches.samples_per_class
-        if lengths is None or not batches.bucket:
+        codes = text_codes(data) if batches.no_duplicates else None
+        distinct = (
+            None if codes is None else DistinctBatches(codes, lengths, size, batches.bucket, random_state=random_state)
+        )
+        if distinct is not None and distinct.fills:
+            plan: ShuffledBatches = distinct
+        elif lengths is None or not batches.bucket:
             plan = ShuffledBatches(len(data), size, random_state=random_state)
         else:
             plan = BucketedBatches(lengths, size, batches.bucket, random_state=random_state)

@@ -68,7 +68,7 @@ class Engine:
         self.step, self.optimizer = accelerator.prepare(self.module), optimization.make_optimizer(groups)
         if accelerator.scaler is not None:  # Accelerate's optimiser asks at every step what is installed, which costs
             self.optimizer = accelerator.prepare(self.optimizer)
-        self.on_cpu = accelerator.device.type == "cpu"
+        self.on_cpu, self.alone = accelerator.device.type == "cpu", not shared  # asked at every step
         self.average = None if optimization.ema is None else WeightAverage(self.module, optimization.ema)
         if self.rank:
             seed_rng(seed_of_process(random_state, self.rank))
@@ -95,12 +95,16 @@ class Engine:
             group["lr"] = lr * factor
 
     def backward(self, group: list[Any]) -> tuple[float, float | None]:
-        """Gradients of the mean loss of some batches; that mean, and the share of samples that got a gradient."""
-        total, active = 0.0, []
-        for k, batch in enumerate(group, start=1):
-            with nullcontext() if k == len(group) else self.accelerator.no_sync(self.step):
+        """Gradients of the mean loss of some batches; that mean, and the share of samples that got a gradient.
+
+        The list is empty then: memory of a batch that is held while the next one is read cannot be used for that.
+        """
+        total, active, n = 0.0, [], len(group)
+        while group:
+            batch = group.pop(0)
+            with nullcontext() if not group else self.accelerator.no_sync(self.step):
                 loss = self.step(batch if self.on_cpu else send_to_device(batch, self.accelerator.device))
-                loss = loss if len(group) == 1 else loss / len(group)
+                loss = loss if n == 1 else loss / n
                 loss.backward() if self.accelerator.scaler is None else self.accelerator.backward(loss)
             total += float(loss.detach())
             share = getattr(self.objective, "active", None)
@@ -130,7 +134,9 @@ class Engine:
         if self.optimization.clip_norm is not None:
             return float(nn.utils.clip_grad_norm_(self.parameters, self.optimization.clip_norm))
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        return float(nn.utils.get_total_norm(gradients)) if gradients else 0.0
+        if not self.on_cpu:  # where reading a number waits for the device: once
+            return float(nn.utils.get_total_norm(gradients)) if gradients else 0.0
+        return math.hypot(*[norm.item() for norm in torch._foreach_norm(gradients)]) if gradients else 0.0
 
     def averaged(self) -> AbstractContextManager[None]:
         """A block in which the network has the averaged weights, if there is an average."""
@@ -147,7 +153,7 @@ class Engine:
 
     def mean(self, value: float) -> float:
         """The mean over the processes."""
-        if self.accelerator.num_processes == 1:
+        if self.alone:
             return value
         there = torch.tensor(value, dtype=torch.float64, device=self.accelerator.device)
         return float(self.accelerator.reduce(there, "mean"))

@@ -267,7 +267,8 @@ def _labelled(root: Path) -> list[tuple[Path, str]]:
         for folder in sorted(root.iterdir())
         if folder.is_dir() and not folder.name.startswith(".")
         for file in sorted(folder.rglob("*"))
-        if file.suffix.lower() in ENDINGS and file.is_file() and not file.name.startswith(".")
+        if file.suffix.lower() in ENDINGS and not file.name.startswith(".")
+        if file.is_file() or (file.is_symlink() and not file.exists())  # a link to nothing is told of, not passed over
     ]
 
 

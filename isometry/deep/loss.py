@@ -140,7 +140,7 @@ class LabelLoss(LossModule, ABC):
         y : Tensor
             Labels or targets (B, …).
         """
-        z = as_embeddings(z[:, None] if z.ndim == 1 else z, "z", self.squared)
+        z = as_embeddings(z[:, None] if isinstance(z, Tensor) and z.ndim == 1 else z, "z", self.squared)
         y = as_labels(y, z.device)
         if len(y) != len(z):
             raise ValueError(f"{len(z)} embeddings need as many labels or targets, got {len(y)}")
@@ -778,6 +778,11 @@ def as_embeddings(z: Tensor, name: str, squared: bool = False) -> Tensor:
 
     ``squared``: squared distances between its rows shall be finite too.
     """
+    if not isinstance(z, Tensor):
+        advice = "torch.as_tensor makes one of an array"
+        if isinstance(z, tuple):
+            advice = "tuples that another library has mined are no references; a loss takes a miner, miner=…"
+        raise TypeError(f"{name} must be a tensor of embeddings (n, p), got {type(z).__name__}: {advice}")
     if z.ndim != 2 or not z.is_floating_point():
         raise ValueError(f"{name} must be a floating-point matrix (n, p), got {z.dtype} of shape {tuple(z.shape)}")
     z = full_precision(z)

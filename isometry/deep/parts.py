@@ -70,6 +70,18 @@ def depths(model: nn.Module) -> dict[str, int]:
     What comes before the stack, such as embeddings, has depth 0, layer k has k + 1, and what comes after has one more
     than the last.
     """
+    stack, length = longest_stack(model, "layer_decay")
+    found, begun = {}, False
+    for name, _ in model.named_parameters():
+        within = inside(name, stack) or not stack
+        begun = begun or within
+        layer = int(name.removeprefix(stack).lstrip(".").partition(".")[0]) + 1 if within else None
+        found[name] = layer if layer is not None else (length + 1) * begun
+    return found
+
+
+def longest_stack(model: nn.Module, user: str) -> tuple[str, int]:
+    """Name and length of the longest stack of layers of one kind; an error, in the name of its user, if none is."""
     stacks = {
         name: len(module)
         for name, module in model.named_modules()
@@ -78,15 +90,9 @@ def depths(model: nn.Module) -> dict[str, int]:
         and len(module) > 1
     }
     if not stacks:
-        raise ValueError("layer_decay needs a stack of layers of one kind, as transformers have; this model has none")
-    stack = max(stacks, key=lambda name: stacks[name])
-    found, begun = {}, False
-    for name, _ in model.named_parameters():
-        within = inside(name, stack) or not stack
-        begun = begun or within
-        layer = int(name.removeprefix(stack).lstrip(".").partition(".")[0]) + 1 if within else None
-        found[name] = layer if layer is not None else (stacks[stack] + 1) * begun
-    return found
+        raise ValueError(f"{user} needs a stack of layers of one kind, as transformers have; this model has none")
+    name = max(stacks, key=lambda name: stacks[name])
+    return name, stacks[name]
 
 
 # -- freezing ----------------------------------------------------------------------------------------------------------

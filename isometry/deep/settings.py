@@ -14,8 +14,15 @@ from isometry.deep.run import COLUMNS
 from isometry.deep.schedules import SCHEDULES, Plateau
 from isometry.parameters import Count, Iterations, NotNegative, Positive, PositiveShare, Share, check_parameters, one_of
 
+
+def adamw(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """AdamW, on a CPU in one pass over the weights, which takes less than half of the time of one pass an operation."""
+    on_cpu = all(p.device.type == "cpu" for group in groups for p in group["params"])
+    return torch.optim.AdamW(groups, fused=True if on_cpu else None)
+
+
 OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]]], torch.optim.Optimizer]] = {
-    "adamw": torch.optim.AdamW,
+    "adamw": adamw,
     "sgd": lambda groups: torch.optim.SGD(groups, momentum=0.9, nesterov=True),
 }
 
@@ -156,6 +163,8 @@ class Batches:
     bucket : int, default=50
         Batches of texts that are dealt out by length together, so that those of a batch need little padding; with
         labels each class deals out its own; 0: not at all.
+    no_duplicates : bool, default=True
+        Of rows of texts without labels or scores, put no text into a batch twice: the other rows are negatives there.
     prompts : dict or None, default=None
         Text that is put before every text of a column, by its name; None: nothing.
     workers : int, default=0
@@ -177,6 +186,7 @@ class Batches:
     samples_per_class: Count = 8
     batches_per_epoch: Count | None = None
     bucket: Iterations = 50
+    no_duplicates: bool = True
     prompts: Mapping[str, str] | None = None
     workers: Iterations = 0
 

@@ -200,11 +200,12 @@ class Trainer:
                     engine.slower = self._slower()
                     for group in engine.groups(run.epoch, run.batch):
                         engine.set_lr(run.step / total)
+                        batches = len(group)
                         loss, active = engine.backward(group)
                         if run.step == 0:
                             self._check_first_batch(loss, active, engine)
                         good = engine.update(loss)
-                        run.record(len(group), loss, active, good, engine.grad_norm)
+                        run.record(batches, loss, active, good, engine.grad_norm)
                         if not bar.disable:
                             bar.set_postfix_str(run.status(), refresh=False)
                             bar.update()

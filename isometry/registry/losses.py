@@ -184,8 +184,10 @@ ROWS: tuple[Method, ...] = (
         own_sees="labels, pairs", own_title="Contrastive loss of signal-to-noise ratios",
         own_equation="mean_pos d + mean_neg [m − d]_+,  d(a, b) = var(a − b) / var(a) over the coordinates"),
     _loss("E17", "isometry.deep.losses.ranked_list:RankedList", _BEYOND,
-        deviates="Weights are constants in the gradient, which is our reading of the paper (weights of gradients) and "
-        "was not checked against its print or the authors' code; detach_weights=False differentiates them too."),
+        deviates="Weights are constants in the gradient, as in the authors' code, which scales the gradient of each "
+        "pair; detach_weights=False differentiates them too, as pytorch-metric-learning does. All anchors count alike, "
+        "and the balls are those of the paper; the authors' later code weighs an anchor by its share of all weights "
+        "and has α = 1 + m/2."),
     _loss("E18", "isometry.deep.losses.threshold_margin:ThresholdConsistentMargin", _BEYOND,
         own_sees="labels, pairs"),
     _loss("E19", "isometry.deep.losses.selective_triplet:SelectiveTriplet", _BEYOND, own_sees="labels, triplets",
@@ -225,6 +227,8 @@ ROWS: tuple[Method, ...] = (
     _pair_loss("E29b", "isometry.deep.losses.redundancy:BarlowTwins", own_sees="views",
         deviates="A constant coordinate has correlation 0 and a finite gradient; the authors' batch norm adds 1e-5 to "
         "every variance instead."),
+    _pair_loss("E29m", "isometry.deep.losses.redundancy:MMCR", own_sees="views",
+        deviates="No network that follows another one slowly: all views are encoded by the one that is trained."),
     _regularizer("E30", "isometry.deep.regularizers:LpNorm"),
     _regularizer("E30z", "isometry.deep.regularizers:ZeroMean",
         deviates="The sum over the coordinates of each row, as in pytorch-metric-learning, not the mean over the "
@@ -263,7 +267,7 @@ ROWS: tuple[Method, ...] = (
     _pair_loss("E34e", "isometry.deep.losses.taught:EmbeddingDistillation", own_sees="columns, targets"),
     _loss("E35", "isometry.deep.losses.matryoshka:Matryoshka", _BEYOND, test_params={"sizes": (2, 4)},
         deviates="The mean over widths, so that the learning rate does not depend on their number; "
-        "reduction='sum' is the sum of other libraries. Early layers of the network are not used."),
+        "reduction='sum' is the sum of other libraries. Early layers of the network: EarlyLayers."),
     _loss("E36", "isometry.deep.losses.mixing:EmbeddingExpansion", _BEYOND,
         deviates="Points between two positives are negatives of the real anchors; in the authors' code they are also "
         "anchors, and the nearest negative of a pair's points counts for both ends."),

@@ -68,6 +68,9 @@ ROWS: tuple[Method, ...] = (
         "clipped to their intervals; scores are drawn into them by a penalty, since descent on weights cannot hold "
         "them there. The label step could not be checked against the original."),
     _objective("E31c", "isometry.deep.objectives.columns:Columns", "beyond the survey", own_sees="columns"),
+    _objective("E35l", "isometry.deep.objectives.early_layers:EarlyLayers", "beyond the survey",
+        deviates="All early layers weigh alike; other libraries divide by their number from the beginning, or let the "
+        "user choose. The divergence, too, is a mean over the layers drawn."),
     _objective("E37s", "isometry.deep.objectives.self_distillation:S2SD", "beyond the survey",
         test_params={"feature_size": 4},
         deviates="Features teach with the same weight as the heads."),

@@ -128,6 +128,26 @@ def test_pairs_of_texts_with_and_without_scores(texts, tmp_path):
     assert "InfoNCE" not in run(texts / "pairs.csv", "-o", tmp_path / "c", *common, "--loss", "InfoNCE")
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            ("--text", "q,d", "--loss", "CoSENT"),
+            "CoSENT needs the score of each row (n,), larger for more similar pairs",
+        ),
+        (("--text", "q,d", "--loss", "Ranking", "-y", "s"), "Ranking takes no target: leave --target out"),
+        (("--text", "q,d,q2", "--loss", "CoSENT", "-y", "s"), "compares 2 columns of texts, and --text names 3: q, d"),
+        (("--text", "q,d", "--loss", "ArcFace"), "loss"),
+    ],
+)
+def test_columns_that_do_not_fit_the_loss_are_named_before_anything_is_written(texts, tmp_path, options, message):
+    bert = make_bert(tmp_path / "bert")
+    frame = pd.read_csv(texts / "pairs.csv")
+    frame.assign(q2=frame["q"]).to_csv(tmp_path / "p.csv", index=False)
+    said = run(tmp_path / "p.csv", *options, "--backbone", f"transformers:{bert}", "-o", tmp_path / "o", code=2)
+    assert message in said and not (tmp_path / "o").exists()
+
+
 def test_what_is_wrong_with_texts_is_said(texts, tmp_path):
     bert = make_bert(tmp_path / "bert")
     with (texts / "t.csv").open() as file:
@@ -135,8 +155,16 @@ def test_what_is_wrong_with_texts_is_said(texts, tmp_path):
     rows[3][0] = "  "
     (tmp_path / "gap.csv").write_text("\n".join(",".join(r) for r in rows))
     net = ("--backbone", f"transformers:{bert}", "-o", tmp_path / "o")
-    assert "column 'text' has 1 empty texts, in rows 2" in run(
+    assert "column 'question' has 1 empty texts, in rows 2" in run(
         tmp_path / "gap.csv", "--text", "question", "-y", "topic", *net, code=2
+    )
+    rows[3], rows[5][1] = ["now", "ants"], ""
+    (tmp_path / "gap.csv").write_text("\n".join(",".join(r) for r in rows))
+    said = run(tmp_path / "gap.csv", "--text", "question", "-y", "topic", *net, code=2)
+    assert "--target topic is empty in 1 of 16 rows" in said and "rows 4 (the first row is 0)" in said
+    (tmp_path / "one.csv").write_text("\n".join(["question,topic", "who am i,ants", "now,ants"]))
+    assert "are of one class, 'ants' (--target topic)" in run(
+        tmp_path / "one.csv", "--text", "question", "-y", "topic", "--validation", 0, *net, code=2
     )
     assert "no column 'questions' (text); did you mean 'question'?" in run(
         texts / "t.csv", "--text", "questions", "-y", "topic", *net, code=2

@@ -82,6 +82,8 @@ EDGES = {
     "duplicates": lambda z: z[:1].expand_as(z),
     "zero rows": lambda z: z * (torch.arange(len(z)) % 2)[:, None],
     "zero": torch.zeros_like,
+    "aligned": lambda z: torch.eye(4).double()[torch.arange(len(z)) % 4],  # all columns alike, some rows too
+    "opposite": lambda z: z.sign() * batch(0, n=len(z))[0].abs(),
     "1e4": lambda z: 1e4 * z,
     "single": lambda z: z[:1],
     "empty": lambda z: z[:0],

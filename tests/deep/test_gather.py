@@ -13,6 +13,7 @@ from torch.testing import assert_close
 import isometry.deep
 from isometry.deep import (
     HIST,
+    MMCR,
     AdaFace,
     ArcFace,
     BatchHard,
@@ -21,6 +22,7 @@ from isometry.deep import (
     CosFace,
     CrossBatchMemory,
     CrossEntropy,
+    EarlyLayers,
     Gathered,
     InfoNCE,
     Lifted,
@@ -75,7 +77,11 @@ LOSSES = {
     "sigmoid": lambda: SigLIP(),
     "ranks": lambda: SmoothAP(0.1),
     "queries and documents": lambda: Columns(Ranking()),
+    "columns, contrast": lambda: Columns(InfoNCE()),
+    "columns, sigmoid": lambda: Columns(SigLIP()),
+    "columns, capacity": lambda: Columns(MMCR()),
     "views": lambda: Columns(VICReg()),
+    "early layers": lambda: EarlyLayers(InfoNCE(), ["0"], read=lambda model, h, x: h[:, :3]),
 }
 SPLIT = (5, 9)  # rows of the two processes
 
@@ -88,11 +94,13 @@ class Net(nn.Module):
         torch.manual_seed(0)
         self.backbone = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
         loss = LOSSES[key]().double()
-        self.loss = Gathered(loss) if gathered and not isinstance(loss, Columns) else loss
+        self.loss = Gathered(loss) if gathered and not isinstance(loss, (Columns, EarlyLayers)) else loss
 
     def forward(self, x, y):
         if isinstance(self.loss, Columns):  # which gathers by itself
             return self.loss(self.backbone, (x, x.flip(1) + 1))
+        if isinstance(self.loss, EarlyLayers):
+            return self.loss(self.backbone, (x, y))
         return self.loss(self.backbone(x), y)
 
 

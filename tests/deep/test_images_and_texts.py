@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 import warnings
@@ -31,7 +32,8 @@ from isometry.deep import (
     backbone,
 )
 from isometry.deep.backbones import pool, read_weights
-from isometry.deep.batches import by_length
+from isometry.deep.batches import DistinctBatches, by_length, text_codes
+from isometry.deep.images import ENDINGS, problem
 
 torch.set_num_threads(1)
 Image = pytest.importorskip("PIL.Image")
@@ -92,17 +94,37 @@ def test_files_that_cannot_be_read_are_named_counted_and_left_out(folder):
     (folder / "ant" / "cut.jpg").write_bytes(whole.read_bytes()[:-900])
     (folder / "bee" / "text.png").write_text("hello")
     (folder / "cow" / "empty.png").touch()
-    with pytest.warns(UserWarning, match=r"3 of 16 files are no readable images .*cut\.jpg.*text\.png.*empty\.png"):
+    (folder / "cow" / "gone.png").symlink_to(folder / "nowhere.png")
+    (folder / "cow" / "folder.png").mkdir()  # no file
+    names = ["cut.jpg", "text.png", "empty.png", "gone.png"]
+    with pytest.warns(UserWarning, match=r"4 of 17 files are no readable images .*" + ".*".join(map(re.escape, names))):
         images = ImageFolder(folder, ImageTransform(8))
-    assert len(images) == 13 and [f.rsplit("/", 1)[1] for f, _ in images.skipped] == [
-        "cut.jpg",
-        "text.png",
-        "empty.png",
-    ]
+    assert len(images) == 13 and [f.rsplit("/", 1)[1] for f, _ in images.skipped] == names
     assert "truncated" in images.skipped[0][1].lower() and all(images[k][0].isfinite().all() for k in range(13))
     images.files[0].unlink()
     with pytest.raises(OSError, match="could be read when training began"):
         images[0]
+
+
+@pytest.mark.filterwarnings("ignore")  # of Pillow, about what is odd in a file
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_damaged_files_are_skipped_or_read_and_raise_nothing(ending, tmp_path, monkeypatch):
+    """Bytes changed or cut off at random: a file is left out at the beginning, or it can be trained on."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)  # some claim to be huge
+    rng, file = np.random.default_rng(0), tmp_path / f"a{ending}"
+    draw(file, 30, (24, 20), rng)
+    whole, kinds = file.read_bytes(), set()
+    for _ in range(100):
+        cut = bytearray(whole[: rng.integers(1, len(whole))] if rng.random() < 0.3 else whole)
+        for place in rng.integers(0, min(len(cut), 80 if rng.random() < 0.5 else len(cut)), rng.integers(1, 8)):
+            cut[place] = rng.integers(256)
+        file.write_bytes(cut)
+        why = problem(file)
+        kinds.add(why is None)
+        if why is None:
+            with Image.open(file) as image:
+                assert ImageTransform(8)(image).isfinite().all()
+    assert False in kinds
 
 
 def test_what_is_no_folder_of_classes_is_refused(tmp_path):
@@ -229,6 +251,56 @@ def test_the_data_set_of_hugging_face_itself():
     datasets = pytest.importorskip("datasets", reason="the library of data sets of Hugging Face is not installed")
     data = datasets.Dataset.from_dict({"anchor": TEXTS, "positive": TEXTS})
     Trainer(Reader(), Columns(InfoNCE()), max_epochs=1, monitor="loss", samples_per_class=2).fit(data)
+
+
+def test_texts_that_come_in_several_rows_have_codes():
+    def codes(table):
+        return text_codes(ColumnTable(table, tokenize))
+
+    assert codes({"query": ["a", "b"], "document": ["c", "d"]}) is None
+    assert codes({"query": ["a", "b"], "document": ["a", "b"]}) is None  # twice, but in one row
+    assert codes({"query": ["a", "a"], "document": ["c", "d"]}).tolist() == [[0, 1], [0, 2]]
+    assert codes({"query": ["a", "b"], "document": ["c", "a"]}).tolist() == [[0, 2], [1, 0]]
+    assert codes({"query": ["a", "a"], "document": ["c", "d"], "score": [0.0, 1.0]}) is None  # no negatives there
+    assert codes({"text": ["a", "a"]}) is None
+
+
+def test_batches_hold_no_text_twice_and_texts_of_similar_length():
+    rng = np.random.default_rng(0)
+    codes = np.stack([rng.integers(0, 150, 400), rng.integers(150, 500, 400)], 1)
+    lengths = rng.integers(1, 200, 400)
+    plan = DistinctBatches(codes, lengths, 16, 5, random_state=3)
+    rows = list(plan)
+    assert len(rows) == len(plan) == 25 and plan.fills
+    seen = [r for batch in rows for r in batch]
+    assert len(seen) == len(set(seen)) > 350  # what waits in small batches comes in another epoch
+    for batch in rows:
+        assert len(np.unique(codes[batch])) == 2 * len(batch)
+    wide = ShuffledBatches(400, 16, random_state=3)
+    padding = [sum(int((lengths[b].max() - lengths[b]).sum()) for b in batches) for batches in (rows, list(wide))]
+    assert padding[0] < 0.6 * padding[1]
+    assert list(plan) != rows  # the next epoch
+    plan.load_state_dict({"epoch": 0, "position": 7})
+    assert list(plan) == rows[7:]
+    parts = []
+    for rank in range(2):
+        part = DistinctBatches(codes, lengths, 16, 5, random_state=3)
+        part._rank_and_size = rank, 2
+        parts.append(list(part))
+    assert [sorted(a + b) for a, b in zip(*parts)] == [sorted(batch) for batch in rows]
+
+
+def test_a_trainer_puts_no_text_into_a_batch_twice_unless_told_to():
+    """The loss warns of rows that it cannot take for negatives; one query for all rows leaves no choice."""
+    texts = list(dict.fromkeys(TEXTS))
+    many = {"query": texts * 4, "document": [f"{t} {k}" for k, t in zip("abcd" * 6, texts * 4)]}
+    one = {"query": ["who am i"] * 24, "document": many["document"]}
+    settings = {"max_epochs": 2, "monitor": "loss", "classes_per_batch": 2, "samples_per_class": 2}
+    for table, more, warned in ((many, {}, False), (many, {"no_duplicates": False}, True), (one, {}, True)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            Trainer(Reader(), Columns(Ranking()), **settings, **more).fit(table)
+        assert any("not taken for negatives" in str(w.message) for w in said) == warned, (list(table), more)
 
 
 def test_texts_with_labels_are_trained_and_embedded():

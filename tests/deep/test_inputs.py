@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from isometry.deep import (
     MLP,
+    ArcFace,
     ClassGaussians,
     CrossBatchMemory,
     DeepMetric,
@@ -243,3 +244,18 @@ def test_labels_of_another_shape_or_kind_are_named():
     for key in ("D08", "D13", "D18", "D22"):
         with pytest.raises(ValueError, match=r"whole numbers, or similarities.*complex64"):
             LOSSES[key]().double()(z, y.to(torch.complex64))
+
+
+@pytest.mark.parametrize("loss", [Triplet(), ArcFace(3, 4)], ids=lambda loss: type(loss).__name__)
+def test_embeddings_that_are_no_tensor_are_named(loss):
+    z, y = torch.randn(6, 4), torch.arange(6) % 3
+    with pytest.raises(
+        TypeError, match=r"z must be a tensor of embeddings \(n, p\), got ndarray: torch.as_tensor makes"
+    ):
+        loss(z.numpy(), y)
+
+
+def test_tuples_of_another_library_are_no_references():
+    z, y = torch.randn(6, 4), torch.arange(6) % 3
+    with pytest.raises(TypeError, match=r"refs must be a tensor of embeddings .*, got tuple: .* a loss takes a miner"):
+        Triplet()(z, y, (torch.tensor([0]), torch.tensor([3]), torch.tensor([1])))

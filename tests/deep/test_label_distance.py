@@ -1,6 +1,7 @@
 """Losses of other kinds of labels, E39 to E41, beside their equations written with loops."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -198,6 +199,20 @@ def test_E41_special_cases():
     assert_close(against, loss(z, CODES), rtol=1e-12, atol=0)
     with pytest.raises(ValueError, match=r"ref_y \(R, 2\) of as many levels"):
         loss(z, CODES, z, y)
+
+
+def test_E41_a_code_under_two_parents_is_told_of_once():
+    z, unique = batch(0)[0], torch.stack([CODES[:, 0], 10 * CODES[:, 0] + CODES[:, 1]], 1)
+    shared = torch.stack([torch.arange(12) % 3, torch.arange(12) % 2], 1)
+    loss = HierarchicalContrast()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(z, unique)
+    with pytest.warns(UserWarning, match="code 0 of level 2 comes under 3 parents: these are taken for different"):
+        loss(z, shared)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(z, shared)
 
 
 def test_E41_gradient_and_edges():

@@ -124,6 +124,19 @@ def test_similarities_to_the_classes_stand_for_labels(key):
         loss(z[:, :3], y)
 
 
+@pytest.mark.parametrize("key", FAMILY)
+def test_large_batches_are_written_in_place_with_the_same_value_and_gradients(key, monkeypatch):
+    z, y = batch(0)
+    found = []
+    for large in (0, 1 << 17):
+        monkeypatch.setattr("isometry.deep.losses.margin_softmax.LARGE", large)
+        loss, u = seeded(FAMILY[key]).eval(), z.clone().requires_grad_()
+        value = loss(u, y)
+        value.backward()
+        found.append([value.detach(), u.grad, *(p.grad for p in loss.parameters())])
+    assert_close(*found, rtol=1e-12, atol=1e-14)
+
+
 def test_two_classes_of_one_sample():
     loss, (z, _) = seeded(FAMILY["E01"], scale=4.0), batch(0, n=5)
     y = torch.tensor([[1.0, 0.7, 0.3, 0.0]]).expand(5, 4).double()

@@ -203,6 +203,30 @@ def test_E37_the_teacher_gets_no_gradient_from_the_divergence():
     assert_close(grads[0], grads[1], rtol=0, atol=0)
 
 
+EDGES = {
+    "aligned": lambda x, y: (torch.eye(6)[y], y),
+    "duplicates": lambda x, y: (x[:4][torch.arange(12) // 3], y),
+    "zero rows": lambda x, y: (x * (torch.arange(12) % 5 > 0)[:, None], y),
+    "one class": lambda x, y: (x, 0 * y),
+    "all singletons": lambda x, y: (x, torch.arange(12)),
+    "norms of 1e4": lambda x, y: (1e4 * nn.functional.normalize(x), y),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("edge", EDGES)
+def test_E37_self_distillation_is_finite_at_the_edges(edge, dtype):
+    x, y = EDGES[edge](batch(3, p=6)[0].float(), torch.arange(12) % 4)
+    x = x.to(dtype, copy=True).requires_grad_()
+    torch.manual_seed(0)
+    ours = S2SD(6, Triplet(0.6), widths=(5, 7), delay=0)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+        value = ours(Headed(nn.Identity(), nn.Identity()), (x, y))
+    value.backward()
+    assert value.dtype == torch.float32 and value.isfinite() and x.grad.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in ours.parameters())
+
+
 def test_E37_features_teach_after_the_delay():
     torch.manual_seed(0)
     model = Headed(nn.Linear(4, 6), nn.Linear(6, 3))

@@ -113,17 +113,31 @@ def test_E43_a_sample_among_others_than_its_own_becomes_less_sure():
     assert (slope[2:4] < plain.grad.sum(1)[2:4]).all()
 
 
+EDGES = {
+    "aligned": lambda m, y: (torch.eye(4).double()[y], y),
+    "duplicates": lambda m, y: (m[:4][torch.arange(12) // 3], y),
+    "zero rows": lambda m, y: (m * (torch.arange(12) % 5 > 0)[:, None], y),
+    "zero": lambda m, y: (0 * m, y),
+    "one class": lambda m, y: (m, 0 * y),
+    "all singletons": lambda m, y: (m, torch.arange(12)),
+    "norms of 1e4": lambda m, y: (1e4 * F.normalize(m), y),
+}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_E43_edges_are_finite(dtype):
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("size", [-1e3, -20.0, 0.0, 5.0, 1e3])
+def test_E43_edges_are_finite(edge, size, dtype):
+    """Also with embeddings of half precision, which count as the numbers that they are."""
     loss = ProbabilisticPairs()
-    m, y = batch(0)
-    for mean in (m, 0 * m, 1e2 * m):
-        for size in (-1e3, 0.0, 1e3):
-            inputs = [t.to(dtype).float().requires_grad_() for t in (mean, torch.full_like(m, size))]
-            for labels in (y, 0 * y, torch.arange(12)):
-                value = loss.of_labels(*inputs, labels)
-                value.backward()
-                assert value.isfinite() and all(t.grad.isfinite().all() for t in inputs)
+    mean, y = EDGES[edge](*batch(0))
+    inputs = [t.to(dtype, copy=True).requires_grad_() for t in (mean, torch.full_like(mean, size))]
+    for way in (lambda m, v: loss.of_labels(m, v, y), lambda m, v: loss.of_columns(m, v, m.roll(1, 0), v)):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            value = way(*inputs)
+        value.backward()
+        assert value.dtype == torch.float32 and value.isfinite()
+        assert all(t.grad.isfinite().all() for t in inputs) and all(p.grad.isfinite().all() for p in loss.parameters())
 
 
 def test_E43_the_scale_stays_positive():

@@ -1,10 +1,10 @@
-"""VICReg and Barlow twins, E29, beside their equations written with loops."""
+"""VICReg, Barlow twins and MMCR, E29, beside their equations written with loops."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from isometry.deep import BarlowTwins, VICReg
+from isometry.deep import MMCR, BarlowTwins, VICReg
 from isometry.deep.losses.redundancy import squares_off_the_diagonal
 from tests.deep.batches import A, batch, close, gradient
 
@@ -97,3 +97,38 @@ def test_E29b_correlations_do_not_depend_on_the_size_of_the_embeddings(size):
     for z, w in zip(far, near, strict=True):
         assert z.grad.isfinite().all()
         assert_close(z.grad.double() * size, w.grad.double(), rtol=1e-4, atol=1e-6)
+
+
+def slow_mmcr(*views, weight=0.005):
+    """Singular values as roots of the eigenvalues of Gram matrices, sample by sample."""
+    views = [torch.stack([x / x.square().sum().sqrt() for x in z]) for z in views]
+
+    def size(M):
+        G = M @ M.T if len(M) <= M.shape[1] else M.T @ M
+        return torch.linalg.eigvalsh(G).clamp_min(0).sqrt().sum()
+
+    means = torch.stack([sum(z[i] for z in views) / len(views) for i in range(len(views[0]))])
+    each = [size(torch.stack([z[i] for z in views])) for i in range(len(views[0]))]
+    return weight * sum(each) / len(each) - size(means)
+
+
+@pytest.mark.parametrize(("n", "p", "k"), [(12, 3, 2), (5, 20, 2), (6, 6, 3)])
+@pytest.mark.parametrize("weight", [0, 0.005, 1.0])
+def test_E29m_is_its_loop(n, p, k, weight):
+    views = [batch(j, n=n, p=p)[0] + 0.3 for j in range(k)]
+    ours, slow = MMCR(weight), lambda *zs: slow_mmcr(*zs, weight=weight)
+    assert_close(ours(*views), slow(*views), rtol=1e-9, atol=1e-10)
+    assert_close(gradient(ours, *views), gradient(slow, *views), rtol=1e-7, atol=1e-9)
+
+
+def test_E29m_is_least_for_equal_views_that_are_orthogonal():
+    """n unit vectors have a nuclear norm of n at most, which they have if they are orthogonal: C = Z, σ = 1."""
+    z = torch.eye(4).double()
+    close(MMCR(0)(z, 3 * z), -4.0, 1e-12)
+    close(MMCR(0.5)(z, z), 0.5 * 2**0.5 - 4.0, 1e-12)  # two equal unit rows have the singular values √2 and 0
+    for seed in range(5):
+        a, b = (batch(seed + j, n=4)[0] for j in (0, 10))
+        assert MMCR(0)(a, b) > -4
+    assert_close(MMCR()(a, b), MMCR()(2 * a, 5 * b), rtol=1e-12, atol=0)
+    with pytest.raises(ValueError, match="weight=-1 must"):
+        MMCR(-1)

@@ -101,6 +101,7 @@ def test_E30_gradients_of_both_orders(name):
 EDGES = {
     "one point": torch.full((6, 4), 0.1),
     "zero": torch.zeros(6, 4),
+    "zero rows": batch(0, n=6)[0].float() * (torch.arange(6) % 2)[:, None],
     "duplicates": torch.eye(4).repeat(2, 1),
     "1e4": 1e4 * batch(0, n=6)[0].float(),
     "single": torch.ones(1, 4),

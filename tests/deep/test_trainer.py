@@ -638,7 +638,7 @@ def test_settings_in_groups_and_flat_are_the_same_run():
 
 def test_every_setting_is_in_one_group_and_can_be_read_and_set_by_its_name():
     names = [field.name for kind in (Optimization, Batches, Stopping, Hardware, Saving) for field in fields(kind)]
-    assert len(names) == len(set(names)) == 32
+    assert len(names) == len(set(names)) == 33
     trainer = Trainer(network(), NCALoss())
     assert all(getattr(trainer, f.name) == f.default for kind in (Optimization, Batches) for f in fields(kind))
     trainer.max_epochs = 2

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
 from isometry.deep.functional import any_of_row, clear_self, count_of_row, masked_logsumexp, masked_mean
 from isometry.deep.loss import Loss
 from isometry.parameters import Positive, checked, one_of
+
+BATCHES = 10  # that are looked at
 
 
 class HierarchicalContrast(Loss):
@@ -48,6 +52,7 @@ class HierarchicalContrast(Loss):
     """
 
     levels = 1  # of the labels at hand
+    looked_at = 0  # batches whose codes were looked at for what may be a mistake
 
     def __init__(self, temperature: float = 0.1, constraint: str = "pairs"):
         super().__init__("inner", None, normalize=True)
@@ -61,6 +66,8 @@ class HierarchicalContrast(Loss):
             return y, ref_y
         if ref_y is None or ref_y.ndim != 2 or ref_y.shape[1] != y.shape[1]:
             raise ValueError(f"references need codes ref_y (R, {y.shape[1]}) of as many levels as y")
+        if self.looked_at < BATCHES:
+            self.looked_at = BATCHES if warn_of_shared_codes(y) else self.looked_at + 1
         return levels_apart(y, ref_y), None
 
     def masks(
@@ -110,3 +117,18 @@ def levels_apart(y: Tensor, ref_y: Tensor) -> Tensor:
         same &= a[:, None] == b
         apart -= same.long()
     return apart
+
+
+def warn_of_shared_codes(y: Tensor) -> bool:
+    """Whether a code of codes (B, L) comes under several parents, with a warning: labels may have lost their tree."""
+    for level in range(1, y.shape[1]):
+        of_level, with_parents = y[:, level].unique(), y[:, : level + 1].unique(dim=0)
+        if len(with_parents) > len(of_level):
+            codes, counts = with_parents[:, level].unique(return_counts=True)
+            warnings.warn(
+                f"code {int(codes[counts.argmax()])} of level {level + 1} comes under {int(counts.max())} parents: "
+                "these are taken for different classes. If they are one class, its parents cannot all be right",
+                stacklevel=3,
+            )
+            return True
+    return False

@@ -17,6 +17,8 @@ from isometry.deep.losses.proxy import random_proxies
 from isometry.deep.terms import Terms
 from isometry.parameters import NotNegative, Positive, Share, checked, one_of
 
+LARGE = 1 << 17  # cosines of a batch from which on a copy of them costs more than a further step of the graph
+
 
 class ClassCosines(LabelLoss):
     """A loss of the cosines (B, C) between embeddings and one learned direction for each class."""
@@ -238,7 +240,8 @@ class MarginSoftmax(ClassCosines):
             The mean, or the terms of the samples (B,).
         """
         ids, size = own_index(self.num_classes, z.device) if classes is None else classes, self.size(z, classes)
-        if y.ndim == 1 and type(self).with_margin is MarginSoftmax.with_margin:  # the same with one copy less
+        plain = y.ndim == 1 and type(self).with_margin is MarginSoftmax.with_margin
+        if plain and cos.numel() >= LARGE:  # the same with one copy less, and one more product of the own cosines
             own = y[:, None]
             target = self.target(cos.gather(1, own), z, ids[own])
             each = size.expand_as(cos).gather(1, own) if isinstance(size, Tensor) else size

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isometry.deep.functional import safe_sqrt
+from isometry.deep.functional import safe_sqrt, unit
 from isometry.deep.pair_form import PairForm
+from isometry.parameters import NotNegative, checked
 
 
 class VICReg(PairForm):
@@ -111,6 +112,50 @@ class BarlowTwins(PairForm):
         a, b = standardised(a), standardised(b)
         own = (a * b).mean(0)  # (p,)
         return (1 - own).square().sum() + self.weight * squares_off_the_diagonal(a, b) / len(a) ** 2
+
+
+class MMCR(PairForm):
+    """Maximum manifold capacity: the views of a sample are one point, and the points of samples fill the space.
+
+        λ mean_i ‖Z_i‖_* − ‖C‖_*
+
+    Z_i (K, p) holds the K views of sample i on the unit sphere, C (n, p) their means; ‖·‖_* is the sum of the singular
+    values. Means are long where views agree, and their singular values are many where samples differ.
+
+    Parameters
+    ----------
+    weight : float, default=0.005
+        The weight λ of the spread of the views, which the means lessen already.
+
+    Notes
+    -----
+    For views without labels, two or more of each sample; nothing is compared pair by pair. It wants as many samples in
+    a batch as dimensions. Costs O(n p min(n, p)) for the singular values of C, and O(n p K²) for those of the views.
+
+    References
+    ----------
+    | T. Yerxa, Y. Kuang, E. Simoncelli, S. Chung, "Learning efficient coding of natural images with maximum manifold
+      capacity representations", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from isometry.deep import MMCR
+    >>> a = torch.eye(4)
+    >>> bool(MMCR()(a, a) < MMCR()(a, a.flip(0)))
+    True
+    """
+
+    normalize = True
+
+    def __init__(self, weight: float = 0.005):
+        super().__init__()
+        self.weight = checked("weight", weight, NotNegative)
+
+    def compute(self, *columns: Tensor, **given: Any) -> Tensor:
+        views = torch.stack([unit(z) for z in columns], 1)  # (n, K, p)
+        value = -torch.linalg.svdvals(views.mean(1)).sum()
+        return value + self.weight * torch.linalg.svdvals(views).sum(1).mean() if self.weight else value
 
 
 def squares_off_the_diagonal(a: Tensor, b: Tensor) -> Tensor:

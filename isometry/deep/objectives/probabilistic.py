@@ -161,6 +161,7 @@ class ProbabilisticPairs(nn.Module):
             Which pairs are compared, a boolean matrix (B, R).
         """
         with torch.autocast(m1.device.type, enabled=False):
+            m1, v1, m2, v2 = map(full_precision, (m1, v1, m2, v2))
             v1, v2 = (v.clamp(-LOG_VARIANCE, LOG_VARIANCE) for v in (v1, v2))
             D = mean_sqdist(m1, v1, m2, v2)
             x = self.shift - self.scale * D  # (B, R)
