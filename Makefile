@@ -48,7 +48,12 @@ test: lint
 	$(BIN)/python -m pytest -n $(JOBS)
 	OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -n $(JOBS) $(NUMERICAL)
 
-test-all: lint
+# exams of pages: they also need chromium and chromedriver, and the site of `make docs`, and are skipped without
+$(VENV)/.browser: $(VENV)/.ready
+	$(PIP) install --constraint constraints.txt --no-build-isolation --editable ".[browser]"
+	@touch $@
+
+test-all: lint $(VENV)/.browser
 	$(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow"
 	OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n $(JOBS)
 ifeq ($(AVX2),yes)

@@ -49,6 +49,7 @@ html_title = "isometry"
 html_static_path = ["_static"]
 html_css_files = ["isometry.css"]
 html_js_files = ["search.js"]
+html_search_scorer = str(Path(__file__).with_name("_static") / "scorer.js")
 html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
 html_context = {"default_mode": "auto"}

@@ -54,7 +54,8 @@ FOLLOWS_A_SUM = re.compile(r"\s+(?:−[^\s]|[^\s=+−≻⪰≺⪯≤≥<>,;:)\]}
 
 def latex(text: str) -> str:
     """One line of an equation."""
-    return _Line("".join(map(_parted, unicodedata.normalize("NFC", text)))).read()
+    read = _Line("".join(map(_parted, unicodedata.normalize("NFC", text)))).read()
+    return read.replace(r" (\text{“", r"\ (\text{“")  # a name of a choice is no argument
 
 
 def _parted(char: str) -> str:
@@ -67,11 +68,10 @@ def lines(equation: str) -> list[str]:
     """The lines on which an equation is shown, as LaTeX: parted at new lines, and at two spaces where it is long."""
     out: list[str] = []
     for row in equation.splitlines():
-        parts = [part for part in re.split(r"\s{2,}", row.strip()) if part]
         current = ""
-        for part in parts:
+        for part in _wholes([part for part in re.split(r"\s{2,}", row.strip()) if part]):
             joined = f"{current}  {part}" if current else part
-            if current and len(joined) > 62 and not _leads(current):
+            if current and len(joined) > 62:
                 out.append(current)
                 current = part
             else:
@@ -79,6 +79,17 @@ def lines(equation: str) -> list[str]:
         if current:
             out.append(current)
     return [r" \quad ".join(filter(None, map(latex, re.split(r"\s{2,}", line)))) for line in out]
+
+
+def _wholes(parts: list[str]) -> list[str]:
+    """The parts, with words that lead to a part before it."""
+    out: list[str] = []
+    for part in parts:
+        if out and _leads(out[-1]):
+            out[-1] += f"  {part}"
+        else:
+            out.append(part)
+    return out
 
 
 def _leads(part: str) -> bool:
@@ -164,7 +175,7 @@ class _Line:
             if end > 0:
                 word = self.text[self.at + 1 : end]
                 self.at = end + 1
-                return rf"``{word}''"
+                return f"“{word}”"
         if self.at and self.text[self.at - 1] in "_^":
             return ""
         if self.text.startswith("s.t.", self.at):

@@ -162,8 +162,17 @@ def bibtex(method: Method) -> str:
 
 
 def section(method: Method) -> str:
-    """The survey's section, or that the method is not in the survey."""
-    return "Beyond the survey." if method.section == BEYOND else f"Section “{method.section}”."
+    """The survey's section, with what was corrected there, or that the method is not in the survey."""
+    if method.section == BEYOND:
+        return "Beyond the survey."
+    if any(m.deviates and m.section == method.section for m in METHODS):
+        return f"Section :ref:`“{_escaped(method.section)}” <{section_label(method.section)}>`."
+    return f"Section “{_escaped(method.section)}”."
+
+
+def section_label(title: str) -> str:
+    """The label of a section on the page of the survey."""
+    return "survey-" + re.sub(r"\W+", "-", title.lower()).strip("-")
 
 
 def parameter_lines(entries: Sequence[Any]) -> list[str]:
@@ -230,7 +239,7 @@ def page(method: Method) -> str:
         lines += [*heading("Parameters", "-"), *parameter_lines(doc["Parameters"])]
     lines += [f"All methods and attributes: :obj:`{public_name(method)}`.", ""]
     lines += measured_lines(method)
-    lines += [*heading("The survey", "-"), *wrapped(section(method))]
+    lines += [*heading("The survey", "-"), section(method), ""]
     if method.deviates:
         lead = "What is ours" if method.section == BEYOND else "Where the code departs from the print"
         lines += [f".. admonition:: {lead}", "", *(f"   {line}".rstrip() for line in wrapped(method.deviates))]

@@ -85,7 +85,8 @@ def pages() -> dict[str, str]:
     out = {}
     for page, found in wanted.items():
         file = next(iter(found.values())).file
-        lines = [":orphan:", "", f"``{file}``", "=" * (len(file) + 4), ""]
+        # whoever searches looks for words of guides and methods, which source text would bury
+        lines = [":orphan:", ":nosearch:", "", f"``{file}``", "=" * (len(file) + 4), ""]
         lines += ["What the tests of this file that a method points to say, word for word.", ""]
         for proof in found.values():
             lines += [f".. _{proof.anchor}:", "", proof.words, "-" * len(proof.words), ""]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from docs.docstrings import math_block
-from docs.method_pages import BEYOND, SURVEY, heading, wrapped
+from docs.method_pages import BEYOND, SURVEY, heading, section_label, wrapped
 from docs.proofs import proofs
 from isometry.registry import METHODS, Method
 
@@ -88,7 +88,7 @@ def page() -> str:
             ]
             lines += [*(f"   {line}".rstrip() for line in wrapped(CAPTIONS[name]))]
         for section, rows in sections(letters):
-            lines += heading(section, "~")
+            lines += [f".. _{section_label(section)}:", "", *heading(section, "~")]
             for method in rows:
                 lines += entry(method)
     beyond = [m for m in METHODS if m.deviates and m.section == BEYOND]

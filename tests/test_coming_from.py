@@ -27,6 +27,7 @@ THEIRS = {
         *(
             "MMC_Supervised",
             "SDML",
+            "SDML_Supervised",
             "LSML",
             "LSML_Supervised",
             "SCML",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,12 +14,30 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ["start.md", "choose.md", *sorted(f"guides/{p.name}" for p in (DOCS / "guides").glob("*.md"))]
+COMMANDS = ["start.md"]  # pages whose commands are run as well, with the Python between them, in their order
 NEEDS = {"isometry.deep": "torch", ".onnx": "onnxscript", "to_csv": "pandas"}
 NEEDS |= {"onnxruntime": "onnxruntime", "import pandas": "pandas"}
 
 
-def blocks(page):
-    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), flags=re.DOTALL)
+def blocks(page, languages="python"):
+    text = (DOCS / page).read_text("utf-8")
+    found = re.findall(rf"^```({languages})\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return [(language, block) for language, block in found if not block.startswith("pip install")]
+
+
+def run_commands(block):
+    """Lines of a shell, in the folder of the test; commands of isometry in this process, which is quicker."""
+    from typer.testing import CliRunner
+
+    from isometry.cli import app
+
+    for line in block.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[0] == "isometry":
+            out = CliRunner().invoke(app, words[1:])
+            assert out.exit_code == 0, f"{line}\n{out.output}"
+        else:
+            subprocess.run(line, shell=True, check=True)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -25,11 +45,34 @@ def blocks(page):
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
-    for block in blocks(page):
+    for language, block in blocks(page, "python|sh" if page in COMMANDS else "python"):
         missing = [package for sign, package in NEEDS.items() if sign in block and find_spec(package) is None]
         if missing:
             pytest.skip(f"{page} needs {', '.join(missing)}")
-        exec(compile(block, page, "exec"), names)
+        if language == "sh":
+            run_commands(block)
+        else:
+            exec(compile(block, page, "exec"), names)
+
+
+def test_a_loop_of_pytorch_metric_learning_gives_the_same_after_its_change():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("pytorch_metric_learning")
+    ((_, block),) = blocks("coming_from.md", "py")
+    before, after = block.split("# after")
+    torch.manual_seed(0)
+    shared = {
+        "torch": torch,
+        "model": torch.nn.Linear(8, 4),
+        "images": torch.randn(24, 8),
+        "labels": torch.arange(24) % 4,
+    }
+    values = []
+    for part in (before, after):
+        names = dict(shared)
+        exec(compile(part, "coming_from.md", "exec"), names)
+        values.append(float(names["value"].detach()))
+    assert values[0] == pytest.approx(values[1], rel=1e-5) and values[0] > 0
 
 
 def test_every_task_has_a_guide():
@@ -59,7 +102,7 @@ def test_versions_on_the_page_are_those_that_are_tested():
 def test_every_extra_for_users_is_on_the_page():
     extras = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     page = (DOCS / "start.md").read_text("utf-8")
-    for extra in extras.keys() - {"docs", "publish", "test"}:  # of those who work on the library
+    for extra in extras.keys() - {"browser", "docs", "publish", "test"}:  # of those who work on the library
         assert f"`{extra}`" in page or f"isometry[{extra}]" in page, extra
 
 

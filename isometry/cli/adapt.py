@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,6 +117,8 @@ def adapt(
         table, names = source.read(file, labels or "y" if of_classes else None)
         X, gallery, name = table.X, None, table.name
         y = table.columns["labels"] if of_classes else _tuples(pairs, triplets, names, len(X), skip_bad, told)
+    if heads and relevance is None and triplets is None and find_spec("torch") is None:
+        told.append('no linear head is tried: that needs torch (pip install "isometry[deep]")')
     console.print(f"{plain(name)}: {len(X)} embeddings of {X.shape[1]} numbers", style="dim")
     for note in told:
         console.print(f"note: {plain(note)}", style="dim")

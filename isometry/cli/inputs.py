@@ -40,6 +40,7 @@ def read_file(
     prepare: tuple[str, ...] = (),
     categories: list[str] | None = None,
     target_is: str = "classes",
+    model: Any = None,
 ) -> Table:
     """The table of a file; ``labels_for`` says what needs labels, if something does."""
     import csv
@@ -67,6 +68,7 @@ def read_file(
             prepare=prepare,
             categories=categories,
             target_is=target_is,
+            model=model,
         )
     if labels_for and table.y is None:
         raise no_labels

@@ -32,14 +32,16 @@ def list_methods(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show the methods there are."""
+    """Show the methods there are, and what stands around any of them."""
     from isometry.registry import METHODS, all_methods
+    from isometry.registry.around import ROWS as AROUND
 
     with usage_errors(ValueError):
         rows = all_methods(family=family, sees=sees)
     if not rows:
         kinds = sorted({s for m in METHODS for s in m.sees.replace(",", " ").split()})
         raise UsageError(f"no method sees {sees!r} in this family; kinds of supervision are {', '.join(kinds)}")
+    rows += AROUND if family is None and sees is None else ()
     if as_json:
         print_json(
             [{fact: getattr(m, fact) for fact in ("key", "name", "family", "kind", "sees", "title")} for m in rows]
@@ -66,12 +68,14 @@ def info(
 ) -> None:
     """Show a method's equation, parameters, reference, and where it departs from the survey; or what a file holds."""
     from isometry.registry import METHODS
+    from isometry.registry.around import ROWS as AROUND
 
     if Path(method).is_file():
         _show_file(Path(method), as_json, quiet)
         return
-    row = find_method(method)
-    rows = [m for m in METHODS if m.name == row.name] if method.strip().lower() == row.name.lower() else [row]
+    wanted = method.strip().lower()
+    row = next((m for m in AROUND if wanted in (m.key.lower(), m.name.lower())), None) or find_method(method)
+    rows = [m for m in (*METHODS, *AROUND) if m.name == row.name] if wanted == row.name.lower() else [row]
     if as_json:
         facts = ("key", "name", "family", "kind", "sees", "title", "equation", "cite", "deviates", "section")
         print_json([{fact: getattr(m, fact) for fact in facts} for m in rows])

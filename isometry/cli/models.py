@@ -47,14 +47,7 @@ def read_for(
     float32: bool = False,
 ) -> Table:
     """A table with the columns that a metric was fitted on."""
-    from isometry.io.prepare import STEPS, category_columns, needs_cells
-
-    known = getattr(model, "feature_names_in_", None)
-    features = None if known is None else list(known)
-    # dates are numbers already when a metric sees them, so that only the table can tell that they were dates
-    takes: dict[str, Any] = {"prepare": STEPS if needs_cells(model) else ("dates",)}
-    takes |= {"categories": category_columns(model), "target_is": "auto"}
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, features=features, **takes)
+    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, model=model)
     if table.X.shape[1] != model.n_features_in_:
         raise UsageError(
             f"{model_file} was fitted on {model.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"

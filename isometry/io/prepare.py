@@ -26,6 +26,7 @@ YEAR_FIRST = r"\s*\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?\s*"
 MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 IN_WORDS = rf"\s*(\d{{1,2}}[\s.-]+{MONTH}|{MONTH}\s+\d{{1,2}})[\s.,-]+\d{{2,4}}(\s.*)?"  # 3 Jan 2020, Jan 3, 2020
 PLAIN_DATE = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"  # 20200131
+FEW = 20  # of fewer numbers it may be chance that all differ
 AS_ISO = "write them as 2020-01-31, and they count as days"
 
 
@@ -117,8 +118,11 @@ def _names_rows(name: str, known: pd.Series, numeric: bool) -> str:
     values = known.to_numpy()
     if values.dtype.kind not in "iu":
         return ""
-    if values.max() - values.min() == len(values) - 1:
+    span = int(values.max()) - int(values.min()) + 1
+    if span == len(values):
         return "counts the rows"
+    if len(values) >= FEW and span <= 1.2 * len(values):
+        return "counts the rows, some of which are not here"
     return "has a different number in each row and is called like a key" if re.fullmatch(ID_NAME, name, re.I) else ""
 
 
@@ -140,8 +144,27 @@ def _days(cells: pd.Series, known: pd.Series) -> np.ndarray | None:
     return np.asarray(since / pandas.Timedelta(days=1), dtype=np.float64)
 
 
-def told_of_dates(frame: pd.DataFrame, tidied: pd.DataFrame) -> list[str]:
-    """What became of columns of dates, in a line each; ``tidied`` is what `tidy` made of the ``frame``."""
+def told_of_columns(
+    frame: pd.DataFrame, tidied: pd.DataFrame, steps: Collection[str], categories: Collection[str] | None
+) -> list[str]:
+    """What became of columns of dates, and which may name rows, in a line each.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns as they were read.
+    tidied : DataFrame
+        What `tidy` made of them.
+    steps : collection of str
+        Some of `STEPS`.
+    categories : collection of str or None
+        What a fitted metric takes for categories; None: there is no such metric yet.
+
+    Returns
+    -------
+    list of str
+        Sentences.
+    """
     types = import_optional("pandas").api.types
     kept = [c for c in tidied.columns if types.is_numeric_dtype(tidied[c])]
     days = [c for c in kept if not types.is_numeric_dtype(frame[c])]
@@ -157,12 +180,24 @@ def told_of_dates(frame: pd.DataFrame, tidied: pd.DataFrame) -> list[str]:
             f"{listing(numbers)}: numbers that read as dates, such as {frame[numbers[0]].dropna().iloc[0]:.0f}, taken "
             f"as numbers; {AS_ISO}"
         )
+    keys = [c for c in kept if c not in (*days, *numbers) and _all_differ(frame[c])]
+    if keys and "ids" in steps and categories is None:
+        told.append(
+            f"{listing(keys)}: another whole number in each row, taken as a number to learn from; if it names rows, "
+            f"leave it out with {how_to_drop(keys)}"
+        )
     return told
+
+
+def _all_differ(cells: pd.Series) -> bool:
+    """Whether each row has another whole number, as keys have and few measurements."""
+    known = cells.dropna()
+    return len(known) >= FEW and known.is_unique and bool((known % 1 == 0).all())
 
 
 def _reads_as_dates(cells: pd.Series) -> bool:
     """Whether all numbers are such as 20200131."""
-    known = cells.dropna()
+    known = cells.dropna().astype(np.float64)  # 16 bits do not hold such numbers
     if len(known) == 0 or not known.between(1900_01_01, 2099_12_31).all() or not (known % 1 == 0).all():
         return False
     return bool(known.astype("int64").astype(str).str.fullmatch(PLAIN_DATE).all())
@@ -270,4 +305,6 @@ def describe(frame: pd.DataFrame) -> str:
     gaps = [c for c in frame.columns if c not in others and frame[c].isna().any()]
     said = [f"gaps in {listing(gaps)} are filled with the median of the training part"] if gaps else []
     said += [f"{listing(others)} {'is a category' if len(others) == 1 else 'are categories'}"] if others else []
+    if any((frame[c] == MISSING).any() for c in others):
+        said[-1] += ", with gaps as one more"
     return "; ".join(said)

@@ -35,7 +35,7 @@ from isometry.io.columns import (
     refuse_decimal_commas,
     refuse_repeats,
 )
-from isometry.io.prepare import lets_pass, tidy, told_of_dates
+from isometry.io.prepare import STEPS, category_columns, lets_pass, needs_cells, tidy, told_of_columns
 from isometry.io.text import COMPRESSED, read_text
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Table:
     name : str
         Name of the data set: the file's name without its ending.
     notes : tuple of str
-        What ``prepare`` made of columns of dates, in words.
+        What ``prepare`` made of columns of dates, and which columns may name rows, in words.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class Table:
     feature_names: list[str]
     target_name: str | None
     name: str  # of the data set: the file's name without its ending
-    notes: tuple[str, ...] = ()  # what became of columns of dates
+    notes: tuple[str, ...] = ()  # what became of columns of dates, and which may name rows
 
 
 def read_table(
@@ -100,6 +100,7 @@ def read_table(
     prepare: Collection[str] = (),
     categories: Collection[str] | None = None,
     target_is: str = "classes",
+    model: Any = None,
 ) -> Table:
     """Read a table and check that it can be learned from.
 
@@ -132,6 +133,10 @@ def read_table(
     target_is : {"classes", "numbers", "auto"}, default="classes"
         "classes": labels are names, and fractions an error; "numbers": what a regression predicts, as float64; "auto":
         fractions are numbers, and all else classes.
+    model : estimator or None, default=None
+        A fitted metric or verifier, such as `isometry.load` gives: the table is read as the one it was fitted on, with
+        its columns by their names and dates, gaps and categories as it takes them. ``features``, ``prepare``,
+        ``categories`` and ``target_is`` then follow from it.
 
     Returns
     -------
@@ -161,6 +166,11 @@ def read_table(
     >>> table.X.shape, table.y.tolist(), table.name
     ((2, 2), ['rose', 'tulip'], 'flowers')
     """
+    if model is not None:
+        features = list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else features
+        # dates are numbers already when a metric sees them, so that only the table can tell that they were dates
+        prepare = STEPS if needs_cells(model) else ("dates",)
+        categories, target_is = category_columns(model), "auto"
     if target_is not in ("classes", "numbers", "auto"):
         raise ValueError(f"target_is={target_is!r} must be 'classes', 'numbers' or 'auto'")
     if np.dtype(dtype) not in (np.float64, np.float32):
@@ -183,7 +193,7 @@ def read_table(
         if cells.shape[1] == 0:
             raise TableError(f"{name} has no feature column left: all of {listing(table.feature_names)} were left out")
         if "dates" in prepare:
-            table = replace(table, notes=tuple(told_of_dates(table.X, cells)))
+            table = replace(table, notes=tuple(told_of_columns(table.X, cells, prepare, categories)))
         if lets_pass(cells, prepare, categories):
             return replace(table, X=cells, feature_names=list(cells.columns))
         coded = "one_hot" in prepare and categories is None  # then text is no fault, and it is gaps that are

@@ -26,6 +26,7 @@ from isometry.cli.methods import EVERYWHERE, documented, parameter_docs
 from isometry.cli.outputs import UsageError
 from isometry.io import Table, load, read_table
 from isometry.registry import METHODS, all_methods, get
+from isometry.registry.around import ROWS as AROUND
 
 COMMAND = [sys.executable, "-m", "isometry.cli"]
 
@@ -61,8 +62,8 @@ def test_version():
 
 def test_list_shows_every_method_on_one_line():
     lines = run("list").splitlines()
-    assert len(lines) == len(METHODS) + 2
-    for row, line in zip(METHODS, lines[2:], strict=True):
+    assert len(lines) == len(METHODS) + len(AROUND) + 2
+    for row, line in zip((*METHODS, *AROUND), lines[2:], strict=True):
         cells = re.split(r"\s{2,}", line.strip())
         assert cells == [row.key, row.name, row.family, row.sees, " ".join(row.title.split())]
 
@@ -707,7 +708,14 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
-@pytest.mark.parametrize("row", METHODS, ids=lambda m: m.key)
+@pytest.mark.parametrize("row", AROUND, ids=lambda m: m.key)
+def test_what_stands_around_learners_is_shown_as_well(row):
+    assert not {row.key, row.name} & {fact for m in METHODS for fact in (m.key, m.name)}
+    for text in (run("info", row.key), run("info", row.name.lower())):
+        assert text.startswith(row.name) and row.title in text and " ".join(row.equation.split()) in text
+
+
+@pytest.mark.parametrize("row", [*METHODS, *AROUND], ids=lambda m: m.key)
 def test_every_parameter_has_a_meaning(row):
     if row.family == "deep":
         pytest.importorskip("torch")

@@ -45,6 +45,7 @@ def browser(request):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    driver.command_executor.client_config.timeout = 3600  # two minutes by default, which a busy machine may need
     driver.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": request.param, "height": 1000, "deviceScaleFactor": 1, "mobile": False},

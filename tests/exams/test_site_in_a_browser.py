@@ -63,6 +63,7 @@ def browser(request, tmp_path_factory):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    driver.command_executor.client_config.timeout = 3600  # two minutes by default, which a busy machine may need
     driver.width = request.param
     driver.set_script_timeout(120)
     yield driver
@@ -173,9 +174,8 @@ def test_search_finds_without_a_network(browser, served, how, words, wanted):
     )
     links = browser.find_elements(By.CSS_SELECTOR, "#search-results li a")
     picture(browser, f"search-{words}-{how.split()[-1]}")
-    assert any(wanted in link.get_attribute("href") for link in links), [link.get_attribute("href") for link in links][
-        :20
-    ]
+    found = [link.get_attribute("href") for link in links]
+    assert any(wanted in address for address in found[:12]), found[:20]
     assert troubles(browser, "file:" if how == "as files" else served) == CALM
 
 

@@ -64,7 +64,44 @@ def test_what_names_rows_is_left_out_and_said():
         "--drop patient_id,count,note,nothing",
     ):
         assert why in told[0]
-    assert describe(table.X) == "gaps in a are filled with the median of the training part; town is a category"
+    filled = "gaps in a are filled with the median of the training part"
+    assert describe(table.X) == f"{filled}; town is a category, with gaps as one more"
+    assert describe(table.X[table.X["town"] != MISSING]) == f"{filled}; town is a category"
+
+
+def test_numbers_that_may_name_rows_are_left_out_or_told():
+    frame = messy().drop(columns=["patient_id", "count", "note", "nothing"])
+    patient = np.delete(np.arange(100_001, 100_001 + N + 2), [5, 17])  # two rows had no label and were left out
+    table, told = read(frame.assign(patient=patient))
+    assert "patient" not in table.feature_names and "patient counts the rows, some of which are not here" in told[0]
+    sparse = RNG.permutation(N) * 1000 + 17
+    for cells in (sparse, np.where(np.arange(N) == 4, np.nan, sparse)):
+        table, told = read(frame.assign(patient=cells))
+        assert "patient" in table.feature_names and not told
+        (note,) = [n for n in table.notes if "patient" in n]
+        assert "another whole number in each row" in note and "--drop patient" in note
+    few = read(frame.assign(patient=sparse).head(12))[0]
+    assert "patient" in few.feature_names and not [n for n in few.notes if "patient" in n]
+    assert not [n for n in read(frame)[0].notes if "whole number" in n]
+
+
+def test_a_table_is_read_as_a_metric_takes_it(tmp_path):
+    """Its columns by their names, with dates as days, gaps and categories; also where the new table lacks some."""
+    table = read(messy())[0]
+    model = make_pipeline(preparation(table.X, StandardScaler()), RCA()).fit(table.X, table.y)
+    save(model, tmp_path / "metric.safetensors")
+    model = load(tmp_path / "metric.safetensors")
+    path = tmp_path / "new.csv"
+    frame = messy().sample(frac=1, axis=1, random_state=0)
+    frame.to_csv(path, index=False)
+    for given in (frame, path):
+        again = read_table(given, "kind", model=model)
+        assert again.feature_names == table.feature_names and not [n for n in again.notes if "whole number" in n]
+        assert_allclose(model.transform(again.X), model.transform(read(frame)[0].X))
+    one = read_table(frame.drop(columns="kind").head(1), model=model).X
+    assert model.transform(one).shape == (1, model.transform(table.X).shape[1])
+    with pytest.raises(TableError, match="town"):
+        read_table(frame.drop(columns="town"), model=model)
 
 
 def test_dates_are_days_and_gaps_stay_gaps():
@@ -239,3 +276,13 @@ def test_a_file_cannot_start_processes_or_name_other_types(tmp_path):
         with pytest.raises(StoreError, match="unknown type"):
             reader.decode(tree)
     assert reader.decode({"$type": "float32"}) is np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_embeddings_of_few_bits_are_read_without_a_warning(dtype, tmp_path):
+    X = RNG.normal(size=(30, 4)).astype(dtype)
+    np.savez(tmp_path / "embeddings.npz", X=X, y=np.arange(30) % 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = read_table(tmp_path / "embeddings.npz", prepare=("dates",))
+    assert (np.asarray(table.X).astype(dtype) == X).all() and not table.notes
