@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import clone
@@ -71,7 +71,7 @@ class KernelMetric(MetricLearner):
         return tags
 
 
-def kernel_coordinates(learner: Any, X: np.ndarray, *, variance: float, max_rank: float | None) -> KernelMap:
+def kernel_coordinates(learner: Any, X: np.ndarray, *, variance: float | str, max_rank: float | None) -> KernelMap:
     """Coordinates of the feature space that the rows of X span, as many as the kernel's spectrum suggests."""
     named = isinstance(learner.kernel, str)
     return fit_kernel_map(
@@ -157,8 +157,10 @@ class Kernelized(MetaLearner, KernelMetric):
     center : bool, default=False
         Whether to centre the kernel in feature space: its coordinates then span the differences of images and nothing
         else, as they always do if it is "linear".
-    variance : float in (0, 1], default=1.0
-        Share of the kernel's trace that the leading components keep; centre the kernel for this.
+    variance : float in (0, 1] or "auto", default=1.0
+        Share of the kernel's trace that the leading components keep; centre the kernel for this. "auto": 0.95, if
+        four fifths of the components carry as much, else all are kept, since the last ones of a flat spectrum tell near
+        samples apart.
     max_rank : float > 0 or None, default=None
         Largest number of components to keep, or a share of the landmarks if below 1; None: no limit.
     random_state : int, RandomState instance or None, default=None
@@ -187,7 +189,8 @@ class Kernelized(MetaLearner, KernelMetric):
     -----
     For any linear learner and data that no linear map separates, for d ≫ n (``kernel="linear"``), and for
     precomputed kernels of texts, graphs or sequences. With thousands of samples give ``landmarks``. A rich kernel
-    overfits: centre it and keep 95 % of its variance, as the kernel methods with names of their own do.
+    overfits: centre it and leave its last components out, ``variance="auto"``, as the kernel methods with names of
+    their own do.
 
     A fit costs O(n² d + n³) for the kernel and its eigenvectors, with m landmarks O(n m (d + m)), and what the
     learner costs on as many coordinates; a new sample costs O(m d).
@@ -212,7 +215,7 @@ class Kernelized(MetaLearner, KernelMetric):
     coef0: float = 1.0
     landmarks: Count | None = None
     center: bool = False
-    variance: PositiveShare = 1.0
+    variance: PositiveShare | Literal["auto"] = 1.0
     max_rank: Positive | None = None
     random_state: Seed = None
 

@@ -21,6 +21,10 @@ Kernel = str | Callable[[np.ndarray, np.ndarray], Any]
 
 SHIFT_INVARIANT = ("rbf", "laplacian", "linear")  # distances in feature space do not know where the origin is
 MIN_SPREAD = 1e-9  # a smaller share of the kernel's trace in differences of images loses digits to rounding
+AUTO_VARIANCE = 0.95  # share of the trace that the leading components keep with "auto"
+FLAT = (
+    0.8  # share of the components beyond which that is not worth it: neighbours of new samples are worse from there on
+)
 WITH_GAMMA = ("rbf", "laplacian", "chi2", "poly", "polynomial", "sigmoid")
 
 
@@ -81,16 +85,20 @@ def fit_kernel_map(
     *,
     landmarks: int | None = None,
     center: bool = False,
-    variance: float = 1.0,
+    variance: float | str = 1.0,
     max_rank: float | None = None,
     rng: np.random.RandomState | None = None,
 ) -> KernelMap:
     """Kernel coordinates of X: exact with all rows as landmarks, Nyström with fewer.
 
-    ``variance`` keeps the leading components that carry this share of the kernel's trace; ``max_rank`` as many as it
-    says, or a share of the landmarks if it is below 1.
+    ``variance`` keeps the leading components that carry this share of the kernel's trace. "auto" is 95 %, if four
+    fifths of the components carry as much, else all: the last ones of a flat spectrum are differences of near samples,
+    which without them come together nearer to the mean than all others, and are then the neighbours of every new
+    sample. ``max_rank`` keeps as many as it says, or a share of the landmarks if it is below 1.
     """
-    if not 0 < variance <= 1:
+    if isinstance(variance, str) and variance != "auto":
+        raise ValueError(f"variance={variance!r} must be 'auto' or a number in (0, 1]")
+    if not isinstance(variance, str) and not 0 < variance <= 1:
         raise ValueError(f"variance={variance} must lie in (0, 1]: it is the share of the kernel's trace to keep")
     if max_rank is not None and max_rank <= 0:
         raise ValueError(f"max_rank={max_rank} must be None, a number ≥ 1, or a share of the samples between 0 and 1")
@@ -118,9 +126,11 @@ def fit_kernel_map(
         )
     _check_spread(spread, trace, kernel, eps * len(l))
     keep = l > max(RANK_TOL * min(l[0], spread), eps * len(l) * l[0])
-    if variance < 1.0:
+    if variance != 1.0:
         share = np.cumsum(np.maximum(l, 0)) / np.maximum(l, 0).sum()
-        keep &= np.arange(len(l)) <= np.searchsorted(share, variance)
+        leading = np.arange(len(l)) <= np.searchsorted(share, AUTO_VARIANCE if variance == "auto" else variance)
+        if variance != "auto" or np.sum(keep & leading) <= FLAT * np.sum(keep):
+            keep &= leading
     if max_rank is not None:
         keep[int(max_rank) if max_rank >= 1 else max(1, int(max_rank * len(l))) :] = False
     l, V = l[keep], vectors(keep[::-1])[:, ::-1]

@@ -40,8 +40,8 @@ def KernelDMLMJ(
     gamma : float or None, default=None
         Width of the kernel; None: 1/(d · mean feature variance).
     **options : dict
-        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and keeps 95 % of its trace, if
-        not told otherwise.
+        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and loses its
+        last components (``variance="auto"``), if not told otherwise.
 
     Returns
     -------
@@ -73,5 +73,5 @@ def KernelDMLMJ(
         DMLMJ(n_components, n_neighbors=n_neighbors, reg=reg),
         kernel,
         gamma=gamma,
-        **{"center": True, "variance": 0.95, **options},
+        **{"center": True, "variance": "auto", **options},
     )

@@ -34,8 +34,8 @@ def KernelKISSME(
     gamma : float or None, default=None
         Width of the kernel; None: 1/(d · mean feature variance).
     **options : dict
-        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and keeps 95 % of its trace, if
-        not told otherwise.
+        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and loses its
+        last components (``variance="auto"``), if not told otherwise.
 
     Returns
     -------
@@ -67,5 +67,5 @@ def KernelKISSME(
     True
     """
     return Kernelized(
-        KISSME(n_components, reg=reg), kernel, gamma=gamma, **{"center": True, "variance": 0.95, **options}
+        KISSME(n_components, reg=reg), kernel, gamma=gamma, **{"center": True, "variance": "auto", **options}
     )

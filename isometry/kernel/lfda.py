@@ -46,8 +46,8 @@ def KernelLFDA(
     gamma : float or None, default=None
         Width of the kernel; None: 1/(d · mean feature variance).
     **options : dict
-        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and keeps 95 % of its trace, if
-        not told otherwise.
+        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and loses its
+        last components (``variance="auto"``), if not told otherwise.
 
     Returns
     -------
@@ -79,5 +79,5 @@ def KernelLFDA(
         LFDA(n_components, n_neighbors=n_neighbors, embedding=embedding, reg=reg, beta=beta),
         kernel,
         gamma=gamma,
-        **{"center": True, "variance": 0.95, **options},
+        **{"center": True, "variance": "auto", **options},
     )

@@ -54,8 +54,8 @@ def KernelLMNN(
         Share of the learned metric in a mixture with the distance of the kernel. "auto": the data choose it; 1 is the
         method as published. See `SearchedMetric`.
     **options : dict
-        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and keeps 95 % of its trace, if
-        not told otherwise.
+        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and loses its
+        last components (``variance="auto"``), if not told otherwise.
 
     Returns
     -------
@@ -93,5 +93,5 @@ def KernelLMNN(
         strength=strength,
         verbose=verbose,
     )
-    options = {"center": True, "variance": 0.95, "random_state": random_state, **options}
+    options = {"center": True, "variance": "auto", "random_state": random_state, **options}
     return Kernelized(learner, kernel, gamma=gamma, **options)

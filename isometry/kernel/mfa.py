@@ -47,8 +47,8 @@ def KernelMFA(
     gamma : float or None, default=None
         Width of the kernel; None: 1/(d · mean feature variance).
     **options : dict
-        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and keeps 95 % of its trace, if
-        not told otherwise.
+        Further parameters of `Kernelized`, such as ``landmarks``; the kernel is centred and loses its
+        last components (``variance="auto"``), if not told otherwise.
 
     Returns
     -------
@@ -80,5 +80,5 @@ def KernelMFA(
         MFA(n_components, n_neighbors=n_neighbors, n_misses=n_misses, margin=margin, reg=reg),
         kernel,
         gamma=gamma,
-        **{"center": True, "variance": 0.95, **options},
+        **{"center": True, "variance": "auto", **options},
     )

@@ -101,28 +101,28 @@ ROWS: tuple[Method, ...] = (
         builds="isometry.spectral.lfda:LFDA", traits=("rotation",),
         published={"reg": 0.001},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
-        "kernel is truncated to 95 % of its trace."),
+        "kernel keeps 95 % of its trace, or all of a flat spectrum."),
     Method("B07k", "isometry.kernel.anmm:KernelANMM", "beyond the survey",
         builds="isometry.spectral.anmm:ANMM", traits=("rotation",),
         published={"reg": 0.0},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
-        "kernel is truncated to 95 % of its trace."),
+        "kernel keeps 95 % of its trace, or all of a flat spectrum."),
     Method("B08k", "isometry.kernel.mfa:KernelMFA", "beyond the survey",
         builds="isometry.spectral.mfa:MFA", traits=("rotation",),
         published={"reg": 0.001},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
-        "kernel is truncated to 95 % of its trace."),
+        "kernel keeps 95 % of its trace, or all of a flat spectrum."),
     Method("B09k", "isometry.kernel.dmlmj:KernelDMLMJ", "beyond the survey",
         builds="isometry.geometric.dmlmj:DMLMJ", traits=("rotation",),
         published={"reg": 0.001},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
-        "kernel is truncated to 95 % of its trace.",
+        "kernel keeps 95 % of its trace, or all of a flat spectrum.",
         xfails={"test_labels_and_all_their_pairs_agree": "labels give pairs of near samples, not all pairs"}),
     Method("B13k", "isometry.kernel.kissme:KernelKISSME", "beyond the survey",
         builds="isometry.probabilistic.kissme:KISSME", traits=("rotation",),
         published={"reg": 0.1},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
-        "kernel is truncated to 95 % of its trace."),
+        "kernel keeps 95 % of its trace, or all of a flat spectrum."),
     Method("B26k", "isometry.kernel.cca:KernelCCA", "beyond the survey",
         deviates="Ours: directions are weighted by a power of their correlation, here the first; the relative ridge.",
         below_euclidean="It looks at no labels, and keeps what one half of the features knows of the other.",
@@ -131,5 +131,5 @@ ROWS: tuple[Method, ...] = (
         builds="isometry.spectral.lmnn:LMNN", traits=("rotation", "iterative"), test_params={"tol": 3e-5},
         published={"strength": 1.0},
         deviates="The solution is sought in coordinates of the feature space, where the linear method is exact. The "
-        "kernel is truncated to 95 % of its trace."),
+        "kernel keeps 95 % of its trace, or all of a flat spectrum."),
 )

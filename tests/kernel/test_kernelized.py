@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 import isometry
 from isometry import DCA, GMML, LLMA, NCA, Euclidean, FisherML, Kernelized, Labels, LLERegularizedML, Pairs
+from isometry.core.distance import sqdist
 from isometry.registry import all_methods
 
 KERNELS = {
@@ -97,6 +98,23 @@ def test_variance_keeps_the_fewest_components_with_that_share(data, gram, share)
     model = Kernelized(Euclidean(), gamma=0.3, center=True, variance=share).fit(X)
     assert_allclose(model.spectrum_, l[:r], rtol=1e-9)
     assert_allclose(model.transform(X).T @ model.transform(X), np.diag(l[:r]), atol=1e-9)
+
+
+def test_auto_variance_keeps_all_of_a_flat_spectrum(data):
+    """95 % of the trace if four fifths of the components carry it, else near samples come to lie nearer to the mean."""
+    X = data[0]
+    for gamma, flat in ((5.0, True), (0.3, False)):
+        l = np.linalg.eigvalsh(centred(np.exp(-gamma * sqdist(X))))[::-1][:-1]  # the last is 0
+        r = next(r for r in range(1, 25) if l[:r].sum() >= 0.95 * l.sum())
+        assert (r > 0.8 * 24) == flat
+        model = Kernelized(Euclidean(), gamma=gamma, center=True, variance="auto").fit(X)
+        assert len(model.spectrum_) == (24 if flat else r)
+    # images of far samples are nearly orthogonal: the kernel's Euclidean distance is that of X
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(30, 60)), rng.normal(size=(20, 60))
+    model = Kernelized(Euclidean(), center=True, variance="auto").fit(A)
+    near = sqdist(model.transform(B), model.transform(A)).argmin(axis=1)
+    assert (near == sqdist(B, A).argmin(axis=1)).all()
 
 
 @pytest.mark.parametrize("max_rank, kept", [(3, 3), (0.25, 6), (1e-9, 1), (500, 25)])
