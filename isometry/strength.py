@@ -8,19 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy.linalg import eigh
 from sklearn.base import clone
 
 from isometry.base import LinearMetric, check_components, check_side
-from isometry.core.linalg import SingularMatrixWarning
+from isometry.core.linalg import SingularMatrixWarning, svd
 from isometry.core.solve import Solution
 from isometry.core.start import mean_sqdist
 from isometry.parameters import NotNegative
-from isometry.trial import Outside, Split, Trial, as_new, distance_from_mean, scarcity, trial_of
+from isometry.trial import Outside, Split, Trial, as_new, distance_from_mean, scarcity, thin, trial_of
 
 FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a fit costs grows with d³
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
 MOST_ROWS = 25_000  # that a strength is chosen by
 MEASURED = 1_000  # rows whose mean squared distance is the unit of a metric on trial
+MEASURED_LAST = 2_000  # rows whose mean squared distance is the unit of the metric that was chosen
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the learned metric in a mixture with the Euclidean one
 ERRORS_TO_LEAVE = 2.5  # standard errors by which the best of many must beat Euclidean distance for that to be left
 ERRORS_OF_BEST = 1.0  # standard errors within which a weaker metric is as good as the best
@@ -78,6 +80,8 @@ class AutomaticStrength(HoldsOut):
         key = distance_from_mean(rows)
         unit = float(np.sqrt(key.mean() / X.shape[1])) or 1.0
         choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part, key, unit, **few)
+        if len(rows) > MEASURED_LAST:
+            rows = rows[thin(np.argsort(key, kind="stable"), MEASURED_LAST)]
         return self._keep(choice, lambda learner: learner._fit(X, side, **more), rows, unit)
 
     def _choose(self, X: np.ndarray, side: Any, key: np.ndarray, unit: float, **more: Any) -> Choice:
@@ -142,7 +146,7 @@ class AutomaticStrength(HoldsOut):
 
     def _analytic_choice(self, X: np.ndarray, why: str) -> Choice:
         """Where nothing can be tried: oracle approximating shrinkage of the covariance."""
-        return analytic_choice(np.cov(X, rowvar=False, ddof=0).reshape(X.shape[1], -1), len(X), why)
+        return analytic_choice(covariance(X), len(X), why)
 
 
 class ScatterMetric(AutomaticStrength):
@@ -232,7 +236,8 @@ class Mixtures:
     def __init__(self, trial: Trial, X: np.ndarray, split: Split, p: int | None = None):
         self.trial, self.X, self.split, self.p = trial, X, split, p
         self.known = X[split.learn[:: 1 + len(split.learn) // MEASURED]]  # tells how large distances are
-        self.plain = self._distances(None if p is None else leading(np.eye(X.shape[1]), self.known, p))
+        self.C = None if p is None else covariance(self.known)
+        self.plain = self._distances(None if self.C is None else leading(np.eye(X.shape[1]), self.C, p))
 
     def euclidean(self) -> np.ndarray:
         """(m,) the value of each item held out."""
@@ -240,10 +245,10 @@ class Mixtures:
 
     def with_map(self, embed: Map, shares: Sequence[float]) -> Iterator[tuple[float, np.ndarray]]:
         """Each share of the learned metric, with the values (m,) of that mixture."""
-        if self.p is not None:
+        if self.C is not None:
             L = embed(np.eye(self.X.shape[1], dtype=self.X.dtype)).T.astype(np.float64)
             for share in shares:
-                D = self._distances(mixed_map(L, share, self.known, self.p))
+                D = self._distances(leading(mixed_map(L, share, self.known), self.C, self.p))
                 yield share, self.trial.values(D, self.split)
             return
         D = self.trial.distances(lambda rows: embed(self.X[rows]), self.split) / (mean_sqdist(embed(self.known)) or 1.0)
@@ -288,7 +293,8 @@ def weakest_of_the_best(
     if gain[best] <= ERRORS_TO_LEAVE * error[best]:
         little = f"the best gained {gain[best]:.3f} on what was held out, with a standard error of {error[best]:.3f}"
         return Choice(*steps[0], path, f"{plain}: {little}, which is not enough to rely on")
-    for k in range(best + 1):
+    reliable = gain > ERRORS_TO_LEAVE * error  # by itself: beside the best, what varies more is soon as good
+    for k in np.flatnonzero(reliable[: best + 1]).tolist():
         lack, spread = _paired(V[best], V[k])
         if lack <= ERRORS_OF_BEST * spread:
             break
@@ -304,8 +310,10 @@ def _paired(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 def mixture(L: np.ndarray, share: float, unit: float) -> np.ndarray:
     """The symmetric root (d, d) of (1 − share) I / unit + share LᵀL."""
-    _, s, Vt = np.linalg.svd(L, full_matrices=False)
     least = np.sqrt((1 - share) / unit)
+    if share == 0:
+        return np.asarray(least * np.eye(L.shape[1]))
+    _, s, Vt = svd(L)
     return least * np.eye(L.shape[1]) + (Vt.T * (np.sqrt(least**2 + share * s**2) - least)) @ Vt
 
 
@@ -317,11 +325,18 @@ def mixed_map(L: np.ndarray, share: float, X: np.ndarray, p: int | None = None) 
     if share < 1:
         size = mean_sqdist(X @ L.T.astype(X.dtype)) / mean_sqdist(X)
         L = mixture(L, share, 1 / size) if size else np.eye(X.shape[1])
-    return leading(L, X, p) if p is not None and p < len(L) else L
+    return L if p is None else leading(L, covariance(X), p)
 
 
-def leading(L: np.ndarray, X: np.ndarray, p: int) -> np.ndarray:
-    """(p, d) the part of the map L (q, d) with the most variance on the rows X, by rotating its images."""
-    C = np.cov(X, rowvar=False, ddof=0).reshape(X.shape[1], -1)
-    V = np.linalg.eigh(L @ C @ L.T)[1][:, ::-1][:, :p]  # (q, p)
+def covariance(X: np.ndarray) -> np.ndarray:
+    """(d, d) of the rows X."""
+    return np.cov(X, rowvar=False, ddof=0).reshape(X.shape[1], -1)
+
+
+def leading(L: np.ndarray, C: np.ndarray, p: int | None) -> np.ndarray:
+    """(p, d) the part of the map L (q, d) with the most variance on rows of covariance C, by rotating its images."""
+    q = len(L)
+    if p is None or p >= q:
+        return L
+    V = eigh(L @ C @ L.T, subset_by_index=[q - p, q - 1])[1][:, ::-1]  # (q, p)
     return np.asarray(V.T @ L)

@@ -23,6 +23,21 @@ def symmetrize(A: np.ndarray) -> np.ndarray:
     return (A + A.T) / 2
 
 
+def svd(A: np.ndarray, full_matrices: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """U, s, Vᵀ of a matrix, or of each of a stack of matrices.
+
+    LAPACK's fast algorithm, divide and conquer, does not converge on a few finite matrices, most of them of low rank:
+    these are left to the slower iterations of QR.
+    """
+    try:
+        return np.linalg.svd(A, full_matrices=full_matrices)
+    except np.linalg.LinAlgError:
+        if A.ndim == 2:
+            return sla.svd(A, full_matrices=full_matrices, lapack_driver="gesvd")
+        U, s, Vt = zip(*(svd(M, full_matrices) for M in A), strict=True)
+        return np.stack(U), np.stack(s), np.stack(Vt)
+
+
 def sym_fn(A: np.ndarray, fn: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """f(A) = V f(λ) Vᵀ for symmetric A."""
     w, V = sla.eigh(symmetrize(np.asarray(A, dtype=np.float64)))
@@ -44,7 +59,7 @@ def fix_signs(L: np.ndarray) -> np.ndarray:
 
 def canonical(L: np.ndarray, n_components: int | None = None, *, tol: float = 0.0) -> np.ndarray:
     """The same metric by rows that are orthogonal, longest first, signs fixed; rows ≤ tol · the longest are dropped."""
-    _, s, Vt = np.linalg.svd(L, full_matrices=False)
+    _, s, Vt = svd(L)
     keep = (s > tol * s[0]) | (s[0] == 0) if tol else np.ones(len(s), dtype=bool)
     return fix_signs((s[:, None] * Vt)[keep][:n_components])
 
@@ -202,7 +217,7 @@ def row_range(X: np.ndarray) -> np.ndarray:
     Xc = np.asarray(X, dtype=np.float64)
     Xc = Xc - Xc[:1]  # first, because rounding errors in the mean of large numbers would remain in all rows
     Xc -= Xc.mean(axis=0)
-    _, s, Vt = sla.svd(Xc, full_matrices=False, check_finite=False)
+    _, s, Vt = svd(Xc)
     # a singular value counts as 0 if it is within the rounding errors of the input type, not of float64
     eps = np.finfo(X.dtype).eps if np.issubdtype(X.dtype, np.floating) else np.finfo(np.float64).eps
     return Vt[s > eps * max(X.shape) * (s[0] if len(s) else 0)].T

@@ -10,7 +10,7 @@ import scipy.linalg as sla
 
 from isometry.core.distance import sqdist
 from isometry.core.frame import Frame
-from isometry.core.linalg import fix_signs, top_eigenvectors
+from isometry.core.linalg import fix_signs, svd, top_eigenvectors
 from isometry.core.moments import ArrayMoments, between_scatter
 
 MAX_SAMPLED_DISTANCES = 1 << 24
@@ -29,23 +29,31 @@ def initial_map(
 ) -> np.ndarray:
     """L₀ (p, r) in the coordinates of a frame: by name, or an array in the features (p, d). p ≤ r; None: r.
 
+    Where the samples span fewer than p dimensions, an array may have all p rows: its metric between them is kept.
+
     "auto" is LDA if labels offer p directions, else PCA; "identity" with p < r is PCA. A named start is scaled so that
     ``unit`` of the mapped samples, a squared distance, becomes 1.
     """
     r = frame.X.shape[1]
-    p = min(p or r, r)
     if not isinstance(init, str):
-        return frame.lower(given_map(init, p, frame.n_features))
+        return within_rank(frame.lower(given_map(init, p, r, frame.n_features)))
+    p = min(p or r, r)
     L = _named_map(frame.X, getattr(side, "codes", None), init, p, rng)
     return L if unit is None else L / np.sqrt(unit(frame.X @ L.T.astype(frame.X.dtype)))
 
 
-def given_map(init: np.ndarray, p: int, d: int) -> np.ndarray:
-    """A start that was given as an array, L₀ (p, d)."""
-    L = np.array(init, dtype=np.float64)
-    if L.shape != (p, d):
-        raise ValueError(f"init must have shape {(p, d)} (n_components, n_features), got {L.shape}")
+def given_map(init: np.ndarray, p: int | None, r: int, d: int) -> np.ndarray:
+    """A start that was given as an array, L₀ (p, d), p None: d. Samples of rank r have no use for more than r rows."""
+    L, most, least = np.array(init, dtype=np.float64), p or d, min(p or r, r)
+    if L.ndim != 2 or not least <= len(L) <= most or L.shape[1] != d:
+        rows = most if least == most else f"{least} to {most}"
+        raise ValueError(f"init must have shape ({rows}, {d}) (n_components, n_features), got {L.shape}")
     return L
+
+
+def within_rank(L: np.ndarray) -> np.ndarray:
+    """The same metric by no more rows than columns."""
+    return L if len(L) <= L.shape[1] else sla.qr(L, mode="r")[0][: L.shape[1]]
 
 
 def _named_map(X: np.ndarray, codes: np.ndarray | None, init: str, p: int, rng: np.random.RandomState) -> np.ndarray:
@@ -66,7 +74,7 @@ def _named_map(X: np.ndarray, codes: np.ndarray | None, init: str, p: int, rng: 
 def _pca(X: np.ndarray, p: int) -> np.ndarray:
     Xc = (X - X.mean(axis=0)).astype(np.float64)
     if len(X) < X.shape[1]:
-        V = sla.svd(Xc, full_matrices=True)[2]
+        V = svd(Xc, full_matrices=True)[2]
         return fix_signs(V[:p])
     return fix_signs(top_eigenvectors(Xc.T @ Xc, p=p)[1].T)
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from isometry.core.linalg import svd
 from isometry.core.solve import Solution, alternate, lbfgs
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.core.start import mean_sqdist
@@ -113,7 +114,7 @@ class AML(MixedMetric):
 
     def _cost(self, L: np.ndarray, A: np.ndarray, B: np.ndarray) -> tuple[float, np.ndarray]:
         """F(W) = tr(φ(W)A) + (1 + α(β/(2+β))²) tr(W⁻¹B), φ(l) = l + α l r(l)², and its gradient in L."""
-        P, s, Ut = np.linalg.svd(L)
+        P, s, Ut = svd(L, full_matrices=True)
         if s[-1] <= 0:
             return np.inf, np.zeros_like(L)
         l, c = s**2, self._push()  # (d,) eigenvalues of W
@@ -132,7 +133,7 @@ class AML(MixedMetric):
 
     def _confusion(self, L: np.ndarray) -> np.ndarray:
         """r(W) for W = LᵀL of full rank on the rows of L."""
-        _, s, Ut = np.linalg.svd(L, full_matrices=False)
+        _, s, Ut = svd(L)
         return (Ut.T * self._shrink(s**2)) @ Ut
 
     def adversarial_pairs(self, X: Any, pairs: Pairs) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from isometry.core.linalg import svd
 from isometry.geometric.matrices import validate_matrices
 from isometry.parameters import KW_ONLY, parameters
 
@@ -97,7 +98,7 @@ class SubspaceDescriptor(_Descriptor):
         if not 1 <= self.n_components <= min(X.shape[1:]):
             raise ValueError(f"n_components={self.n_components} must be between 1 and {min(X.shape[1:])}")
         X = X - X.mean(axis=2, keepdims=True) if self.center else X
-        return np.linalg.svd(X, full_matrices=False)[0][:, :, : self.n_components]
+        return svd(X)[0][:, :, : self.n_components]
 
 
 def region_channels(images: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from sklearn.utils import check_random_state
 
 from isometry.base import check_components
 from isometry.core.frame import Frame
-from isometry.core.linalg import canonical
+from isometry.core.linalg import canonical, svd
 from isometry.core.objective import DistanceObjective, Penalty
 from isometry.core.priors import prior_matrix
 from isometry.core.probability import softplus
@@ -133,7 +133,7 @@ def divergence(reg: float, mu: np.ndarray) -> Penalty:
     """
 
     def penalty(L: np.ndarray) -> tuple[float, np.ndarray]:
-        U, s, Vt = np.linalg.svd(L, full_matrices=False)
+        U, s, Vt = svd(L)
         if s[-1] <= 0:
             return np.inf, np.zeros_like(L)
         q = s**2 / mu

@@ -77,6 +77,13 @@ class GMML(MomentsMetric):
     def _fit_moments(self, moments: Any) -> None:
         p = check_components(self.n_components, self.n_features_in_)
         reg = float(self.reg)
+        plain = isinstance(self.prior, str) and self.prior == "identity"
+        if reg > 0 and plain and moments.frame is not None:  # beyond the row space S and D are 0, so that W is known
+            S, D = (A + reg * np.eye(len(A)) for A in moments.mean_pair_scatters())
+            beyond = reg ** (self.t - 0.5)
+            L = beyond * moments.frame.extend(inverse_geodesic_factor(S, D, self.t) / beyond)
+            self._store(L if p is None else canonical(L, p), moments.dtype)
+            return
         if reg > 0:  # the prior acts in all directions
             moments = moments.in_features()
         S, D = moments.mean_pair_scatters()

@@ -10,7 +10,7 @@ import scipy.linalg as sla
 from sklearn.utils import check_random_state
 
 from isometry.base import check_components
-from isometry.core.linalg import RANK_TOL, symmetrize, top_eigenvectors
+from isometry.core.linalg import RANK_TOL, svd, symmetrize, top_eigenvectors
 from isometry.core.solve import Solution, riemannian
 from isometry.core.spd import definite_pair, inverse_geodesic_factor
 from isometry.mixed import MixedMetric
@@ -145,7 +145,7 @@ class LowRankGMML(MixedMetric):
         init = np.asarray(self.init, dtype=np.float64)
         if init.shape != (p, len(Q)):
             raise ValueError(f"init has shape {init.shape}; expected (n_components, n_features) = {(p, len(Q))}")
-        basis, s, _ = np.linalg.svd(Q.T @ init.T, full_matrices=False)
+        basis, s, _ = svd(Q.T @ init.T)
         if not s[-1] > RANK_TOL * s[0]:
             raise ValueError(f"the rows of init span fewer than {p} dimensions of the space of the data")
         return basis
@@ -180,7 +180,7 @@ class LowRankGMML(MixedMetric):
             elif k > 0 or self.init == "random":
                 yield np.linalg.qr(rng.standard_normal((len(S), p)))[0]
             elif self.init == "gmml":
-                yield np.linalg.svd(inverse_geodesic_factor(S, D))[2][:p].T
+                yield svd(inverse_geodesic_factor(S, D), full_matrices=True)[2][:p].T
             else:
                 yield discriminant(S, D, p)
 
@@ -198,7 +198,7 @@ def products(U: np.ndarray, S: np.ndarray, D: np.ndarray) -> tuple[np.ndarray, n
     """
     R = sla.cholesky(symmetrize(U.T @ S @ U), lower=True)
     G = sla.cholesky(symmetrize(U.T @ D @ U), lower=True)
-    Q, s, Pt = np.linalg.svd(R.T @ G)
+    Q, s, Pt = svd(R.T @ G)
     V = sla.solve_triangular(G, Pt.T, lower=True, trans="T")
     W = sla.solve_triangular(R, Q, lower=True, trans="T")
     return s**2, V, W

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from isometry.base import MetricLearner
 from isometry.core.edges import ListedEdges
 from isometry.core.graph import nearest_allowed
-from isometry.core.linalg import fix_signs
+from isometry.core.linalg import fix_signs, svd
 from isometry.core.order import row_order
 from isometry.core.progress import report
 from isometry.core.scatter import laplacian
@@ -127,7 +127,7 @@ class LaplacianKernelML(MetricLearner):
         Q = (E_S + aslinearoperator(self.reg / n * laplacian(graph))) * (1 / unit)
         solution, mu, least_eigenvalue = solve_semidefinite(Q, dissimilar, rng, max_iter=self.max_iter, tol=self.tol)
         Y = np.sqrt(self.margin) * solution.x
-        U, s, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
+        U, s, _ = svd(Y - Y.mean(axis=0))
         leading = np.flatnonzero(s > 1e-5 * s[0])[: self.n_components]
         self.embedding_, self.samples_, self.origin_ = np.empty((n, len(leading))), np.empty_like(X), origin
         self.embedding_[order] = fix_signs((U * s)[:, leading].T).T  # (n, p)

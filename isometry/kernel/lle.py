@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-import scipy.linalg as sla
 
 from isometry.core.kernels import KernelMap
-from isometry.core.linalg import RANK_TOL, fix_signs, ridge
+from isometry.core.linalg import RANK_TOL, fix_signs, ridge, svd
 from isometry.core.ratio import ratio_directions
 from isometry.core.reconstruct import reconstruction_weights
 from isometry.core.solve import Solution
@@ -173,7 +172,7 @@ class KernelLLE(KernelMetric):
                     f"basis='constrained': none of the {len(phi.basis)} landmarks occurs in a similar pair; raise "
                     "`landmarks`, or set basis='all'"
                 )
-            _, S, Qt = sla.svd(images, full_matrices=False)
+            _, S, Qt = svd(images)
             rank = np.count_nonzero(S / S[0] > RANK_TOL)
             S, Q = S[:rank], Qt[:rank].T
         return Q * S if self.constraint == "coef" else Q

@@ -9,7 +9,7 @@ import scipy.linalg as sla
 
 from isometry.base import check_components
 from isometry.core.frame import Frame
-from isometry.core.linalg import definite, factor, fix_signs, joint_range, symmetrize
+from isometry.core.linalg import definite, factor, fix_signs, joint_range, svd, symmetrize
 from isometry.core.moments import CrossMoments
 from isometry.core.warn import warn_user
 from isometry.moments import MomentsMetric
@@ -154,7 +154,7 @@ class XQDA(KISSME):
         M_S, M_D = moments.mean_pair_scatters()
         S, D, Q = _definite_pair(M_S, M_D, float(self.reg))
         if self.subspace == "svd":
-            U, s, _ = sla.svd(sla.solve(S, D, assume_a="pos"))
+            U, s, _ = svd(sla.solve(S, D, assume_a="pos"))
             U = U[:, : max(1, min(p or len(s), int(np.sum(s > 1))))]
             S, D, Q = symmetrize(U.T @ S @ U), symmetrize(U.T @ D @ U), Q @ U
         lam, V = _ratios(S, D)

@@ -52,7 +52,7 @@ class MLKR(SearchedMetric):
         has the means of the batches. None: no batches.
     max_iter : int, default=100
         Largest number of iterations.
-    tol : float ≥ 0, default=0.0001
+    tol : float ≥ 0, default=1e-06
         Relative slope or decrease at which the search stops.
     random_state : int, RandomState instance or None, default=None
         Seed of what is random; an int gives the same result again.
@@ -92,7 +92,7 @@ class MLKR(SearchedMetric):
     init: str | np.ndarray = "pca"
     batch_size: Count | None = None
     max_iter: Iterations = 100
-    tol: NotNegative = 1e-4
+    tol: NotNegative = 1e-6
     random_state: Seed = None
     verbose: bool | int = False
 

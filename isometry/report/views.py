@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh, svd
+from scipy.linalg import eigh
 from sklearn.utils import check_random_state
 
 from isometry.core.distance import pair_sqdist
+from isometry.core.linalg import svd
 
 # Okabe and Ito's colours, told apart with every common kind of colour vision; grey stands in for their black, which
 # would vanish on a dark page
@@ -31,7 +32,7 @@ def planar(Z: np.ndarray) -> np.ndarray:
     if Z.shape[1] <= 2:
         return np.pad(Z, ((0, 0), (0, 2 - Z.shape[1])))
     centred = Z - Z.mean(axis=0)
-    axes = svd(centred, full_matrices=False)[2][:2]  # (2, p)
+    axes = svd(centred)[2][:2]  # (2, p)
     largest = axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)]
     axes = axes * np.sign(largest)[:, None]  # svd leaves the sign open: this picture is the same each time
     P = centred @ axes.T
@@ -47,7 +48,7 @@ def discriminant_plane(Z: np.ndarray, codes: np.ndarray) -> np.ndarray:
     centred = Z - Z.mean(axis=0)
     most = max(2, len(Z) // ROWS_A_DIRECTION)
     if centred.shape[1] > most:
-        centred = centred @ np.linalg.svd(centred, full_matrices=False)[2][:most].T
+        centred = centred @ svd(centred)[2][:most].T
     means = np.stack([centred[codes == c].mean(axis=0) for c in range(codes.max() + 1)])  # (c, p)
     inside = centred - means[codes]
     W = inside.T @ inside

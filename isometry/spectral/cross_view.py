@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from isometry.base import LinearMetric, check_components
-from isometry.core.linalg import RANK_TOL, column_range, fix_signs, ridge, symmetrize
+from isometry.core.linalg import RANK_TOL, column_range, fix_signs, ridge, svd, symmetrize
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, NotNegative, parameters
 from isometry.spectral.fishmml import view_columns
@@ -156,7 +156,7 @@ class CCA(CrossView):
             reg = MIN_REG
         (R1, Q1), (R2, Q2) = _root(C1, reg), _root(C2, reg)
         M = sla.solve_triangular(R1, Q1.T @ C12 @ Q2, lower=True)
-        U, rho, Vt = sla.svd(sla.solve_triangular(R2, M.T, lower=True).T, full_matrices=False)
+        U, rho, Vt = svd(sla.solve_triangular(R2, M.T, lower=True).T)
         self.correlations_ = rho[: self.n_components]
         weight = np.maximum(rho, 0)[:, None] ** self.power
         A = sla.solve_triangular(R1, U, lower=True, trans="T")  # (r₁, p) with AᵀC₁A = I
@@ -218,7 +218,7 @@ class Procrustes(CrossView):
     scale: bool = True
 
     def _maps(self, C1: np.ndarray, C12: np.ndarray, C2: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-        U, _, Vt = sla.svd(C12, full_matrices=False)
+        U, _, Vt = svd(C12)
         sizes = [np.sqrt(np.trace(C)) if self.scale else 1.0 for C in (C1, C2)]
         return U.T / sizes[0], Vt / sizes[1]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.linalg as sla
 
-from isometry.core.linalg import factor, symmetrize
+from isometry.core.linalg import factor, svd, symmetrize
 from isometry.core.solve import Solution, lbfgs
 
 # Widths over which the hinge is rounded, in units of the margin.
@@ -118,7 +118,7 @@ class Search:
         """
         if self.M.shape[1] <= WIDE:
             return
-        _, s, Vt = np.linalg.svd(self.M, full_matrices=False)
+        _, s, Vt = svd(self.M)
         lost = np.cumsum(s[::-1] ** 2)[::-1]  # with this direction and all after it
         rank = max(int(np.sum(lost > share * lost[0])), 1)
         if rank <= len(self.M) / 2:  # else it saves too little

@@ -15,7 +15,7 @@ from isometry.core.frame import Frame
 from isometry.core.linalg import column_range, definite, factor, ridge
 from isometry.core.solve import Solution, lbfgs
 from isometry.core.solvers import Certified
-from isometry.core.start import given_map, initial_map, mean_sqdist
+from isometry.core.start import given_map, initial_map, mean_sqdist, within_rank
 from isometry.mixed import MixedMetric
 from isometry.moments import mean_pair_scatters
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Positive, Seed, parameters
@@ -108,7 +108,9 @@ class MMC(MixedMetric):
         Q, R = _whitener(*mean_pair_scatters(X, side), self.reg, self.diagonal)
         Xw = sla.solve_triangular(R, Q.T @ (X - X.mean(axis=0)).T, lower=True).T  # (n, r), where M_S = I
         problem, r = MeanDistance.of(Xw, side, self.pairs, rng), Xw.shape[1]
-        init = self.init if isinstance(self.init, str) else given_map(self.init, min(p or r, r), X.shape[1]) @ Q @ R
+        init = self.init
+        if not isinstance(init, str):
+            init = within_rank(given_map(init, p, r, X.shape[1]) @ Q @ R)
         if self.diagonal:
             bounds: list[tuple[float | None, float | None]] = [(0.0, None)] * r
             solution = lbfgs(problem.diagonal, np.full(r, 0.5 / r), bounds=bounds, max_iter=self.max_iter, tol=self.tol)

@@ -355,3 +355,26 @@ def test_a_singular_covariance_as_prior_says_what_was_done(rng):
         W = prior_matrix("covariance", X)
     C = np.cov(X.T)
     assert_allclose(W @ (C + 1e-6 * np.trace(C) / 4 * np.eye(4)), np.eye(4), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (4, 7), (3, 6, 5)])
+@pytest.mark.parametrize("full", [False, True])
+def test_where_divide_and_conquer_fails_singular_values_are_found_by_qr(rng, monkeypatch, shape, full):
+    """LAPACK's dgesdd gives up on a few finite matrices, other ones with each kernel: here it does so on all."""
+    A = rng.standard_normal((*shape[:-1], 2)) @ rng.standard_normal((*shape[:-2], 2, shape[-1]))  # of rank 2
+    expected = np.linalg.svd(A, full_matrices=full)
+
+    def fails(*args, **kwargs):
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    monkeypatch.setattr(np.linalg, "svd", fails)
+    U, s, Vt = linalg.svd(A, full_matrices=full)
+    assert [M.shape for M in (U, s, Vt)] == [M.shape for M in expected]
+    k = s.shape[-1]
+    assert_allclose(s, expected[1], atol=1e-12 * s.max())
+    assert_allclose((U[..., :k] * s[..., None, :]) @ Vt[..., :k, :], A, atol=1e-12 * s.max())
+    assert_allclose(
+        np.swapaxes(U, -1, -2) @ U, np.broadcast_to(np.eye(U.shape[-1]), (*shape[:-2], *[U.shape[-1]] * 2)), atol=1e-12
+    )
+    with pytest.raises(ValueError, match="infs or NaNs"):
+        linalg.svd(np.full((3, 2), np.nan))

@@ -1,12 +1,13 @@
-"""Where searches begin: the scale of a neighbour softmax."""
+"""Where searches begin: the scale of a neighbour softmax, and maps that are given."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from isometry import MCML, NCA, FastNCA
+from isometry import LMNN, MCML, MLKR, MMC, NCA, FastNCA
 from isometry.core.distance import sqdist
-from isometry.core.start import MAX_MEDIAN_SQDIST, neighbor_sqdist
+from isometry.core.frame import Frame
+from isometry.core.start import MAX_MEDIAN_SQDIST, initial_map, neighbor_sqdist
 
 
 def nearest(X):
@@ -46,3 +47,24 @@ def test_the_unit_of_the_data_does_not_matter(learner):
     first, *others = (learner(**options).fit(unit * X, y) for unit in (1.0, 2.0**-20, 2.0**20))
     for other in others:
         assert_allclose(other.history_, first.history_, rtol=1e-7)
+
+
+@pytest.mark.parametrize("learner", [NCA, LMNN, MLKR, MCML, MMC], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("strength", [1.0, "auto"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_start_of_all_features_serves_fewer_samples_than_features(learner, strength, rng):
+    X, y = rng.normal(size=(18, 30)), np.arange(18) % 3
+    fit = learner(init=np.eye(30), strength=strength, random_state=0, max_iter=5).fit(X, y)
+    assert fit.components_.shape[1] == 30 and np.isfinite(fit.components_).all()
+
+
+def test_a_start_with_more_rows_than_samples_keeps_its_metric_between_them(rng):
+    X, L = rng.normal(size=(10, 30)), rng.normal(size=(20, 30))
+    frame = Frame.of(X)
+    for p, rows in ((20, 20), (20, 9), (20, 15)):
+        start = initial_map(frame, None, L[:rows], p, np.random.RandomState(0))
+        assert start.shape == (9, 9)
+        np.testing.assert_allclose(sqdist(frame.X @ start.T), sqdist(X @ L[:rows].T), rtol=1e-9, atol=1e-9)
+    for rows, columns in ((21, 30), (8, 30), (20, 29)):
+        with pytest.raises(ValueError, match=r"init must have shape \(9 to 20, 30\) \(n_components, n_features\), got"):
+            initial_map(frame, None, np.ones((rows, columns)), 20, np.random.RandomState(0))

@@ -164,6 +164,26 @@ def test_weighted_and_regularised_together():
     assert_allclose(W, geodesic(np.linalg.inv(S + 0.2 * np.linalg.inv(W0)), D + 0.2 * W0, 0.3), rtol=1e-8)
 
 
+@pytest.mark.parametrize("t", [0.0, 0.3, 0.5, 1.0])
+def test_beyond_the_row_space_the_prior_alone_is_left(t):
+    """With fewer samples than features, what is solved among the samples is the solution among all features."""
+    X, y = np.random.default_rng(0).normal(size=(9, 20)), np.arange(9) % 3
+    S, D = slow_scatters(X, y)
+    W = geodesic(np.linalg.inv(S + 0.2 * np.eye(20)), D + 0.2 * np.eye(20), t)
+    for side in (y, all_pairs(y)):
+        assert_allclose(GMML(t=t, reg=0.2).fit(X, side).mahalanobis_, W, rtol=1e-8, atol=1e-9 * np.abs(W).max())
+
+
+def test_leading_components_beyond_the_row_space():
+    """For t = 1 the prior is the smallest part of W, so that its leading directions are among the samples."""
+    X, y = np.random.default_rng(0).normal(size=(9, 20)), np.arange(9) % 3
+    W = slow_scatters(X, y)[1] + 0.2 * np.eye(20)
+    w, V = np.linalg.eigh(W)
+    assert w[-3] > 1.01 * w[-4]  # or the directions would not be determined
+    L = GMML(3, t=1.0, reg=0.2).fit(X, y).components_
+    assert_allclose(L.T @ L, (V[:, -3:] * w[-3:]) @ V[:, -3:].T, rtol=1e-8, atol=1e-9 * w[-1])
+
+
 def test_leading_components():
     X, y = make_blobs()
     w, V = np.linalg.eigh(GMML(reg=0.0).fit(X, y).mahalanobis_)

@@ -211,3 +211,15 @@ def test_principal_axes_and_what_went_wrong(data):
 def test_wrong_parameters_are_named(data, params, error, message):
     with pytest.raises(error, match=message):
         LaplacianKernelML(**params).fit(data[0], data[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*were drawn at random:UserWarning")
+def test_M19_positions_of_low_rank_on_which_a_singular_value_decomposition_fails():
+    """The positions have fewer dimensions than columns; LAPACK's dgesdd gave up on those of this start."""
+    r = np.random.default_rng(0)
+    X = 2 * r.normal(size=(6, 4))[np.repeat(np.arange(6), 10)] + r.normal(size=(60, 4))
+    i = np.arange(0, 60, 2)
+    side = Pairs(i, i + 1, np.ones(30), n=60)
+    model, other = (LaplacianKernelML(tol=1e-3, random_state=seed).fit(X, side) for seed in (3348, 0))
+    assert model.certificate_ >= -1e-3 and model.embedding_.shape[1] < 30
+    assert_allclose(model.objective_, other.objective_, rtol=2e-3)  # each is within tol of the minimum
