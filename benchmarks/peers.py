@@ -36,9 +36,27 @@ def isometry_steps(X, y, name, times):
         def evaluate():
             problem.restart(L)  # a search for impostors
             return problem(L, 0.5, 0.1)[0]
+    elif name == "LDML":
+        from isometry.probabilistic.ldml import mean_logistic
+        from isometry.sampling import signed_edges
+
+        threshold = mean_logistic(X, signed_edges(side, "auto", X, rng))
+        L = L / np.sqrt(neighbor_sqdist(X, rng))
+
+        def evaluate():
+            return threshold([L, np.ones(1)])[0]
+    elif name == "ITML":
+        from isometry.probabilistic.itml import LogDetProblem
+        from isometry.sampling import signed_edges
+
+        divergence = LogDetProblem(X, signed_edges(side, "auto", X, rng), learner._find_bounds(X, rng), learner.gamma)
+
+        def evaluate():
+            return divergence.objective(L)[0]
     else:
         objective = learner._objective(X, side, rng)
         L = L / np.sqrt(neighbor_sqdist(X, rng))
+        L = L[:40] if name == "PCCA" else L
 
         def evaluate():
             return objective(L)[0]
@@ -115,6 +133,38 @@ def isometry_retrieval(X, y):
     def measure():
         values = retrieval(X, y, ks=(1,)).mean()
         return {"recall@1": values["recall@1"], "map@r": values["map@r"]}
+
+    return measure
+
+
+def machine(X, y):
+    """What the machine does: products of float32 matrices, GFLOP/s, and copies of an array, GB/s read and written.
+
+    Of one thread by its CPU seconds, of several by the clock: the machine must be idle then.
+    """
+    import os
+    import time
+
+    import torch
+
+    clock = time.process_time if os.environ.get("OMP_NUM_THREADS") == "1" else time.perf_counter
+
+    def best(do):
+        do()
+        times = []
+        for _ in range(7):
+            start = clock()
+            do()
+            times.append(clock() - start)
+        return min(times)
+
+    A, B = np.random.default_rng(0).standard_normal((2, 2048, 2048), dtype=np.float32)
+    C = np.empty_like(A)
+    source, target = torch.ones(1 << 26), torch.empty(1 << 26)  # torch copies in threads
+
+    def measure():
+        seconds = best(lambda: np.matmul(A, B, out=C)), best(lambda: target.copy_(source))
+        return {"gflops": 2 * 2048**3 / seconds[0] / 1e9, "gbs": 8 * source.numel() / seconds[1] / 1e9}
 
     return measure
 
@@ -205,6 +255,7 @@ CALLS = {
         *(
             isometry_batch_loss,
             isometry_retrieval,
+            machine,
             product,
             scikit_learn_nca,
             metric_learn,

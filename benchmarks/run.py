@@ -6,6 +6,7 @@ Writes docs/results/speed.md. The claim is the ratio, not the seconds: those bel
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import numpy as np
 
 from benchmarks.contests import FIGURES, SETS, Contest, Side, all_contests, stored
 from benchmarks.environments import Outcome, measure
-from benchmarks.large import METHODS, large
+from benchmarks.large import METHODS, SECTIONS, large
 from benchmarks.scaling import scaling
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "speed.md"
@@ -139,12 +140,25 @@ def row(side: Side, outcome: Outcome, first: Outcome, figures: dict[str, float],
     return "| " + " | ".join(cells) + " |"
 
 
+def with_tables(page: str, lines: list[str]) -> str:
+    """The page with these tables in the place of those of the same title, each of which it must have once."""
+    for table in re.split(r"\n(?=### )", "\n".join(lines).strip()):
+        title, _, rest = table.partition("\n")
+        old = re.compile(rf"^{re.escape(title)}\n.*?(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+        text = f"{title}\n{rest.rstrip()}\n\n"
+        page, n = old.subn(lambda _, text=text: text, page)
+        if n != 1:
+            raise ValueError(f"the page has {n} tables {title!r}, not one: a complete run writes them")
+    return page.rstrip() + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small contests only; nothing is written")
     parser.add_argument("--only", nargs="+", default=[], help="contests whose title or data contain one of these words")
     parser.add_argument("--limit", type=float, help="seconds a fit may take (default 300, quick 60)")
     parser.add_argument("--threads", type=int, default=1, help="of BLAS and OpenMP, on all sides (default 1)")
+    parser.add_argument("--write", action="store_true", help="with --only: put its tables in the place of the old ones")
     parser.add_argument("--no-scaling", action="store_true", help="leave out the curves over n and d")
     args = parser.parse_args()
     limit, started = args.limit or (60 if args.quick else 300), time.monotonic()
@@ -166,13 +180,16 @@ def main() -> int:
         lines += rows(contest, limit=limit, threads=args.threads)
     if not (args.quick or args.only or args.no_scaling):
         lines += scaling(limit=limit, threads=args.threads)
-        for text in large(["embeddings", "rows", "threads"], list(METHODS), max(limit, 600)):
+        for text in large(SECTIONS, list(METHODS), max(limit, 600)):
             lines.append(text)
             print(text, flush=True)
     minutes = (time.monotonic() - started) / 60
     print(f"{len(contests)} contests on {len({c.data for c in contests} & set(SETS))} sets in {minutes:.1f} minutes")
+    if args.only and args.write:
+        RESULTS.write_text(with_tables(RESULTS.read_text(), lines[1:]))
+        return 0
     if args.quick or args.only:
-        print("nothing was written: only a complete run is a result")
+        print("nothing was written: only a complete run is a result, or tables that --write puts in their place")
         return 0
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text("\n".join([*lines, ""]))

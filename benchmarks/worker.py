@@ -17,7 +17,7 @@ import numpy as np
 import peers
 
 # of a series: fits below SHORT CPU seconds are repeated for LONG_ENOUGH of them, at most MOST times: clocks have steps
-SHORT, LONG_ENOUGH, MOST = 0.1, 0.2, 50
+SHORT, LONG_ENOUGH, MOST = 0.1, 0.2, 2000
 
 
 def run(path, *, repeated=False):

@@ -490,8 +490,15 @@ class Metric:
         self.components = components
 
     def __call__(self, u: Any, v: Any, squared: bool = False) -> float:
-        z = self.components @ (np.asarray(u, dtype=np.float64) - np.asarray(v, dtype=np.float64))
+        z = np.atleast_2d(self.components) @ (self._vector(u) - self._vector(v))
         return float(z @ z) if squared else float(np.sqrt(z @ z))
+
+    def _vector(self, u: Any) -> np.ndarray:
+        """(d,); a table of one row is taken for that row, as SciPy's distances do."""
+        x, d = np.atleast_1d(np.squeeze(np.asarray(u, dtype=np.float64))), np.shape(self.components)[-1]
+        if x.shape != (d,):
+            raise ValueError(f"a metric of {d} features compares two vectors of as many; got shape {np.shape(u)}")
+        return x
 
 
 class LinearMetric(MetricLearner):

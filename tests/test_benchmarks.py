@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.contests import Side, lsml_loss
 from benchmarks.environments import Job, Outcome, measure_series
-from benchmarks.large import THREADED
+from benchmarks.large import EVALUATED, THREADED, bound, with_sections
 from benchmarks.peers import CALLS
-from benchmarks.run import PACES, TIGHTER, catch_up
+from benchmarks.run import PACES, TIGHTER, catch_up, with_tables
 from benchmarks.shared_learners import Data, Row, Shared, draw_quadruplets, learners, summary
 from isometry import LSML, Quadruplets
 
@@ -56,13 +56,45 @@ def test_a_late_arrival_counts_with_its_defaults():
     assert told[0].startswith("ours with defaults: loss 0.1 in 2 s") and told[0].endswith("**5 ×**")
 
 
+# ------------------------------------------------------------------------------------------------ parts of the page
+
+
+def test_tables_measured_again_take_the_place_of_the_old_ones():
+    page = "# Page\n\n### A: x\n\nold\n\n### B: y\n\nkept\n\n## Next\n\ntext\n"
+    new = with_tables(page, ["", "### A: x", "", "new"])
+    assert new == page.replace("old", "new")
+    assert with_tables(new, ["### A: x", "", "old"]) == page
+    for there, n in ((page, 0), (page + "\n### C: z\n\na\n\n### C: z\n\nb\n", 2)):
+        with pytest.raises(ValueError, match=f"{n} tables '### C: z'"):
+            with_tables(there, ["### C: z", "", "new"])
+
+
+def test_a_section_is_replaced_with_its_command_and_a_new_one_goes_to_the_end():
+    page = "# Page\n\n## A\n\nold\n\n### inside\n\nold\n\n## B\n\nkept\n"
+    new = with_sections(page, ["## A", "", "new", "", "## C", "", "more"], "By `x`.")
+    assert new == "# Page\n\n## A\n\nBy `x`.\n\nnew\n\n## B\n\nkept\n\n## C\n\nBy `x`.\n\nmore\n"
+
+
+def test_what_bounds_a_time_are_products_and_traffic_at_the_speed_of_the_machine():
+    told = bound("M", 2.0, 100.0, 4.0, {"gflops": 100.0, "gbs": 8.0})
+    assert told == "| M | 2.000 | 100 | 50 | 50% | 4.0 | 1.500 | 75% |"
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_an_evaluation_of_every_bounded_method_runs(name):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 15)
+    X = (rng.standard_normal((60, 45)) + y[:, None]).astype(np.float32)
+    assert np.isfinite(CALLS["isometry_steps"](X, y, name=name, times=2)()["value"])
+
+
 # ------------------------------------------------------------------------------------------------ shared learners
 
 
 def beside(seconds, their_seconds, values=(1.0, 1.0), failure="", figure="lsml"):
-    shared = Shared(OURS, (PEER,), figure)
+    shared = Shared(OURS, (PEER,), OURS, figure)
     row = Row("wine", shared, PEER, Outcome(cpu=seconds), Outcome(cpu=their_seconds, failure=failure), limit=5.0)
-    row.values, row.euclidean = values, 2.0
+    row.values, row.euclidean, row.default = values, 2.0, Outcome(cpu=2 * seconds)
     return row
 
 
@@ -81,8 +113,9 @@ def test_what_is_too_slow_or_worse_is_named():
     )
     assert "5 fits took a peer more than 1 s; ours was at least 5 times faster in 4 of them, 2 times at least." in told
     assert "  - wine: ours beside peer, 2 times" in told
+    assert "By default, which chooses the strength as well, it was so in 4 of them." in told
     assert "5 objectives are shared; ours is no worse in 4 of them" in told
-    assert "  - wine: ours beside peer: 1.5 against 1\n" in told and "0 of our fits and 1 of theirs failed" in told
+    assert "  - wine: ours beside peer: 1.5 against 1\n" in told and "0 by default and 1 of theirs failed" in told
 
 
 def test_quadruplets_and_what_lsml_minimises():
@@ -107,8 +140,26 @@ def test_rows_held_out_and_classes_of_one():
     assert data.accuracy(Outcome(L=np.eye(2))) == data.accuracy(Outcome(L=3 * np.eye(2)))
 
 
+def test_every_learner_of_the_peers_takes_part():
+    """Of metric-learn 0.7.0 and pyDML 0.1.0; what draws constraints from labels is the learner of these constraints."""
+    metric_learn = "Covariance ITML LFDA LMNN LSML MLKR MMC NCA RCA SCML SDML"
+    pydml = (
+        "ANMM Covariance DMLMJ DML_eig ITML KANMM KDA KDMLMJ KLLDA KLMNN LDA LDML LLDA LMNN LSI MCML NCA NCMC NCMML PCA"
+    )
+    sides = [side for one in learners((1.0, 2.0)) for side in one.theirs]
+    for environment, names in (("metric-learn", metric_learn), ("pydml", pydml)):
+        there = {s.params["name"].removesuffix("_Supervised") for s in sides if s.environment == environment}
+        assert there == set(names.split())
+
+
+def test_ours_stands_there_as_published_and_by_default():
+    for one in learners((1.0, 2.0)):
+        assert one.default.params["name"] == one.mine.params["name"] and one.default.call == one.mine.call
+        assert not {"reg", "strength", "tol", "max_iter", "init"} & set(one.default.params)
+
+
 def test_every_call_is_known():
-    shared = [side for one in learners((1.0, 2.0)) for side in (one.mine, *one.theirs)]
+    shared = [side for one in learners((1.0, 2.0)) for side in (one.mine, one.default, *one.theirs)]
     assert {side.call for side in shared} | {call for call, _, _ in THREADED.values()} <= set(CALLS)
 
 

@@ -190,6 +190,9 @@ def test_the_weakest_that_does_as_well_as_the_best():
     assert weakest_of_the_best(steps, better).share == 1.0  # one and a half
     small = np.stack([base, base + 1.9 * error[0] + noise[0], base - 1 + noise[1]])
     assert weakest_of_the_best(steps, small).share == 0.0
+    # as good as the best within a standard error, but only because it varies: alone it would not be taken
+    sure, varied = base + 3 * error[0] + noise[0], base + 2 * error[0] + 20 * noise[1]
+    assert weakest_of_the_best(steps, np.stack([base, varied, sure])).share == 1.0
     same = weakest_of_the_best(steps, np.stack([base, base, base]))
     assert same.share == 0.0 and "nothing did better" in same.reason
 

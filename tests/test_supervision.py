@@ -205,6 +205,10 @@ def test_metric_learn_tuples(blobs):
     assert_allclose(learner.pair_distance(T), learner.pair_distance(rows, side))
     metric = learner.get_metric()
     assert_allclose(metric(T[0, 0], T[0, 1]), learner.pair_distance(T)[0])
+    assert metric(T[0, :1], T[0, 1:]) == metric(T[0, 0].tolist(), T[0, 1].tolist()) == metric(T[0, 0], T[0, 1])
+    for u, v in ((X[:4], X[1:5]), (X[0, :-1], X[1, :-1]), ([*X[0], 1.0], X[1])):
+        with pytest.raises(ValueError, match=f"a metric of {X.shape[1]} features compares two vectors of as many"):
+            metric(u, v)
 
 
 def test_tuples_and_back(blobs):

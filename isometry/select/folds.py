@@ -13,6 +13,7 @@ from isometry.supervision import Labels, Supervision, Targets, Views
 Protocol = Literal["closed", "open"]
 Folds = tuple[np.ndarray, list[str]]  # fold of each sample (n,), and notes for the reader
 MAX_COMPONENT_SHARE = 0.5  # a component with more of the samples than this has to be cut
+MANY_CLASSES = 20  # more classes whose names are floats may well be numbers
 
 
 class Split(NamedTuple):
@@ -127,6 +128,11 @@ def _holdable(labels: Labels) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Rows that can be held out: labelled, and not the only one of their class."""
     single = int(np.sum(labels.counts == 1))
     notes = [f"{single} classes have a single sample, which is trained on and never held out"] if single else []
+    if labels.classes.dtype.kind == "f" and len(labels.classes) > MANY_CLASSES:
+        notes.append(
+            f"the {len(labels.classes)} values of y are whole numbers and taken for classes; Targets(y) takes them for "
+            "numbers to predict"
+        )
     rows = np.flatnonzero(labels.labelled)
     rows = rows[labels.counts[labels.codes[rows]] > 1]
     return rows, labels.codes[rows], notes

@@ -40,6 +40,14 @@ def test_closed_folds_spread_small_classes_and_keep_single_samples_for_training(
     assert any("1 classes have fewer samples than the 5 folds" in n for n in plan.notes)
 
 
+def test_many_whole_floats_may_be_numbers():
+    told = "the 30 values of y are whole numbers and taken for classes; Targets(y) takes them for numbers to predict"
+    y = np.arange(60) % 30
+    assert told in make_plan(Labels(y.astype(float)), "closed", 2, 1, rng()).notes
+    assert make_plan(Labels(y), "closed", 2, 1, rng()).notes == []  # whole numbers by type are names
+    assert make_plan(Labels(y % 3.0), "closed", 2, 1, rng()).notes == []
+
+
 def test_unlabelled_rows_are_always_trained_on():
     labels = Labels(np.array([0, 1] * 10 + [-1] * 5), unlabelled=-1)
     plan = make_plan(labels, "closed", 4, 1, rng())

@@ -17,10 +17,6 @@ from metric_learn.constraints import Constraints
 __all__ = ["Constraints"]
 
 
-def start(init: Any) -> Any:
-    return "pca" if isinstance(init, str) and init == "auto" else init
-
-
 @parameters
 class Covariance(MahalanobisMixin):
     preprocessor: Any = None
@@ -49,7 +45,7 @@ class LMNN(MahalanobisMixin):
             self.n_components,
             n_neighbors=self.n_neighbors,
             mu=self.regularization,
-            init=start(self.init),
+            init=self.init,
             max_iter=self.max_iter,
             tol=self.convergence_tol,
             random_state=self.random_state,
@@ -97,7 +93,7 @@ class MLKR(MahalanobisMixin):
 
     def _learner(self) -> Any:
         return ours.MLKR(
-            self.n_components, reg=0.0, init=start(self.init), max_iter=self.max_iter, tol=self.tol or 1e-4,
+            self.n_components, reg=0.0, init=self.init, max_iter=self.max_iter, tol=self.tol or 1e-6,
             random_state=self.random_state,
         )  # fmt: skip
 

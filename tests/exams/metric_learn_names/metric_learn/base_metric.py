@@ -11,6 +11,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from isometry import FixedMetric, PairVerifier
+from isometry.registry import get
+
+
+def as_published(learner: Any) -> Any:
+    """A learner whose strength is not chosen by the data, as theirs is not."""
+    params, row = learner.get_params(), get(type(learner).__name__)
+    return learner.set_params(**{name: value for name, value in row.published.items() if params[name] == "auto"})
 
 
 class MahalanobisMixin(TransformerMixin, BaseEstimator):
@@ -37,7 +44,7 @@ class MahalanobisMixin(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Any:
         X = self._points(X)
-        self.metric_ = self._learner()
+        self.metric_ = as_published(self._learner())
         self.metric_.fit(X, None if y is None else self._side(np.asarray(X), y))
         self.n_features_in_ = self.metric_.n_features_in_
         if hasattr(self.metric_, "n_iter_"):
@@ -89,7 +96,8 @@ class _Tuples:
     """A learner over tuples: `PairVerifier` with the threshold of the training pairs, as there."""
 
     def fit(self, T: Any, y: Any = None, calibration_params: dict[str, Any] | None = None) -> Any:
-        self.verifier_ = PairVerifier(self._learner(), calibration="train", preprocessor=self.preprocessor).fit(T, y)
+        learner = as_published(self._learner())
+        self.verifier_ = PairVerifier(learner, calibration="train", preprocessor=self.preprocessor).fit(T, y)
         self.metric_ = self.verifier_.metric_
         if isinstance(self, _PairsClassifierMixin):
             self.verifier_.calibrate_threshold(T, y, **(calibration_params or {}))
