@@ -494,7 +494,7 @@ class Metric:
         return float(z @ z) if squared else float(np.sqrt(z @ z))
 
     def _vector(self, u: Any) -> np.ndarray:
-        """(d,); a table of one row is taken for that row, as SciPy's distances do."""
+        """(d,); a table of one row, or of one column, is taken for what it holds."""
         x, d = np.atleast_1d(np.squeeze(np.asarray(u, dtype=np.float64))), np.shape(self.components)[-1]
         if x.shape != (d,):
             raise ValueError(f"a metric of {d} features compares two vectors of as many; got shape {np.shape(u)}")

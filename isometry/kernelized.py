@@ -189,8 +189,8 @@ class Kernelized(MetaLearner, KernelMetric):
     -----
     For any linear learner and data that no linear map separates, for d ≫ n (``kernel="linear"``), and for
     precomputed kernels of texts, graphs or sequences. With thousands of samples give ``landmarks``. A rich kernel
-    overfits: centre it and leave its last components out, ``variance="auto"``, as the kernel methods with names of
-    their own do.
+    overfits: centre it and leave its last components out, ``variance="auto"``, as `KernelLMNN`, `KernelLFDA` and others
+    do.
 
     A fit costs O(n² d + n³) for the kernel and its eigenvectors, with m landmarks O(n m (d + m)), and what the
     learner costs on as many coordinates; a new sample costs O(m d).

@@ -41,11 +41,11 @@ class MixedMetric(HoldsOut):
     """Abstract: a metric of which the data choose how much is mixed with the Euclidean one.
 
     With ``strength="auto"`` it is learned from some rows, and mixtures W = (1 − share) c I + share W_learned, where c
-    makes both equally large on the samples, are tried on others. The smallest share that does as well as the best,
-    within a standard error, is taken; 0, which is Euclidean distance itself, if the best is not better by two and a
-    half. Where fewer dimensions than features are asked for, every mixture is brought to the directions in which the
-    samples vary most under it, and the share 0 is that of their principal components. A number for ``strength`` is the
-    share: 1 is the method as published.
+    makes both equally large on the samples, are tried on others. Of the shares that are better than Euclidean distance
+    by two and a half standard errors, the smallest is taken that does as well as the best, within one; 0, which is
+    Euclidean distance itself, if the best is not so much better. Where fewer dimensions than features are asked for,
+    every mixture is brought to the directions in which the samples vary most under it, and the share 0 is that of their
+    principal components. A number for ``strength`` is the share: 1 is the method as published.
 
     It leaves ``strength_``, the share; ``strength_path_``, how each metric on trial did; and ``strength_reason_``, why
     this one was chosen. Of a mixture, thresholds on distances that the method learns are those of the learned metric,

@@ -29,8 +29,9 @@ class Shrunk(MetaLearner):
         d²(x, y) = (1 − s) |x − y|² / c₀ + s |f(x) − f(y)|² / c₁
 
     with f the map of the learner and c₀, c₁ the mean squared distances of the training samples before and after it. The
-    strength s is the smallest that does as well on samples held out as the best of 1/4, 1/2, 3/4 and 1, within a
-    standard error; it is 0, and the metric Euclidean, if the best is not better by two and a half standard errors.
+    strength s is the smallest of 1/4, 1/2, 3/4 and 1 that is better on samples held out than Euclidean distance by two
+    and a half standard errors, and as good as the best of them within one; it is 0, and the metric Euclidean, if the
+    best is not so much better.
 
     Parameters
     ----------

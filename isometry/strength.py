@@ -22,7 +22,7 @@ FOLDS_UP_TO = ((200, 5), (500, 3), (np.inf, 1))  # features, and folds: what a f
 REGS = (10.0, 1.0, 0.1, 0.01)  # from the strongest pull to the weakest
 MOST_ROWS = 25_000  # that a strength is chosen by
 MEASURED = 1_000  # rows whose mean squared distance is the unit of a metric on trial
-MEASURED_LAST = 2_000  # rows whose mean squared distance is the unit of the metric that was chosen
+MEASURED_LAST = 2_000  # rows whose mean squared distance is the unit of the metric that was chosen, if that is all
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the learned metric in a mixture with the Euclidean one
 ERRORS_TO_LEAVE = 2.5  # standard errors by which the best of many must beat Euclidean distance for that to be left
 ERRORS_OF_BEST = 1.0  # standard errors within which a weaker metric is as good as the best
@@ -56,10 +56,11 @@ class AutomaticStrength(HoldsOut):
 
     The way there has two parts: the ridge ``reg`` of the method itself, and the share of the learned metric in the
     mixture W = (1 − share) c I + share W_reg, where c makes both equally large on the samples. Every metric of the way
-    is learned from some rows and tried on others. The one nearest to Euclidean distance is chosen that does as well as
-    the best, within a standard error; Euclidean distance itself, if the best is not better by two and a half. Where
-    fewer dimensions than features are asked for, every mixture is brought to the directions in which the samples vary
-    most under it, so that the way begins at their principal components.
+    is learned from some rows and tried on others. Of those that are better than Euclidean distance by two and a half
+    standard errors, the one nearest to it is chosen that does as well as the best, within one; Euclidean distance
+    itself, if the best is not so much better. Where fewer dimensions than features are asked for, every mixture is
+    brought to the directions in which the samples vary most under it, so that the way begins at their principal
+    components.
 
     It leaves ``reg_`` and ``share_``, what was chosen; ``reg_path_``, how each metric of the way did; and
     ``reg_reason_``, why this one was chosen.
@@ -80,7 +81,7 @@ class AutomaticStrength(HoldsOut):
         key = distance_from_mean(rows)
         unit = float(np.sqrt(key.mean() / X.shape[1])) or 1.0
         choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part, key, unit, **few)
-        if len(rows) > MEASURED_LAST:
+        if len(rows) > MEASURED_LAST and fewer_dimensions(self, X.shape[1]) is None:  # else they give directions, too
             rows = rows[thin(np.argsort(key, kind="stable"), MEASURED_LAST)]
         return self._keep(choice, lambda learner: learner._fit(X, side, **more), rows, unit)
 

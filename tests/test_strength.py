@@ -401,6 +401,14 @@ def test_fewer_dimensions_than_features_begin_at_principal_components():
     assert_allclose(sqdist(nothing.transform(X)), sqdist(PCA(2).fit_transform(X)), atol=1e-8)
 
 
+def test_all_rows_have_a_say_in_the_principal_components():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12_000, 40)) * np.r_[1.3, 1.25, np.ones(38)]  # of 2,000 rows they would be others
+    model = RCA(2).fit(X, rng.integers(0, 5, len(X)))
+    assert model.share_ == 0
+    assert_allclose(sqdist(model.transform(X[:50])), sqdist(PCA(2).fit(X).transform(X[:50])), atol=1e-6)
+
+
 def test_a_trial_in_fewer_dimensions_sees_the_maps_that_are_kept():
     """Values of every step by the map that ``mixed_map`` makes of the rows to learn from."""
     X, y = planted(n=60)

@@ -38,10 +38,11 @@ def list_methods(
 
     with usage_errors(ValueError):
         rows = all_methods(family=family, sees=sees)
+    if family is None:
+        rows += [m for m in AROUND if sees is None or sees in m.sees.split()]
     if not rows:
         kinds = sorted({s for m in METHODS for s in m.sees.replace(",", " ").split()})
         raise UsageError(f"no method sees {sees!r} in this family; kinds of supervision are {', '.join(kinds)}")
-    rows += AROUND if family is None and sees is None else ()
     if as_json:
         print_json(
             [{fact: getattr(m, fact) for fact in ("key", "name", "family", "kind", "sees", "title")} for m in rows]

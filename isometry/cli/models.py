@@ -47,9 +47,4 @@ def read_for(
     float32: bool = False,
 ) -> Table:
     """A table with the columns that a metric was fitted on."""
-    table = read_file(file, target, drop, key, delimiter, decimal, float32=float32, model=model)
-    if table.X.shape[1] != model.n_features_in_:
-        raise UsageError(
-            f"{model_file} was fitted on {model.n_features_in_} features; {file} has {table.X.shape[1]}: see --drop"
-        )
-    return table
+    return read_file(file, target, drop, key, delimiter, decimal, float32=float32, model=model)

@@ -27,6 +27,7 @@ MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 IN_WORDS = rf"\s*(\d{{1,2}}[\s.-]+{MONTH}|{MONTH}\s+\d{{1,2}})[\s.,-]+\d{{2,4}}(\s.*)?"  # 3 Jan 2020, Jan 3, 2020
 PLAIN_DATE = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"  # 20200131
 FEW = 20  # of fewer numbers it may be chance that all differ
+YEARS = (1800, 2100)  # numbers that lie between these are years, also if they count the rows
 AS_ISO = "write them as 2020-01-31, and they count as days"
 
 
@@ -118,12 +119,17 @@ def _names_rows(name: str, known: pd.Series, numeric: bool) -> str:
     values = known.to_numpy()
     if values.dtype.kind not in "iu":
         return ""
-    span = int(values.max()) - int(values.min()) + 1
-    if span == len(values):
+    if re.fullmatch(ID_NAME, name, re.I):
+        return "has a different number in each row and is called like a key"
+    first, last = int(values.min()), int(values.max())
+    if YEARS[0] <= first and last <= YEARS[1]:
+        return ""
+    if last - first + 1 == len(values):
         return "counts the rows"
-    if len(values) >= FEW and span <= 1.2 * len(values):
+    in_turn = known.is_monotonic_increasing or known.is_monotonic_decreasing  # else it may be a rank
+    if in_turn and len(values) >= FEW and last - first + 1 <= 1.2 * len(values):
         return "counts the rows, some of which are not here"
-    return "has a different number in each row and is called like a key" if re.fullmatch(ID_NAME, name, re.I) else ""
+    return ""
 
 
 def _days(cells: pd.Series, known: pd.Series) -> np.ndarray | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from isometry.io.atomic import atomic_write
 from isometry.io.columns import (
@@ -135,8 +136,8 @@ def read_table(
         fractions are numbers, and all else classes.
     model : estimator or None, default=None
         A fitted metric or verifier, such as `isometry.load` gives: the table is read as the one it was fitted on, with
-        its columns by their names and dates, gaps and categories as it takes them. ``features``, ``prepare``,
-        ``categories`` and ``target_is`` then follow from it.
+        its columns by their names and dates, gaps and categories as it takes them, and has as many of them.
+        ``features``, ``prepare``, ``categories`` and ``target_is`` then follow from it.
 
     Returns
     -------
@@ -167,6 +168,12 @@ def read_table(
     ((2, 2), ['rose', 'tulip'], 'flowers')
     """
     if model is not None:
+        if not hasattr(model, "fit"):
+            kind = type(model).__name__
+            raise TypeError(
+                f"model must be a fitted metric or verifier, got {kind}: isometry.load reads one from a file"
+            )
+        check_is_fitted(model)
         features = list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else features
         # dates are numbers already when a metric sees them, so that only the table can tell that they were dates
         prepare = STEPS if needs_cells(model) else ("dates",)
@@ -194,11 +201,18 @@ def read_table(
             raise TableError(f"{name} has no feature column left: all of {listing(table.feature_names)} were left out")
         if "dates" in prepare:
             table = replace(table, notes=tuple(told_of_columns(table.X, cells, prepare, categories)))
-        if lets_pass(cells, prepare, categories):
-            return replace(table, X=cells, feature_names=list(cells.columns))
         coded = "one_hot" in prepare and categories is None  # then text is no fault, and it is gaps that are
-        table = replace(table, X=cells.select_dtypes(["number", "bool"]) if coded else cells)
-    return replace(table, X=as_numbers(table.X, name, np.dtype(dtype)), feature_names=list(table.X.columns))
+        as_it_is = lets_pass(cells, prepare, categories)
+        table = replace(table, X=cells if as_it_is or not coded else cells.select_dtypes(["number", "bool"]))
+    else:
+        as_it_is = False
+    wanted, names = getattr(model, "n_features_in_", None), list(table.X.columns)
+    if wanted not in (None, len(names)):
+        raise TableError(
+            f"the {type(model).__name__} was fitted on {wanted} features, and {name} has {len(names)}: leave others "
+            "out with --drop (in Python drop=[…])"
+        )
+    return replace(table, X=table.X if as_it_is else as_numbers(table.X, name, np.dtype(dtype)), feature_names=names)
 
 
 def read_cells(

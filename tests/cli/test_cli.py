@@ -713,6 +713,9 @@ def test_what_stands_around_learners_is_shown_as_well(row):
     assert not {row.key, row.name} & {fact for m in METHODS for fact in (m.key, m.name)}
     for text in (run("info", row.key), run("info", row.name.lower())):
         assert text.startswith(row.name) and row.title in text and " ".join(row.equation.split()) in text
+    with pytest.raises(KeyError, match=f"{row.name} is no method, but stands around one"):
+        get(row.name)
+    assert (row.name in run("list", "--sees", "none")) == (row.sees == "none")
 
 
 @pytest.mark.parametrize("row", [*METHODS, *AROUND], ids=lambda m: m.key)

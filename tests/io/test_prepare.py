@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
@@ -80,6 +81,11 @@ def test_numbers_that_may_name_rows_are_left_out_or_told():
         assert "patient" in table.feature_names and not told
         (note,) = [n for n in table.notes if "patient" in n]
         assert "another whole number in each row" in note and "--drop patient" in note
+    for name, cells in (("year", 1950 + np.arange(N)), ("rank", RNG.permutation(N + 4)[:N])):
+        table, told = read(frame.assign(**{name: cells}))
+        assert name in table.feature_names and not told
+        assert any(n.startswith(f"{name}: another whole number in each row") for n in table.notes)
+    assert "year_id" not in read(frame.assign(year_id=1950 + np.arange(N)))[0].feature_names
     few = read(frame.assign(patient=sparse).head(12))[0]
     assert "patient" in few.feature_names and not [n for n in few.notes if "patient" in n]
     assert not [n for n in read(frame)[0].notes if "whole number" in n]
@@ -102,6 +108,13 @@ def test_a_table_is_read_as_a_metric_takes_it(tmp_path):
     assert model.transform(one).shape == (1, model.transform(table.X).shape[1])
     with pytest.raises(TableError, match="town"):
         read_table(frame.drop(columns="town"), model=model)
+    with pytest.raises(TypeError, match=r"got str: isometry\.load reads one"):
+        read_table(frame, model="metric.safetensors")
+    with pytest.raises(NotFittedError):
+        read_table(frame, model=RCA())
+    nameless = RCA().fit(table.X[["a", "b"]].fillna(0).to_numpy(), table.y)
+    with pytest.raises(TableError, match="the RCA was fitted on 2 features, and table has 3"):
+        read_table(frame[["a", "b"]].fillna(0).assign(c=1), model=nameless)
 
 
 def test_dates_are_days_and_gaps_stay_gaps():
