@@ -203,16 +203,24 @@ class NeighborEdges:
 
     def evaluate(self, Z: np.ndarray, loss: EdgeLoss, V: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         V = Z if V is None else V
-        (a, k), n = self.index.shape, len(Z)
-        anchors = slice(None) if self.anchors is None else self.anchors
-        value, C = 0.0, np.empty((a, k), dtype=Z.dtype)
-        for rows in row_blocks(a, k * Z.shape[1] * Z.itemsize, buffers=2, limit_mib=1):  # fits in the cache
-            f, C[rows] = loss(self.sqdist(Z, rows), rows)  # (b, k)
+        a, k = self.index.shape
+        d, value, C = self.sqdist(Z), 0.0, np.empty((a, k), dtype=Z.dtype)
+        for rows in row_blocks(a, 64 * k):
+            f, C[rows] = loss(d[rows], rows)  # (b, k)
             value += float(f)
+        return value, self.pull(C, V)
+
+    def pull(self, C: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Laplacian of the slopes C (a, k) times V."""
+        (a, k), n = self.index.shape, len(V)
+        anchors = slice(None) if self.anchors is None else self.anchors
         graph = sp.csr_matrix((C.ravel(), self.columns, np.arange(0, a * k + 1, k)), shape=(a, n))
-        pull = np.bincount(self.columns, weights=C.ravel(), minlength=n)[:, None] * V - graph.T @ V[anchors]
-        pull[anchors] += C.sum(axis=1)[:, None] * V[anchors] - graph @ V
-        return value, pull
+        degree = np.bincount(self.columns, weights=C.ravel(), minlength=n)
+        degree[anchors] += C.sum(axis=1)
+        pull = degree.astype(V.dtype, copy=False)[:, None] * V
+        pull -= graph.T @ V[anchors]
+        pull[anchors] -= graph @ V
+        return pull
 
     @property
     def size(self) -> int:
@@ -224,11 +232,12 @@ class NeighborEdges:
         position -= int(points[0] < 0)  # a missing neighbour, −1, is first in ``points`` and must stay −1
         return points[points >= 0], NeighborEdges(position[len(rows) :].reshape(index.shape), position[: len(rows)])
 
-    def sqdist(self, Z: np.ndarray, where: slice) -> np.ndarray:
-        delta = Z[self.index[where]]  # (b, k, p)
-        delta -= (Z[where] if self.anchors is None else Z[self.anchors[where]])[:, None]
-        d = np.einsum("ijk,ijk->ij", delta, delta)
-        d[self.index[where] < 0] = np.inf
+    def sqdist(self, Z: np.ndarray) -> np.ndarray:
+        """(a, k) distances of the anchors to their neighbours."""
+        a, k = self.index.shape
+        anchors = np.arange(a) if self.anchors is None else self.anchors
+        d = pair_sqdist(Z, np.repeat(anchors, k), self.columns).reshape(a, k)
+        d[self.index < 0] = np.inf
         return d
 
     @cached_property

@@ -10,10 +10,16 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from sklearn.neighbors import NearestNeighbors
 
-from isometry.core.distance import row_blocks, sqdist
+from isometry.core.distance import batches, pair_sqdist, row_blocks, sqdist, sqdist_factors
+from isometry.core.memory import once
+from isometry.core.threads import in_slices
 
 MANY_CLASSES = 100  # with more classes, one search among all points comes before one search for each class
 FEW_MEMBERS = 256  # up to so many points, their whole matrix of distances costs less than setting up a search
+MANY_FEATURES = 128  # from here on, a search takes most of its time for products, and single precision halves that
+MIN_THREADED_ROWS = 500  # with fewer, starting threads takes longer than they save
+CANDIDATES = 2  # times as many of them as neighbours are looked for
+SEARCHED_BYTES = 1 << 22  # of distances to all points that are looked through at a time
 RESOLVED = 1e-8  # smallest share of the largest squared norm that a distance by a matrix product is trusted with
 
 
@@ -47,6 +53,7 @@ def k_smallest(D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(cols, order, axis=1), np.take_along_axis(d, order, axis=1)
 
 
+@once
 def target_neighbors(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
     """(n, k) the k nearest other points with the same label, nearest first, −1 where a class has fewer."""
     targets = np.full((len(X), min(k, max(1, np.bincount(codes[codes >= 0]).max() - 1))), -1, dtype=np.intp)
@@ -71,6 +78,7 @@ def _nearest_of_few(X: np.ndarray, k: int) -> np.ndarray | None:
     return index if largest > 0 and dist[:, -1].min() > RESOLVED * largest else None
 
 
+@once
 def nearest_misses(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
     """(n, k) the k nearest points with another label, nearest first, −1 where there are fewer."""
     n, misses = len(X), np.full((len(X), k), -1, dtype=np.intp)
@@ -82,6 +90,8 @@ def nearest_misses(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
         enough = other.sum(axis=1) >= k
         misses[enough & todo] = np.take_along_axis(near, order, axis=1)[enough & todo, :k]
         todo &= ~enough
+    elif X.shape[1] >= MANY_FEATURES:
+        _add_certain_misses(misses, todo, X, codes)
     for members in classes:
         rows = members[todo[members]]
         others = np.flatnonzero((codes != codes[members[0]]) & (codes >= 0)) if len(rows) else rows
@@ -90,6 +100,41 @@ def nearest_misses(X: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
             found = NearestNeighbors(n_neighbors=m).fit(X[others]).kneighbors(X[rows], return_distance=False)
             misses[rows, :m] = others[found]
     return misses
+
+
+def _add_certain_misses(misses: np.ndarray, todo: np.ndarray, X: np.ndarray, codes: np.ndarray) -> None:
+    """Fill in the ``misses`` (n, k) that single precision is enough to tell, and take their rows off those ``todo``.
+
+    It gives more candidates than are needed, and double precision chooses among them. That is certain where the last
+    candidate is farther than those chosen by more than the rounding errors: all other points are farther still.
+    """
+    known, k = np.flatnonzero(todo), misses.shape[1]
+    own, m = codes[known], CANDIDATES * k
+    if len(known) - np.bincount(own).max(initial=0) <= m:
+        return
+    Z = X[known] - X[known].mean(axis=0, dtype=np.float64)
+    unit = np.sqrt(np.einsum("ij,ij->i", Z, Z).max())
+    if not 0 < unit < np.inf:
+        return
+    Z /= unit
+    left, right = sqdist_factors(Z, np.float32)
+    error = 4 * left.shape[1] * np.finfo(np.float32).eps  # norms are at most 1
+
+    def work(mine: slice) -> None:
+        size = max(1, SEARCHED_BYTES // (4 * len(known)))
+        for rows in batches(mine.stop - mine.start, size):
+            i = np.arange(mine.start + rows.start, mine.start + rows.stop)  # (b,)
+            D = left[i] @ right.T  # (b, n)
+            D[own[i, None] == own] = np.inf
+            j = np.sort(np.argpartition(D, m - 1, axis=1)[:, :m], axis=1)  # (b, m); of equally near ones, the first
+            d = pair_sqdist(Z, np.repeat(i, m), j.ravel()).reshape(j.shape)
+            order = np.argsort(d, axis=1, kind="stable")[:, :k]
+            last = np.take_along_axis(d, order[:, -1:], axis=1)[:, 0]
+            certain = last + error < np.take_along_axis(D, j, axis=1).max(axis=1)
+            misses[known[i[certain]]] = known[np.take_along_axis(j, order, axis=1)[certain]]
+            todo[known[i[certain]]] = False
+
+    in_slices(work, len(known), MIN_THREADED_ROWS)
 
 
 def _classes(codes: np.ndarray) -> list[np.ndarray]:

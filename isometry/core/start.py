@@ -11,6 +11,7 @@ import scipy.linalg as sla
 from isometry.core.distance import sqdist
 from isometry.core.frame import Frame
 from isometry.core.linalg import fix_signs, svd, top_eigenvectors
+from isometry.core.memory import once
 from isometry.core.moments import ArrayMoments, between_scatter
 
 MAX_SAMPLED_DISTANCES = 1 << 24
@@ -71,6 +72,7 @@ def _named_map(X: np.ndarray, codes: np.ndarray | None, init: str, p: int, rng: 
     return _pca(X, p)
 
 
+@once
 def _pca(X: np.ndarray, p: int) -> np.ndarray:
     Xc = (X - X.mean(axis=0)).astype(np.float64)
     if len(X) < X.shape[1]:
@@ -79,6 +81,7 @@ def _pca(X: np.ndarray, p: int) -> np.ndarray:
     return fix_signs(top_eigenvectors(Xc.T @ Xc, p=p)[1].T)
 
 
+@once
 def _lda(X: np.ndarray, codes: np.ndarray, p: int) -> np.ndarray:
     moments = ArrayMoments(X, codes)
     (within,) = moments.within(np.ones(len(moments.counts)))
@@ -96,14 +99,19 @@ def neighbor_sqdist(Z: np.ndarray, rng: np.random.RandomState, anchors: int = 50
     least 1/25 of the median of all distances, because in few dimensions neighbours can be so near that all others would
     have probability 0.
     """
-    rows = rng.permutation(len(Z))[: max(1, min(anchors, MAX_SAMPLED_DISTANCES // len(Z)))]
+    return float(_neighbor_sqdist(Z, rng.permutation(len(Z))[: max(1, min(anchors, MAX_SAMPLED_DISTANCES // len(Z)))]))
+
+
+@once
+def _neighbor_sqdist(Z: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The same of given anchors, as an array of one number."""
     Z = Z.astype(np.float64)
     D = sqdist(Z[rows], Z)
     D[1e-12 * D.max() >= D] = np.inf  # a point itself, and its duplicates
     nearest, others = D.min(axis=1), D[np.isfinite(D)]
     if not len(others):
-        return 1.0
-    return float(max(np.median(nearest[np.isfinite(nearest)]), np.median(others) / MAX_MEDIAN_SQDIST))
+        return np.ones(())
+    return np.maximum(np.median(nearest[np.isfinite(nearest)]), np.median(others) / MAX_MEDIAN_SQDIST)
 
 
 def mean_sqdist(Z: np.ndarray) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from isometry.core import memory
-from isometry.core.memory import remembering
+from isometry.core.memory import once, remembering
 from isometry.core.solve import lbfgs
 
 
@@ -72,3 +72,27 @@ def test_a_search_that_shows_another_number_is_not_shortened():
             lbfgs(fun, np.ones((2, 3)), max_iter=3, shown=show)
     assert shown[len(shown) // 2] > shown[len(shown) // 2 - 1]
     assert fun.calls == 2 * shown[len(shown) // 2 - 1]
+
+
+def test_what_depends_on_its_arguments_alone_is_computed_once_inside():
+    calls = []
+
+    @once
+    def total(X, k, scale=1.0):
+        calls.append(k)
+        return X.sum(axis=0) * k * scale
+
+    X = np.arange(6.0).reshape(2, 3)
+    assert np.array_equal(total(X, 2), total(X, 2)) and len(calls) == 2
+    with remembering():
+        first = total(X, 2)
+        first[:] = -1  # what is kept does not change with it
+        assert np.array_equal(total(X.copy(), 2), X.sum(axis=0) * 2) and len(calls) == 3
+        assert np.array_equal(total(np.asfortranarray(X), 2), X.sum(axis=0) * 2) and len(calls) == 3
+        others = [(X, 3), (X.T, 2), (X.reshape(1, 6), 2), (X.astype(np.float32), 2), (X + np.spacing(X), 2)]
+        for other in others:
+            assert np.array_equal(total(*other), other[0].sum(axis=0) * other[1])
+        assert np.array_equal(total(X, 2, scale=3.0), X.sum(axis=0) * 6)
+        assert len(calls) == 3 + len(others) + 1
+    total(X, 2)
+    assert len(calls) == 3 + len(others) + 2
