@@ -247,11 +247,17 @@ def test_batches_without_pairs_are_defined(key, labels):
 
 
 NEEDS_TRIPLETS = ["D18", "D18 soft", "D19", "D25", "D26", "D26 triplet", "D28", "D35", "D36", "D37", "D37 generalized"]
-NEEDS_TRIPLETS += ["E13", "E13 unmined", "E14", "E15 alone", "E17", "E17 through", "E19"]
+NEEDS_TRIPLETS += ["E13", "E13 unmined", "E14", "E15 alone", "E17", "E17 through", "E19", "E19 above"]
+NEEDS_TRIPLETS += ["E20", "E20p", "E20p Ds", "E20p Iu", "E20p Ib", "E20p O", "E21", "E21r", "E22", "E23", "E23h", "E24"]
+NEEDS_TRIPLETS += ["E25", "E25 anchors", "E26 apart", "E27", "E36", "E36 proxies", "E47", "E47t"]
+NEEDS_POSITIVES = ["E26", "E26 in", "E35", "E36m", "E41", "E44q", "E44q signs"]  # negatives are but more candidates
 
 
-@pytest.mark.parametrize("labels", ["one class", "all different", "single", "empty"])
-@pytest.mark.parametrize("key", NEEDS_TRIPLETS)
+@pytest.mark.parametrize(
+    ("key", "labels"),
+    [(key, labels) for key in NEEDS_TRIPLETS for labels in ("one class", "all different", "single", "empty")]
+    + [(key, labels) for key in NEEDS_POSITIVES for labels in ("all different", "single", "empty")],
+)
 def test_nothing_to_compare_is_a_zero_that_backpropagates(key, labels):
     z, y = batch(7, n=4)
     z, y = {"one class": (z, y * 0), "all different": (z, y), "single": (z[:1], y[:1]), "empty": (z[:0], y[:0])}[labels]
@@ -353,7 +359,26 @@ def test_labels_out_of_range_are_named(key):
         make(key)(z, torch.where(y == 0, -1, y))
 
 
+@pytest.mark.parametrize("key", OF_CLASSES)
+def test_labels_that_are_no_class_numbers_are_named(key):
+    z, y = batch(7)
+    with pytest.raises(
+        ValueError, match=r"class labels must be integers, got torch\.float64|need targets of the same shape"
+    ):
+        make(key)(z, y.double())
+
+
 TAKES_REFS = [k for k, f in ALL.items() if isinstance(f(), Loss) and not isinstance(f(), ProxyForm)]
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("key", [k for k in TAKES_REFS if k not in {"D20 all", "D43 classes"}])  # they have penalties
+def test_a_sample_alone_is_compared_with_nothing(key, size):
+    loss, (z, y) = make(key).train(), batch(7)
+    z = z[:size].clone().requires_grad_()
+    value = loss(z, y[:size])
+    value.backward()
+    assert value == 0 and (z.grad == 0).all()
 
 
 @pytest.mark.parametrize("key", [k for k in TAKES_REFS if k not in {"D20", "D20 ovo"}])

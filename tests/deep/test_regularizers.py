@@ -153,7 +153,8 @@ def test_E30_spherical_remembers_in_training_only():
         (lambda: LpNorm(0.5), "p=0.5 must be at least 1"),
         (lambda: Uniformity(0), "t=0 must be positive"),
         (lambda: Spherical(2), r"momentum=2 must lie in \[0, 1\]"),
-        (lambda: SIGReg(0), "slices must be at least 1"),
+        (lambda: SIGReg(0), "slices=0 must be at least 1"),
+        (lambda: SIGReg(knots=1), "knots=1 must be at least 2"),
         (lambda: KoLeo()(torch.full((3, 2), torch.nan)), "z has NaN or infinite values in 3 of 3 rows"),
     ],
 )
