@@ -137,7 +137,11 @@ def test_pairs_of_texts_with_and_without_scores(texts, tmp_path):
         ),
         (("--text", "q,d", "--loss", "Ranking", "-y", "s"), "Ranking takes no target: leave --target out"),
         (("--text", "q,d,q2", "--loss", "CoSENT", "-y", "s"), "compares 2 columns of texts, and --text names 3: q, d"),
-        (("--text", "q,d", "--loss", "ArcFace"), "loss"),
+        *(
+            (("--text", "q,d", "--loss", name), f"{name} is no loss of columns by itself; take Ranking, InfoNCE or")
+            for name in ("ArcFace", "MixedPairs", "QuantizationAware", "CrossBatchMemory")
+        ),
+        (("--text", "q,d", "--loss", "ProxyNCA(num_classes=4)"), "ProxyNCA has no form for columns; take Ranking"),
     ],
 )
 def test_columns_that_do_not_fit_the_loss_are_named_before_anything_is_written(texts, tmp_path, options, message):

@@ -12,6 +12,7 @@ from isometry.deep import (
     HIST,
     BatchHard,
     CenterLoss,
+    Columns,
     Contrastive,
     EasyPositive,
     Gathered,
@@ -31,6 +32,7 @@ from isometry.deep.losses.margin_softmax import ClassCosines
 from isometry.deep.losses.proxy import TURN, ProxyForm
 from isometry.registry import all_methods
 from tests.deep.batches import PLAIN, batch, gradient
+from tests.deep.test_every_pair_loss import EDGES as PAIR_EDGES
 
 ROWS = [m for m in all_methods(family="deep") if m.kind in ("loss", "head")]
 LOSSES = {m.key: m.example for m in ROWS}
@@ -299,6 +301,25 @@ def test_bad_input_is_named(key):
         loss(z, y[:-1])
     with pytest.raises(ValueError, match="matrix \\(n, p\\)"):
         loss(z[None], y)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("key", ALL)
+def test_columns_at_the_edge_are_finite_or_the_loss_has_none(key, dtype):
+    for edge, place in PAIR_EDGES.items():
+        torch.manual_seed(0)
+        zs = [place(batch(k, n=4)[0]).to(dtype).requires_grad_() for k in (0, 1)]  # a class for each of the rows
+        try:
+            objective = Columns(ALL[key]().train())
+        except TypeError as error:
+            assert re.fullmatch(r"\w+ has no form for columns; take Ranking, InfoNCE or SigLIP", str(error))
+            return
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            value = objective(torch.nn.Identity(), tuple(zs))
+        value.backward()
+        assert value.dtype == torch.float32 and value.isfinite(), edge
+        assert all(z.grad.isfinite().all() for z in zs), edge
 
 
 EDGES = {

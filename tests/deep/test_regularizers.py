@@ -118,8 +118,12 @@ def test_E30_edges_are_finite(name, edge, dtype):
         value = ROWS[name]()(z)
     value.backward()
     assert value.dtype == torch.float32 and value.isfinite()
-    cubes = name == "CenterInvariant" and edge == "1e4" and dtype == torch.float16
-    assert cubes or z.grad.isfinite().all()  # its gradient grows as ‖z‖³, more than float16 can hold
+    if name == "CenterInvariant" and edge == "1e4" and dtype == torch.float16:
+        full = z.detach().float().requires_grad_()
+        ROWS[name]()(full).backward()  # its gradient grows as ‖z‖³, more than float16 can hold
+        assert (z.grad.isfinite() | (full.grad.abs() > torch.finfo(dtype).max)).all()
+    else:
+        assert z.grad.isfinite().all()
     assert len(z) > 1 or value == 0
 
 
