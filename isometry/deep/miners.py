@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from isometry.deep.functional import Distance, any_of_row, get_distance, masked_max, masked_min, masks, packed, unit
 from isometry.deep.slopes import Triples
-from isometry.parameters import one_of
+from isometry.parameters import Count, Positive, checked, one_of
 
 
 class Miner(nn.Module, ABC):
@@ -442,7 +442,7 @@ class MultiSimilarityMiner(Miner):
 
     def __init__(self, eps: float = 0.1):
         super().__init__()
-        self.eps = eps
+        self.eps = checked("eps", eps, float)
 
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
         nearest, farthest = masked_min(D, neg)[:, None], masked_max(D, pos)[:, None]  # (B, 1)
@@ -542,7 +542,7 @@ class RandomTriplets(Draws, TripleMiner):
 
     def __init__(self, t_per_anchor: int = 1, random_state: int | None = None):
         super().__init__()
-        self.t_per_anchor, self.random_state = t_per_anchor, random_state
+        self.t_per_anchor, self.random_state = checked("t_per_anchor", t_per_anchor, Count), random_state
 
     def triples(self, D: Tensor, pos: Tensor, neg: Tensor) -> Triples:
         a = (any_of_row(pos) & any_of_row(neg)).nonzero().squeeze(1)
@@ -604,7 +604,8 @@ class DistanceWeighted(Draws, TripleMiner):
     ):
         super().__init__()
         self.embedding_size = embedding_size
-        self.cutoff, self.nonzero_loss_cutoff = cutoff, nonzero_loss_cutoff
+        self.cutoff = checked("cutoff", cutoff, Positive)
+        self.nonzero_loss_cutoff = checked("nonzero_loss_cutoff", nonzero_loss_cutoff, Positive)
         self.random_state = random_state
 
     def log_weight(self, D: Tensor) -> Tensor:

@@ -71,6 +71,8 @@ def make_named(
     params : dict or None, default=None
         Further values, which overrule those in the text; None: there are none.
     """
+    from isometry.deep.pair_form import PairForm  # which itself takes names
+
     name, written = parse_call(text)
     try:
         row = get(name, KINDS[what])
@@ -78,6 +80,8 @@ def make_named(
         raise ValueError(f"{what}={text!r}: {error.args[0]}") from error
     found = row.load()
     if not (isinstance(found, type) and issubclass(found, kinds)):
+        if row.kind in KINDS[what] and any(issubclass(kind, PairForm) for kind in kinds):
+            raise ValueError(f"{row.name} is no loss of columns by itself; take Ranking, InfoNCE or SigLIP")
         article = "an" if row.kind[0] in "aeiou" else "a"
         raise ValueError(f"{row.name} is {article} {row.kind}; a {what} is expected, such as {EXAMPLES[what]}")
     if inspect.isabstract(found):

@@ -52,7 +52,8 @@ class PairMargin(Miner):
 
     def __init__(self, pos_margin: float = 0.2, neg_margin: float = 0.8):
         super().__init__()
-        self.pos_margin, self.neg_margin = pos_margin, neg_margin
+        self.pos_margin = checked("pos_margin", pos_margin, float)
+        self.neg_margin = checked("neg_margin", neg_margin, float)
 
     def select(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
         return pos & (self.pos_margin < D), neg & (self.neg_margin > D)
@@ -347,7 +348,8 @@ class TripletMargin(RuleOfTriplets):
 
     def __init__(self, margin: float = 0.2, kind: str = "all"):
         super().__init__()
-        self.margin, self.kind = margin, one_of("kind", kind, ("all", "hard", "semihard", "easy"))
+        self.margin = checked("margin", margin, float)
+        self.kind = one_of("kind", kind, ("all", "hard", "semihard", "easy"))
 
     def keeps(self, D: Tensor, p: Tensor, candidates: Tensor) -> Tensor:
         gap = D - D.gather(1, p[:, None])  # (B, R)
@@ -395,7 +397,7 @@ class AngularMiner(RuleOfTriplets):
 
     def __init__(self, angle: float = 20.0):
         super().__init__()
-        if not 0 < angle < 90:
+        if not 0 < checked("angle", angle, float) < 90:
             raise ValueError(f"angle must lie in (0, 90) degrees, got {angle!r}")
         self.angle = angle
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,10 @@ from isometry.deep.functional import Centred, gram_sqdist, masked_logsumexp, mas
 from isometry.deep.loss import LossModule, as_embeddings, finite
 from isometry.deep.miners import Draws
 from isometry.deep.slopes import slopes_of_rows, with_slopes
-from isometry.parameters import Positive, Share, checked, one_of
+from isometry.parameters import Count, Positive, Rule, Share, checked, one_of
+
+AtLeastOne = Annotated[float, Rule(lambda v: v >= 1, "must be at least 1")]
+AtLeastTwo = Annotated[int, Rule(lambda v: v >= 2, "must be at least 2")]
 
 
 class Regularizer(nn.Module, ABC):
@@ -164,9 +167,7 @@ class LpNorm(Regularizer):
 
     def __init__(self, p: float = 2.0):
         super().__init__()
-        if not p >= 1:
-            raise ValueError(f"p={p!r} must be at least 1")
-        self.p = p
+        self.p = checked("p", p, AtLeastOne)
 
     def compute(self, z: Tensor) -> Tensor:
         return torch.linalg.vector_norm(z, self.p, 1).mean()
@@ -426,9 +427,8 @@ class SIGReg(Draws, Regularizer):
 
     def __init__(self, slices: int = 1024, knots: int = 17, random_state: int | None = None):
         super().__init__()
-        if slices < 1 or knots < 2:
-            raise ValueError(f"slices must be at least 1 and knots at least 2, got {slices} and {knots}")
-        self.slices, self.knots, self.random_state = slices, knots, random_state
+        self.slices, self.knots = checked("slices", slices, Count), checked("knots", knots, AtLeastTwo)
+        self.random_state = random_state
 
     def compute(self, z: Tensor) -> Tensor:
         a = torch.randn(z.shape[1], self.slices, generator=self.generator(z.device), dtype=z.dtype, device=z.device)

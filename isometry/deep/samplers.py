@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -488,6 +489,8 @@ def large_enough(
 
 def positive(name: str, value: int) -> int:
     """``value`` if it is a count, else an error."""
+    if not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return value

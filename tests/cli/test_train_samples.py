@@ -137,7 +137,11 @@ def test_pairs_of_texts_with_and_without_scores(texts, tmp_path):
         ),
         (("--text", "q,d", "--loss", "Ranking", "-y", "s"), "Ranking takes no target: leave --target out"),
         (("--text", "q,d,q2", "--loss", "CoSENT", "-y", "s"), "compares 2 columns of texts, and --text names 3: q, d"),
-        (("--text", "q,d", "--loss", "ArcFace"), "loss"),
+        *(
+            (("--text", "q,d", "--loss", name), f"{name} is no loss of columns by itself; take Ranking, InfoNCE or")
+            for name in ("ArcFace", "MixedPairs", "QuantizationAware", "CrossBatchMemory")
+        ),
+        (("--text", "q,d", "--loss", "ProxyNCA(num_classes=4)"), "ProxyNCA has no form for columns; take Ranking"),
     ],
 )
 def test_columns_that_do_not_fit_the_loss_are_named_before_anything_is_written(texts, tmp_path, options, message):
@@ -268,25 +272,29 @@ def test_tables_of_numbers_take_the_settings_too(tmp_path):
 
 @pytest.mark.parametrize("table", ["pairs", "classes"])
 def test_killed_with_average_plateau_and_bucketed_texts_it_ends_the_same_to_the_bit(texts, tmp_path, table):
-    """SIGKILL in the middle of an epoch, after a checkpoint by step; nothing can be tidied up then."""
+    """SIGKILL in the middle of an epoch, after a checkpoint by step; nothing can be tidied up then.
+
+    All of the loss is active in every epoch, so that the plateau comes after the fourth, before the run is killed.
+    """
     bert = make_bert(tmp_path / "bert")
     frame = pd.read_csv(texts / ("pairs.csv" if table == "pairs" else "t.csv"))
     pd.concat([frame] * 4).to_csv(tmp_path / "table.csv", index=False)
     columns = ("--text", "q,d") if table == "pairs" else ("--text", "question", "-y", "topic")
     command = [
         *(tmp_path / "table.csv", *columns, "--loss", "InfoNCE", "--backbone", f"transformers:{bert}"),
-        *("--batch", "2x2", "--embedding", 4, "--epochs", 4, "--set", "ema=0.9", "--set", "save_every=3"),
-        *("--set", "schedule=plateau", "--set", "bucket=2", "--set", "monitor=loss"),
+        *("--batch", "2x2", "--embedding", 4, "--epochs", 7, "--set", "ema=0.9", "--set", "save_every=3"),
+        *("--set", "schedule=plateau", "--set", "bucket=2", "--set", "monitor=active", "--set", "restore=ema"),
     ]  # fmt: skip
     run(*command, "-o", tmp_path / "straight")
     killed = tmp_path / "killed"
-    process = start(*command, "-o", killed, code=KILLED)
+    process = start(*command, "-o", killed, code=KILLED.format(call=88 if table == "pairs" else 46))
     _, said = process.communicate()
     assert process.returncode == -signal.SIGKILL, said
     assert (killed / "checkpoints" / "last.safetensors").exists() and not (killed / "network.safetensors").exists()
     assert "going on" in run(*command, "-o", killed)
     assert same_weights(killed / "network.safetensors", tmp_path / "straight" / "network.safetensors")
     assert (killed / "history.csv").read_bytes() == (tmp_path / "straight" / "history.csv").read_bytes()
+    assert pd.read_csv(killed / "history.csv")["lr"].tolist() == [0.001] * 4 + [0.0005] * 3
 
 
 KILLED = """
@@ -297,7 +305,7 @@ from isometry.deep.engine import Engine
 backward, calls = Engine.backward, iter(range(1, 1000))
 
 def count_and_die(self, group):
-    if next(calls) == 25:  # of 64, in the second epoch of 16; the last checkpoint is that after 24
+    if next(calls) == {call}:  # in the sixth epoch of 16 or 8 steps; the last checkpoint is that after the step before
         os.kill(os.getpid(), signal.SIGKILL)
     return backward(self, group)
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from isometry.deep import (
+    ArcFace,
     Columns,
     EarlyLayers,
     GradientCache,
@@ -112,15 +113,22 @@ def test_E35l_proxies_are_shared_and_columns_pass_once():
     assert_close(value, Ranking()(model(a), model(b)) + sum(early) / 2, rtol=1e-10, atol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("edge", ["zero rows", "duplicates", "one class", "all singletons", "norms of 1e4"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("edge", ["aligned", "zero rows", "duplicates", "one class", "all singletons", "norms of 1e4"])
 def test_E35l_edges_are_finite(edge, dtype):
     x, y = batch(0)
-    x = {"zero rows": 0 * x, "duplicates": x[:1].expand(12, 4), "norms of 1e4": 1e4 * x}.get(edge, x).float()
+    x = {"zero rows": 0 * x, "duplicates": x[:1].expand(12, 4), "norms of 1e4": 1e4 * x}.get(edge, x)
     y = {"one class": 0 * y, "all singletons": torch.arange(12)}.get(edge, y)
-    model = stack().float()
+    model, loss = stack().float(), SupCon()
+    if edge == "aligned":  # in every layer with the own direction
+        x, loss = torch.eye(4)[y], ArcFace(4, 4)
+        loss.proxies.data.copy_(torch.eye(4))
+        for layer in model:
+            layer.weight.data.copy_(torch.eye(4))
+            layer.bias.data.zero_()
+    half = torch.float16 if dtype == torch.float16 else torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-        value = EarlyLayers(SupCon(), layers_per_step=None)(model, (x, y))
+        value = EarlyLayers(loss, layers_per_step=None)(model.to(half), (x.to(half), y))
     value.backward()
     assert value.dtype == torch.float32 and value.isfinite()
     assert all(p.grad.isfinite().all() for p in model.parameters())

@@ -12,6 +12,7 @@ from isometry.deep import (
     HIST,
     BatchHard,
     CenterLoss,
+    Columns,
     Contrastive,
     EasyPositive,
     Gathered,
@@ -31,6 +32,7 @@ from isometry.deep.losses.margin_softmax import ClassCosines
 from isometry.deep.losses.proxy import TURN, ProxyForm
 from isometry.registry import all_methods
 from tests.deep.batches import PLAIN, batch, gradient
+from tests.deep.test_every_pair_loss import EDGES as PAIR_EDGES
 
 ROWS = [m for m in all_methods(family="deep") if m.kind in ("loss", "head")]
 LOSSES = {m.key: m.example for m in ROWS}
@@ -247,11 +249,17 @@ def test_batches_without_pairs_are_defined(key, labels):
 
 
 NEEDS_TRIPLETS = ["D18", "D18 soft", "D19", "D25", "D26", "D26 triplet", "D28", "D35", "D36", "D37", "D37 generalized"]
-NEEDS_TRIPLETS += ["E13", "E13 unmined", "E14", "E15 alone", "E17", "E17 through", "E19"]
+NEEDS_TRIPLETS += ["E13", "E13 unmined", "E14", "E15 alone", "E17", "E17 through", "E19", "E19 above"]
+NEEDS_TRIPLETS += ["E20", "E20p", "E20p Ds", "E20p Iu", "E20p Ib", "E20p O", "E21", "E21r", "E22", "E23", "E23h", "E24"]
+NEEDS_TRIPLETS += ["E25", "E25 anchors", "E26 apart", "E27", "E36", "E36 proxies", "E47", "E47t"]
+NEEDS_POSITIVES = ["E26", "E26 in", "E35", "E36m", "E41", "E44q", "E44q signs"]  # negatives are but more candidates
 
 
-@pytest.mark.parametrize("labels", ["one class", "all different", "single", "empty"])
-@pytest.mark.parametrize("key", NEEDS_TRIPLETS)
+@pytest.mark.parametrize(
+    ("key", "labels"),
+    [(key, labels) for key in NEEDS_TRIPLETS for labels in ("one class", "all different", "single", "empty")]
+    + [(key, labels) for key in NEEDS_POSITIVES for labels in ("all different", "single", "empty")],
+)
 def test_nothing_to_compare_is_a_zero_that_backpropagates(key, labels):
     z, y = batch(7, n=4)
     z, y = {"one class": (z, y * 0), "all different": (z, y), "single": (z[:1], y[:1]), "empty": (z[:0], y[:0])}[labels]
@@ -293,6 +301,25 @@ def test_bad_input_is_named(key):
         loss(z, y[:-1])
     with pytest.raises(ValueError, match="matrix \\(n, p\\)"):
         loss(z[None], y)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("key", ALL)
+def test_columns_at_the_edge_are_finite_or_the_loss_has_none(key, dtype):
+    for edge, place in PAIR_EDGES.items():
+        torch.manual_seed(0)
+        zs = [place(batch(k, n=4)[0]).to(dtype).requires_grad_() for k in (0, 1)]  # a class for each of the rows
+        try:
+            objective = Columns(ALL[key]().train())
+        except TypeError as error:
+            assert re.fullmatch(r"\w+ has no form for columns; take Ranking, InfoNCE or SigLIP", str(error))
+            return
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            value = objective(torch.nn.Identity(), tuple(zs))
+        value.backward()
+        assert value.dtype == torch.float32 and value.isfinite(), edge
+        assert all(z.grad.isfinite().all() for z in zs), edge
 
 
 EDGES = {
@@ -353,7 +380,26 @@ def test_labels_out_of_range_are_named(key):
         make(key)(z, torch.where(y == 0, -1, y))
 
 
+@pytest.mark.parametrize("key", OF_CLASSES)
+def test_labels_that_are_no_class_numbers_are_named(key):
+    z, y = batch(7)
+    with pytest.raises(
+        ValueError, match=r"class labels must be integers, got torch\.float64|need targets of the same shape"
+    ):
+        make(key)(z, y.double())
+
+
 TAKES_REFS = [k for k, f in ALL.items() if isinstance(f(), Loss) and not isinstance(f(), ProxyForm)]
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("key", [k for k in TAKES_REFS if k not in {"D20 all", "D43 classes"}])  # they have penalties
+def test_a_sample_alone_is_compared_with_nothing(key, size):
+    loss, (z, y) = make(key).train(), batch(7)
+    z = z[:size].clone().requires_grad_()
+    value = loss(z, y[:size])
+    value.backward()
+    assert value == 0 and (z.grad == 0).all()
 
 
 @pytest.mark.parametrize("key", [k for k in TAKES_REFS if k not in {"D20", "D20 ovo"}])

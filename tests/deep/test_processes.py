@@ -18,6 +18,7 @@ while True:
 MEETS_THE_OTHER = """
 import torch.distributed as dist
 dist.init_process_group("gloo")
+dist.barrier()  # one that is ready may not leave while the other connects
 print(dist.get_rank(), dist.get_world_size())
 """
 # names of the main module are let go when the interpreter shuts down
@@ -32,6 +33,7 @@ class Kept:
 
 kept = Kept()
 dist.init_process_group("gloo")
+dist.barrier()  # one that is ready may not leave while the other connects
 atexit.register(print, "at exit")
 print("done", end=" ")
 end_process(int(sys.argv[1]))

@@ -16,7 +16,7 @@ from isometry.deep.functional import (
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Draws, Miner
 from isometry.deep.terms import Terms, where
-from isometry.parameters import Positive, checked
+from isometry.parameters import NotNegative, Positive, checked
 
 
 class BlackboxAP(Draws, Loss):
@@ -69,7 +69,7 @@ class BlackboxAP(Draws, Loss):
         random_state: int | None = None,
     ):
         super().__init__("inner", miner, normalize=True)
-        self.lam, self.margin = checked("lam", lam, Positive), margin
+        self.lam, self.margin = checked("lam", lam, Positive), checked("margin", margin, NotNegative)
         self.noise, self.random_state = noise, random_state
 
     def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from isometry.deep.functional import class_indicator
 from isometry.deep.loss import LabelLoss, check_classes
 from isometry.deep.losses.margin_softmax import ClassCosines
-from isometry.parameters import PositiveShare, checked, one_of
+from isometry.parameters import Count, PositiveShare, checked, one_of
 
 
 class CenterLoss(LabelLoss):
@@ -58,7 +58,8 @@ class CenterLoss(LabelLoss):
         super().__init__()
         self.alpha = checked("alpha", alpha, PositiveShare)
         self.by_rule = one_of("update", update, ("rule", "gradient")) == "rule"
-        start = torch.zeros(num_classes, embedding_size)
+        shape = checked("num_classes", num_classes, Count), checked("embedding_size", embedding_size, Count)
+        start = torch.zeros(shape)
         if self.by_rule:
             self.register_buffer("centers", start)
         else:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from isometry.deep.functional import Distance, class_indicator, masked_max, masked_mean, masked_min
 from isometry.deep.loss import Loss
-from isometry.parameters import one_of
+from isometry.parameters import Count, checked, one_of
 
 
 class CenterTriplet(Loss):
@@ -65,7 +65,8 @@ class CenterTriplet(Loss):
     ):
         super().__init__(distance, None, normalize)
         self.negatives = one_of("negatives", negatives, ("samples", "centers"))
-        self.margin, self.detach_centers, self.min_count = margin, detach_centers, min_count
+        self.margin, self.detach_centers = checked("margin", margin, float), detach_centers
+        self.min_count = checked("min_count", min_count, Count)
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         """Class centres of the batch are the anchors: distances (C_b, R) to the references, or to the other centres.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isometry.deep.functional import masked_logsumexp, unit
 from isometry.deep.pair_form import PairForm
-from isometry.parameters import Positive, checked, one_of
+from isometry.parameters import NotNegative, Positive, checked, one_of
 
 DIRECTIONS = ("query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc")
 
@@ -77,7 +77,8 @@ class Ranking(PairForm):
         hardness_on: str = "all",
     ):
         super().__init__()
-        self.temperature, self.hardness = checked("temperature", temperature, Positive), hardness
+        self.temperature = checked("temperature", temperature, Positive)
+        self.hardness = checked("hardness", hardness, NotNegative)
         self.directions = tuple(one_of("directions", d, DIRECTIONS) for d in directions)
         if "query_to_doc" not in self.directions:
             raise ValueError(f"directions must hold 'query_to_doc', where the positive is, got {self.directions}")
@@ -212,7 +213,7 @@ class GuidedRanking(Ranking):
         directions: Sequence[str] = ("query_to_doc", "query_to_query", "doc_to_doc"),
     ):
         super().__init__(temperature, directions)
-        self.margin, self.relative = margin, relative
+        self.margin, self.relative = checked("margin", margin, float), relative
 
     @torch.no_grad()
     def candidates(self, *columns: Tensor, **given: Any) -> dict[str, Tensor]:
@@ -267,7 +268,8 @@ class MegaBatchMargin(PairForm):
 
     def __init__(self, pos_margin: float = 0.8, neg_margin: float = 0.3):
         super().__init__()
-        self.pos_margin, self.neg_margin = pos_margin, neg_margin
+        self.pos_margin = checked("pos_margin", pos_margin, float)
+        self.neg_margin = checked("neg_margin", neg_margin, float)
 
     def compute(self, *columns: Tensor, **given: Any) -> Tensor:
         s = similarities(("query_to_doc",), [unit(z) for z in columns])["query_to_doc"]

@@ -437,7 +437,7 @@ class SigLIP(Loss):
     def __init__(self, scale: float = 10.0, bias: float = -5.0, *, miner: Miner | None = None):
         super().__init__("inner", miner, normalize=True)
         self.log_scale = nn.Parameter(torch.tensor(math.log(checked("scale", scale, Positive))))
-        self.bias = nn.Parameter(torch.tensor(float(bias)))
+        self.bias = nn.Parameter(torch.tensor(float(checked("bias", bias, float))))
 
     def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         x = self.bias - self.log_scale.exp() * D  # (B, R)

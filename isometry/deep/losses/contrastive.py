@@ -12,6 +12,7 @@ from isometry.deep.functional import Distance, as_weights, overwritable, soft_ma
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Draws, Miner
 from isometry.deep.terms import Terms
+from isometry.parameters import NotNegative, checked
 
 
 class PairHinges(Loss):
@@ -132,9 +133,9 @@ class Contrastive(Draws, PairHinges):
         random_state: int | None = None,
     ):
         super().__init__(distance, miner, normalize)
-        self.margin, self.pos_margin = margin, pos_margin
+        self.margin, self.pos_margin = checked("margin", margin, float), checked("pos_margin", pos_margin, float)
         self.squared_hinge, self.balanced = squared_hinge, balanced
-        self.jitter, self.random_state = jitter, random_state
+        self.jitter, self.random_state = checked("jitter", jitter, NotNegative), random_state
 
     def prepare(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
         same, (z, refs) = refs is z, super().prepare(z, refs)
@@ -192,7 +193,7 @@ class GeneralizedContrastive(PairHinges):
 
     def __init__(self, margin: float = 0.5, *, distance: Distance = "euclidean", normalize: bool = False):
         super().__init__(distance, None, normalize)
-        self.margin = margin
+        self.margin = checked("margin", margin, float)
 
     def masks(
         self, y: Tensor, ref_y: Tensor | None, self_index: Tensor | None, dtype: torch.dtype
@@ -244,7 +245,7 @@ class ThresholdContrastive(Loss):
 
     def __init__(self, threshold: float = 0.5, hinge: bool = False, *, miner: Miner | str | None = None):
         super().__init__("cosine", miner)
-        self.threshold, self.hinge = threshold, hinge
+        self.threshold, self.hinge = checked("threshold", threshold, float), hinge
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         s = 1 - D

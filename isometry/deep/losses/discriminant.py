@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from isometry.deep.functional import class_indicator, unit
 from isometry.deep.loss import LabelLoss, check_labels
-from isometry.parameters import one_of
+from isometry.parameters import Count, NotNegative, checked, one_of
 
 
 def deviations(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ class ProbabilisticDA(LabelLoss):
     def __init__(self, form: str = "ratio", eps: float = 1e-6, ridge: float = 1e-2):
         super().__init__()
         self.form = one_of("form", form, ("ratio", "log_ratio", "logdet"))
-        self.eps, self.ridge = eps, ridge
+        self.eps, self.ridge = checked("eps", eps, NotNegative), checked("ridge", ridge, NotNegative)
 
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
         within, between = deviations(z, y)
@@ -169,8 +169,10 @@ class VirtualSampleDA(LabelLoss):
     ):
         super().__init__()
         self.normalize = normalize
-        self.projection = nn.Linear(embedding_size, output_size, bias=False)
-        self.epsilon, self.margin, self.kappa, self.ridge = epsilon, margin, kappa, ridge
+        shape = checked("embedding_size", embedding_size, Count), checked("output_size", output_size, Count)
+        self.projection = nn.Linear(*shape, bias=False)
+        self.epsilon, self.margin = checked("epsilon", epsilon, NotNegative), checked("margin", margin, float)
+        self.kappa, self.ridge = checked("kappa", kappa, NotNegative), checked("ridge", ridge, NotNegative)
         self.random_state = random_state
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
 

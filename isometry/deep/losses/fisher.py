@@ -9,7 +9,7 @@ from isometry.deep.functional import masked_mean
 from isometry.deep.loss import Loss, TripletForm
 from isometry.deep.losses.triplet import triplet_counts
 from isometry.deep.miners import Miner
-from isometry.parameters import one_of
+from isometry.parameters import NotNegative, checked, one_of
 
 
 class FisherTriplet(TripletForm):
@@ -75,7 +75,8 @@ class FisherTriplet(TripletForm):
         reduction: str = "mean",
     ):
         super().__init__("sqeuclidean", miner, normalize)
-        self.lam, self.margin, self.mu_w, self.mu_b = lam, margin, mu_w, mu_b
+        self.lam, self.margin = checked("lam", lam, float), checked("margin", margin, float)
+        self.mu_w, self.mu_b = checked("mu_w", mu_w, NotNegative), checked("mu_b", mu_b, NotNegative)
         self.layer = (layer,)  # in a tuple, so that its weights do not become parameters of the loss
         self.reduction = one_of("reduction", reduction, ("mean", "sum"))
 
@@ -167,7 +168,8 @@ class FisherContrastive(Loss):
         normalize: bool = False,
     ):
         super().__init__("sqeuclidean", miner, normalize)
-        self.lam, self.margin, self.mu_w, self.mu_b = lam, margin, mu_w, mu_b
+        self.lam, self.margin = checked("lam", lam, float), checked("margin", margin, float)
+        self.mu_w, self.mu_b = checked("mu_w", mu_w, NotNegative), checked("mu_b", mu_b, NotNegative)
         self.layer = (layer,)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from isometry.deep.functional import masked_logsumexp, masks, softplus
 from isometry.deep.loss import Loss, as_embeddings, as_instances
 from isometry.deep.miners import Miner
 from isometry.deep.terms import Terms, mean_of_terms, where
+from isometry.parameters import Positive, checked
 
 
 class HardNegativeContrastive(Loss):
@@ -59,9 +60,10 @@ class HardNegativeContrastive(Loss):
         self, temperature: float = 0.5, tau_plus: float = 0.1, beta: float = 1.0, *, miner: Miner | str | None = None
     ):
         super().__init__("inner", miner, normalize=True)
-        if not 0 <= tau_plus < 1:
+        if not 0 <= checked("tau_plus", tau_plus, float) < 1:
             raise ValueError(f"tau_plus is the prior of the anchor's class, in [0, 1), got {tau_plus}")
-        self.temperature, self.tau_plus, self.beta = temperature, tau_plus, beta
+        self.temperature = checked("temperature", temperature, Positive)
+        self.tau_plus, self.beta = tau_plus, checked("beta", beta, float)
 
     def views(self, *zs: Tensor) -> Tensor:
         """The debiased loss of two or more views (m, p) of the same unlabelled samples.

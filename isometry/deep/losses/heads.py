@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isometry.deep.loss import LabelLoss, Loss, check_labels
-from isometry.parameters import one_of
+from isometry.parameters import NotNegative, Positive, Share, checked, one_of
 
 
 class Head(LabelLoss):
@@ -211,7 +211,7 @@ class Huber(Head):
 
     def __init__(self, num_classes: int | None = None, embedding_size: int | None = None, delta: float = 1.0):
         super().__init__(num_classes, embedding_size)
-        self.delta = delta
+        self.delta = checked("delta", delta, Positive)
 
     def loss(self, f: Tensor, y: Tensor) -> Tensor:
         return F.huber_loss(f, targets(f, y), delta=self.delta, reduction="sum") / len(f)
@@ -268,9 +268,10 @@ class KL(Head):
         temperature: float = 1.0,
     ):
         super().__init__(num_classes, embedding_size)
+        self.reverse, self.label_smoothing = reverse, checked("label_smoothing", label_smoothing, Share)
         if reverse and label_smoothing < 1e-3:
             raise ValueError("reverse=True is infinite for one-hot targets; set label_smoothing to 1e-3 or more")
-        self.reverse, self.label_smoothing, self.temperature = reverse, label_smoothing, temperature
+        self.temperature = checked("temperature", temperature, Positive)
 
     def loss(self, f: Tensor, y: Tensor) -> Tensor:
         log_p = (f / self.temperature).log_softmax(1)
@@ -328,7 +329,7 @@ class Hinge(Head):
         multiclass: str = "one_vs_rest",
     ):
         super().__init__(num_classes, embedding_size)
-        self.margin, self.squared = margin, squared
+        self.margin, self.squared = checked("margin", margin, float), squared
         self.multiclass = one_of("multiclass", multiclass, ("one_vs_rest", "crammer_singer"))
 
     def loss(self, f: Tensor, y: Tensor) -> Tensor:
@@ -414,9 +415,9 @@ class CrossEntropy(Head):
         weight: float = 1.0,
     ):
         super().__init__(num_classes, embedding_size)
-        self.label_smoothing, self.multilabel = label_smoothing, multilabel
+        self.label_smoothing, self.multilabel = checked("label_smoothing", label_smoothing, Share), multilabel
         self.register_buffer("class_weight", class_weight)
-        self.regularizer, self.weight = regularizer, weight
+        self.regularizer, self.weight = regularizer, checked("weight", weight, NotNegative)
 
     def compute(self, z: Tensor, y: Tensor) -> Tensor:
         value = self.loss(self.outputs(z), y)

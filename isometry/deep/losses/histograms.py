@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,9 @@ from isometry.deep.functional import (
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
 from isometry.deep.terms import Terms, where
+from isometry.parameters import Rule, checked
+
+AtLeastTwo = Annotated[int, Rule(lambda v: v >= 2, "must be at least 2")]
 
 
 def soft_histogram(x: Tensor, weight: Tensor, bins: int) -> Tensor:
@@ -117,6 +122,4 @@ class HistogramLoss(Loss):
 
 def at_least_two(bins: int) -> int:
     """A number of bins."""
-    if bins < 2:
-        raise ValueError(f"bins must be at least 2, got {bins}")
-    return bins
+    return checked("bins", bins, AtLeastTwo)

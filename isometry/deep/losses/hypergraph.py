@@ -76,9 +76,10 @@ class HIST(LabelLoss):
         super().__init__()
         self.tau, self.alpha = checked("tau", tau, Positive), checked("alpha", alpha, Positive)
         self.weight = checked("weight", weight, NotNegative)
+        shape = checked("num_classes", num_classes, Count), checked("embedding_size", embedding_size, Count)
         size = math.sqrt(2 / num_classes)
-        self.means = nn.Parameter(size * torch.randn(num_classes, embedding_size))
-        self.log_vars = nn.Parameter(size * torch.randn(num_classes, embedding_size))
+        self.means = nn.Parameter(size * torch.randn(shape))
+        self.log_vars = nn.Parameter(size * torch.randn(shape))
         self.first = nn.Linear(embedding_size, checked("hidden", hidden, Count))
         self.norm, self.last = nn.BatchNorm1d(hidden), nn.Linear(hidden, num_classes)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from isometry.deep.functional import Distance, masked_logsumexp, masked_mean, masked_min
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
-from isometry.parameters import one_of
+from isometry.parameters import NotNegative, checked, one_of
 
 
 class Lifted(Loss):
@@ -72,7 +72,7 @@ class Lifted(Loss):
     ):
         super().__init__(distance, miner, normalize)
         self.form = one_of("form", form, ("logsumexp", "max", "generalized"))
-        self.margin, self.l2_reg = margin, l2_reg
+        self.margin, self.l2_reg = checked("margin", margin, float), checked("l2_reg", l2_reg, NotNegative)
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         value = super().compute(z, y, refs, ref_y, self_index)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from isometry.deep.functional import Distance, as_weights, masks
 from isometry.deep.loss import Loss, check_labels
 from isometry.deep.miners import Miner, TripleMiner
+from isometry.parameters import NotNegative, checked
 
 
 class MarginLoss(Loss):
@@ -77,8 +78,11 @@ class MarginLoss(Loss):
         normalize: bool = True,
     ):
         super().__init__(distance, miner, normalize)
-        self.margin, self.nu, self.num_classes, self.beta_lr = margin, nu, num_classes, beta_lr
-        self.beta = nn.Parameter(torch.full((num_classes or 1,), float(beta)), requires_grad=learn_beta)
+        self.margin, self.nu = checked("margin", margin, float), checked("nu", nu, NotNegative)
+        self.num_classes, self.beta_lr = num_classes, checked("beta_lr", beta_lr, NotNegative)
+        self.beta = nn.Parameter(
+            torch.full((num_classes or 1,), float(checked("beta", beta, float))), requires_grad=learn_beta
+        )
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:
         D = self.distances(z, refs)

@@ -15,7 +15,7 @@ from isometry.deep.functional import own_index, unit
 from isometry.deep.loss import LabelLoss, check_batch, check_labels
 from isometry.deep.losses.proxy import random_proxies
 from isometry.deep.terms import Terms
-from isometry.parameters import NotNegative, Positive, Share, checked, one_of
+from isometry.parameters import Count, NotNegative, Positive, Share, checked, one_of
 
 LARGE = 1 << 17  # cosines of a batch from which on a copy of them costs more than a further step of the graph
 
@@ -29,8 +29,8 @@ class ClassCosines(LabelLoss):
 
     def __init__(self, num_classes: int, embedding_size: int):
         super().__init__()
-        self.num_classes = num_classes
-        self.proxies = random_proxies(num_classes, embedding_size)
+        self.num_classes = checked("num_classes", num_classes, Count)
+        self.proxies = random_proxies(num_classes, checked("embedding_size", embedding_size, Count))
 
     def cosines(self, z: Tensor, classes: Tensor | None = None) -> Tensor:
         """Cosines (B, C) to the directions of all classes, or of some.

@@ -10,6 +10,7 @@ from torch import Tensor
 from isometry.deep.loss import Loss, LossModule, as_embeddings, as_labels
 from isometry.deep.losses.contrastive import ThresholdContrastive
 from isometry.deep.named import make_named
+from isometry.parameters import Count, checked
 
 
 class CrossBatchMemory(LossModule):
@@ -82,8 +83,7 @@ class CrossBatchMemory(LossModule):
         label_size: int | None = None,
     ):
         super().__init__()
-        if memory_size < 1:
-            raise ValueError(f"memory_size must be at least 1, got {memory_size}")
+        checked("memory_size", memory_size, Count)
         if embedding_size is None:
             raise ValueError("a memory needs embedding_size, the dimension of the embeddings it keeps")
         if isinstance(loss, str):

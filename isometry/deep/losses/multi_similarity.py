@@ -71,7 +71,7 @@ class MultiSimilarity(Loss):
         own = None if eps is None else MultiSimilarityMiner(eps)
         super().__init__("inner", own if miner is None else miner, normalize=True)
         self.alpha, self.beta = checked("alpha", alpha, Positive), checked("beta", beta, Positive)
-        self.base = base
+        self.base = checked("base", base, float)
 
     def split(self, D: Tensor, pos: Tensor, neg: Tensor) -> Terms:
         pull = softplus(masked_logsumexp(self.alpha * (D + self.base), pos)) / self.alpha  # (B,); D is −s

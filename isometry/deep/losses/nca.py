@@ -18,7 +18,7 @@ from isometry.deep.functional import (
 from isometry.deep.loss import Loss
 from isometry.deep.miners import EasyPositive, Miner
 from isometry.deep.terms import Terms, mean_of_terms, where
-from isometry.parameters import one_of
+from isometry.parameters import Positive, checked, one_of
 
 
 def log_probability(s: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class NCALoss(Loss):
         normalize: bool = False,
     ):
         super().__init__(distance, miner, normalize)
-        self.temperature = temperature
+        self.temperature = checked("temperature", temperature, Positive)
         self.form = one_of("form", form, ("log", "exp"))
         self.denominator = one_of("denominator", denominator, ("all", "negatives"))
 
@@ -181,7 +181,8 @@ class EasyPositiveNCA(Loss):
 
     def __init__(self, temperature: float = 0.1, negatives: str = "semihard", drop_nonpositive: bool = False):
         super().__init__("inner", EasyPositive(negatives), normalize=True)
-        self.temperature, self.drop_nonpositive = temperature, drop_nonpositive
+        self.temperature = checked("temperature", temperature, Positive)
+        self.drop_nonpositive = drop_nonpositive
 
     def mine(self, D: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
         pos, neg = super().mine(D, pos, neg)

@@ -20,7 +20,7 @@ from isometry.deep.functional import (
 from isometry.deep.loss import Loss
 from isometry.deep.losses.contrast import against_negatives_slopes
 from isometry.deep.miners import Miner
-from isometry.parameters import one_of
+from isometry.parameters import NotNegative, Positive, checked, one_of
 
 
 class NPair(Loss):
@@ -86,7 +86,8 @@ class NPair(Loss):
         super().__init__(distance, miner, normalize)
         self.pairs = one_of("pairs", pairs, ("halves", "one", "all"))
         self.variant = one_of("variant", variant, ("mc", "ovo"))
-        self.scale, self.symmetric, self.l2_reg = scale, symmetric, l2_reg
+        self.scale, self.symmetric = checked("scale", scale, Positive), symmetric
+        self.l2_reg = checked("l2_reg", l2_reg, NotNegative)
         self.accelerated = variant == "mc"
 
     def compute(self, z: Tensor, y: Tensor, refs: Tensor, ref_y: Tensor | None, self_index: Tensor | None) -> Tensor:

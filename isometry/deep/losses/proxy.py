@@ -20,7 +20,7 @@ from isometry.deep.functional import (
 from isometry.deep.loss import Loss, as_embeddings, as_labels, check_batch, check_labels
 from isometry.deep.losses.nca import log_probability, of_found
 from isometry.deep.terms import Terms, mean_of_terms, where
-from isometry.parameters import one_of
+from isometry.parameters import Count, Positive, Share, checked, one_of
 
 TURN = 0.024  # largest angle of a proxy's first step under Adam
 
@@ -42,8 +42,8 @@ class ProxyForm(Loss):
 
     def __init__(self, num_classes: int, embedding_size: int):
         super().__init__("sqeuclidean", None, normalize=True)
-        self.num_classes = num_classes
-        self.lr_cap = min(1e-2, TURN / math.sqrt(embedding_size))
+        self.num_classes = checked("num_classes", num_classes, Count)
+        self.lr_cap = min(1e-2, TURN / math.sqrt(checked("embedding_size", embedding_size, Count)))
 
     @property
     @abstractmethod
@@ -149,7 +149,7 @@ class ProxyNCA(ProxyForm):
         if proxies == "kmeans" and assignment == "class":
             raise ValueError("a k-means centroid belongs to no class; use assignment='nearest' with proxies='kmeans'")
         self.one_class_each = assignment == "class" or proxies == "class_mean"
-        self.scale, self.momentum = scale, momentum
+        self.scale, self.momentum = checked("scale", scale, Positive), momentum
         if proxies == "learned":
             self.proxies = random_proxies(num_classes, embedding_size)
         else:
@@ -312,7 +312,8 @@ class ProxyNCAPlusPlus(ProxyForm):
     def __init__(self, num_classes: int, embedding_size: int, temperature: float = 1 / 9, label_smoothing: float = 0.0):
         super().__init__(num_classes, embedding_size)
         self.proxies = random_proxies(num_classes, embedding_size)
-        self.temperature, self.label_smoothing = temperature, label_smoothing
+        self.temperature = checked("temperature", temperature, Positive)
+        self.label_smoothing = checked("label_smoothing", label_smoothing, Share)
 
     @property
     def references(self) -> Tensor:

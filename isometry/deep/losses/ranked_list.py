@@ -74,7 +74,7 @@ class RankedList(Loss):
     ):
         super().__init__("euclidean", miner, normalize=True)
         self.margin = checked("margin", margin, Positive)
-        if not margin < alpha <= 2:
+        if not margin < checked("alpha", alpha, float) <= 2:
             raise ValueError(f"alpha={alpha} must lie in (margin, 2] = ({margin}, 2]: 2 is the diameter of the sphere")
         self.alpha, self.balance, self.detach_weights = alpha, checked("balance", balance, Share), detach_weights
         self.neg_temperature = checked("neg_temperature", neg_temperature, NotNegative)

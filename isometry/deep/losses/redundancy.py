@@ -53,7 +53,10 @@ class VICReg(PairForm):
 
     def __init__(self, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0, eps: float = 1e-4):
         super().__init__()
-        self.invariance, self.variance, self.covariance, self.eps = invariance, variance, covariance, eps
+        self.invariance = checked("invariance", invariance, NotNegative)
+        self.variance = checked("variance", variance, NotNegative)
+        self.covariance = checked("covariance", covariance, NotNegative)
+        self.eps = checked("eps", eps, NotNegative)
 
     def compute(self, *columns: Tensor, **given: Any) -> Tensor:
         a, b = columns
@@ -103,7 +106,7 @@ class BarlowTwins(PairForm):
 
     def __init__(self, weight: float = 0.005):
         super().__init__()
-        self.weight = weight
+        self.weight = checked("weight", weight, NotNegative)
 
     def compute(self, *columns: Tensor, **given: Any) -> Tensor:
         a, b = columns

@@ -12,6 +12,7 @@ from isometry.deep.losses.nca import log_probability, of_found
 from isometry.deep.losses.proxy import ProxyForm, random_proxies
 from isometry.deep.slopes import BlockSlopes, apart, blocks, gradients
 from isometry.deep.terms import Terms
+from isometry.parameters import Count, NotNegative, Positive, checked
 
 SHARP_GAMMA = 0.05  # for γ below, e^{1/γ} may overflow when squared, and the largest cosine is subtracted first
 
@@ -74,8 +75,11 @@ class SoftTriple(ProxyForm):
         margin: float = 0.01,
     ):
         super().__init__(num_classes, embedding_size)
-        self.centers = random_proxies(num_classes, centers_per_class, embedding_size)
-        self.la, self.gamma, self.tau, self.margin = la, gamma, tau, margin
+        self.centers = random_proxies(
+            num_classes, checked("centers_per_class", centers_per_class, Count), embedding_size
+        )
+        self.la, self.gamma = checked("la", la, Positive), checked("gamma", gamma, Positive)
+        self.tau, self.margin = checked("tau", tau, NotNegative), checked("margin", margin, float)
 
     @property
     def references(self) -> Tensor:

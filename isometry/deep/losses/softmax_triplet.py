@@ -9,7 +9,7 @@ from isometry.deep.loss import Loss
 from isometry.deep.losses.nca import log_probability
 from isometry.deep.miners import Miner
 from isometry.deep.terms import Terms, where
-from isometry.parameters import one_of
+from isometry.parameters import NotNegative, Positive, checked, one_of
 
 
 class SoftmaxTriplet(Loss):
@@ -71,7 +71,9 @@ class SoftmaxTriplet(Loss):
     ):
         super().__init__(distance, miner, normalize)
         self.multi_positive = one_of("multi_positive", multi_positive, ("sum_log", "log_sum"))
-        self.temperature, self.neg_weight, self.detach_reference = temperature, neg_weight, detach_reference
+        self.temperature = checked("temperature", temperature, Positive)
+        self.neg_weight = checked("neg_weight", neg_weight, NotNegative)
+        self.detach_reference = detach_reference
 
     def prepare(self, z: Tensor, refs: Tensor) -> tuple[Tensor, Tensor]:
         z, refs = super().prepare(z, refs)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from typing import Annotated
 
 from torch import Tensor
 
 from isometry.deep.functional import as_weights, masked_mean
 from isometry.deep.loss import Loss
 from isometry.deep.miners import Miner
-from isometry.parameters import NotNegative, checked
+from isometry.parameters import NotNegative, Rule, checked
+
+Cosine = Annotated[float, Rule(lambda v: -1 <= v <= 1, "must lie in [-1, 1]: it is a cosine")]
 
 
 class ThresholdConsistentMargin(Loss):
@@ -66,7 +69,8 @@ class ThresholdConsistentMargin(Loss):
         miner: Miner | None = None,
     ):
         super().__init__("inner", miner, normalize=True)
-        self.pos_margin, self.neg_margin = pos_margin, neg_margin
+        self.pos_margin = checked("pos_margin", pos_margin, Cosine)
+        self.neg_margin = checked("neg_margin", neg_margin, Cosine)
         self.pos_weight = checked("pos_weight", pos_weight, NotNegative)
         self.neg_weight = checked("neg_weight", neg_weight, NotNegative)
         if neg_margin >= pos_margin:

@@ -14,7 +14,7 @@ from isometry.deep.loss import TripletForm, as_embeddings
 from isometry.deep.miners import Miner
 from isometry.deep.slopes import apart, gradients, of_triples
 from isometry.deep.terms import Terms
-from isometry.parameters import one_of
+from isometry.parameters import checked, one_of
 
 Term = Callable[..., Tensor]  # (d_ap, d_an) or (d_ap, d_an, d_pn) to one term a triplet, of any shape
 FEW = 64  # up to so many positives of a row, comparing with each costs less than sorting them
@@ -150,7 +150,7 @@ class Triplet(SumOfTriplets):
     ):
         super().__init__(distance, miner, normalize, reduction)
         self.soft = isinstance(margin, str) and one_of("margin", margin, ("soft",)) == "soft"
-        self.margin = 0.0 if self.soft else float(margin)
+        self.margin = 0.0 if self.soft else float(checked("margin", margin, float))
         self.swap = self.uses_pn = swap
         self.accelerated = not (self.soft or swap)
         if self.soft and reduction == "mean_nonzero":

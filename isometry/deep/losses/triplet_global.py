@@ -8,6 +8,7 @@ from torch import Tensor
 from isometry.deep.loss import TripletForm
 from isometry.deep.losses.triplet import triplet_counts
 from isometry.deep.miners import Miner
+from isometry.parameters import NotNegative, checked
 
 
 class TripletGlobal(TripletForm):
@@ -54,7 +55,7 @@ class TripletGlobal(TripletForm):
         self, lam: float = 0.8, margin: float = 0.4, *, miner: Miner | str | None = None, normalize: bool = True
     ):
         super().__init__("sqeuclidean", miner, normalize)
-        self.lam, self.margin = lam, margin
+        self.lam, self.margin = checked("lam", lam, NotNegative), checked("margin", margin, float)
 
     def loss(self, D: Tensor, pos: Tensor, neg: Tensor, D_refs: Tensor | None = None) -> Tensor:
         return self.moments(D, D, *triplet_counts(pos, neg, D.dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -190,6 +191,9 @@ class Threshold(OfTerms):
     def __init__(self, loss: Loss | LabelLoss | None = None, low: float = 0.0, high: float | None = None):
         super().__init__(loss)
         high = math.inf if high is None else high
+        for name, end in (("low", low), ("high", high)):
+            if not isinstance(end, Real):
+                raise ValueError(f"{name} must be a number, got {end!r}")
         if not low < high:
             raise ValueError(f"low must be below high, got {low} and {high}")
         self.low, self.high = float(low), float(high)

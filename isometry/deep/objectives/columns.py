@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from isometry.deep.distributed import gather
 from isometry.deep.loss import Loss
 from isometry.deep.losses.columns import Ranking
+from isometry.deep.losses.proxy import ProxyForm
 from isometry.deep.objective import parameter_groups, watch
 from isometry.deep.pair_form import PairForm
 
@@ -61,7 +63,7 @@ class Columns(nn.Module):
         self.loss: nn.Module = Ranking() if loss is None else loss
         wrapper = not isinstance(self.loss, (PairForm, Loss))
         self.inner: Any = getattr(self.loss, "loss", None) if wrapper else self.loss
-        if not isinstance(self.inner, (PairForm, Loss)):
+        if not has_columns(self.loss, self.inner):
             raise TypeError(f"{type(self.loss).__name__} has no form for columns; take Ranking, InfoNCE or SigLIP")
         self.separate_forward = separate_forward
         self.active: Tensor | None = None  # share of the samples that the loss still moves, known after backward
@@ -125,6 +127,19 @@ class Columns(nn.Module):
             Learning rate of the backbone.
         """
         return parameter_groups(self.loss, lr)
+
+
+def has_columns(loss: nn.Module, inner: Any) -> bool:
+    """Whether a loss, or what it wraps, compares columns, or embeddings with references."""
+    if isinstance(inner, PairForm):
+        return True
+    if not isinstance(inner, Loss) or isinstance(inner, ProxyForm):
+        return False
+    try:
+        inspect.signature(loss.forward).bind("z", "y", "refs", "ref_y", "self_index")
+    except TypeError:
+        return False
+    return True
 
 
 def encode(model: nn.Module, columns: Sequence[Any], separate: bool = False) -> Tensor:

@@ -70,7 +70,7 @@ class ProbabilisticPairs(nn.Module):
         super().__init__()
         checked("scale", scale, Positive)
         self.raw_scale = nn.Parameter(torch.tensor(scale + math.log(-math.expm1(-scale))))  # softplus of it is a
-        self.shift = nn.Parameter(torch.tensor(float(shift)))
+        self.shift = nn.Parameter(torch.tensor(float(checked("shift", shift, float))))
         self.pseudo_weight = checked("pseudo_weight", pseudo_weight, NotNegative)
         self.kl_weight = checked("kl_weight", kl_weight, NotNegative)
         self.columns = columns
