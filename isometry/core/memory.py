@@ -69,7 +69,8 @@ def once(function: Callable[P, np.ndarray]) -> Callable[P, np.ndarray]:
         memory = _memory.get()
         if memory is None:
             return function(*args, **kwargs)
-        key = _digest(function.__module__, function.__qualname__, *args, *sorted(kwargs.items()))
+        named = (part for item in sorted(kwargs.items()) for part in item)
+        key = _digest(function.__module__, function.__qualname__, *args, *named)
         if key not in memory:
             memory[key] = function(*args, **kwargs)
         return np.copy(memory[key])  # whoever asks may write into it
