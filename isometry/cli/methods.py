@@ -38,8 +38,7 @@ def list_methods(
 
     with usage_errors(ValueError):
         rows = all_methods(family=family, sees=sees)
-    if family is None:
-        rows += [m for m in AROUND if sees is None or sees in m.sees.split()]
+    rows += [m for m in AROUND if sees is None or sees in m.sees.split()]  # they go with every family
     if not rows:
         kinds = sorted({s for m in METHODS for s in m.sees.replace(",", " ").split()})
         raise UsageError(f"no method sees {sees!r} in this family; kinds of supervision are {', '.join(kinds)}")

@@ -85,9 +85,7 @@ def get(name: str, kinds: Collection[str] | None = None) -> Method:
 
     for row in ROWS:
         if wanted in (row.key.lower(), row.name.lower()):
-            raise KeyError(
-                f"{row.name} is no method, but stands around one: isometry.{row.name}, see `isometry info {row.name}`"
-            )
+            raise KeyError(f"{row.name} is no method, but stands around one: see `isometry info {row.name}`")
     names = {m.name.lower(): m.name for m in METHODS if kinds is None or m.kind in kinds}
     close = [names[name] for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)]  # the closest first
     hint = f"; did you mean {', '.join(close)}?" if close else ";"

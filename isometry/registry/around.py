@@ -26,4 +26,7 @@ ROWS = (
     Around("B31", "isometry.select.calibrate:PairVerifier", "beyond the survey", kind="wrapper",
         own_title="Any learner as a classifier of pairs, triplets or quadruplets",
         own_equation="same  ⇔  d(x, x') ≤ threshold", own_sees="what its learner sees"),
+    Around("E49", "isometry.eval.retrieval_scores:retrieval", "beyond the survey", kind="evaluation",
+        own_title="How well an embedding ranks what is relevant", own_equation="recall@k = max_{i≤k} rel_i;  "
+        "MAP@R = Σ_{i≤R} P_i rel_i / R", own_sees="labels"),
 )  # fmt: skip
