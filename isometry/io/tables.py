@@ -58,7 +58,7 @@ class Table:
     Attributes
     ----------
     X : ndarray of shape (n, d) or DataFrame
-        The features; a DataFrame where ``prepare`` left gaps or categories.
+        The features; a DataFrame where ``prepare`` left gaps or categories, or for a ``model`` that knows names.
     y : ndarray of shape (n,) or None
         The labels; float64 if they are numbers to predict.
     feature_names : list of str
@@ -79,7 +79,7 @@ class Table:
     ((2, 1), ['a', 'b'], ['x'])
     """
 
-    X: Any  # (n, d) array; a DataFrame where `prepare` left gaps or categories
+    X: Any  # (n, d) array; a DataFrame where `prepare` left gaps or categories, or for a model that knows names
     y: np.ndarray | None  # (n,) labels; float64 if they are numbers to predict
     feature_names: list[str]
     target_name: str | None
@@ -198,7 +198,10 @@ def read_table(
             return replace(table, X=cells, feature_names=list(cells.columns))
         coded = "one_hot" in prepare and categories is None  # then text is no fault, and it is gaps that are
         table = replace(table, X=cells.select_dtypes(["number", "bool"]) if coded else cells)
-    return replace(table, X=as_numbers(table.X, name, np.dtype(dtype)), feature_names=list(table.X.columns))
+    X: Any = as_numbers(table.X, name, np.dtype(dtype))
+    if hasattr(model, "feature_names_in_"):  # a metric that knows names of columns warns of rows without them
+        X = import_optional("pandas").DataFrame(X, columns=list(table.X.columns))
+    return replace(table, X=X, feature_names=list(table.X.columns))
 
 
 def read_cells(
