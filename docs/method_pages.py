@@ -326,11 +326,16 @@ def gallery() -> str:
                     else f'<span class="blank">{why_not(m)}</span>'
                 )
                 lines.append(f'   <a class="multiple" href="{slug(m)}.html" title="{_html(m.title)}">{picture}')
-                lines.append(f'   <span class="name">{m.name}</span></a>')
+                lines.append(f'   <span class="name">{_breakable(m.name)}</span></a>')
             lines += ["   </div>", ""]
             hidden += [f"   {slug(m)}" for m in some]
     lines += [".. toctree::", "   :hidden:", "", *hidden, ""]
     return "\n".join(lines)
+
+
+def _breakable(name: str) -> str:
+    """A name that may be broken between its words, if it is longer than its picture is wide."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])|(?=\[)", "<wbr>", name)
 
 
 def _html(text: str) -> str:

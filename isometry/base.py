@@ -31,6 +31,7 @@ __all__ = [
     "check_side",
     "pair_rows",
     "row_numbers",
+    "text_columns",
 ]
 
 POSTERIOR_METHODS = (  # what only learners of a distribution over metrics can do
@@ -40,6 +41,14 @@ POSTERIOR_METHODS = (  # what only learners of a distribution over metrics can d
     "sample_metric",
     "select_queries",
 )
+
+
+def text_columns(X: Any) -> str:
+    """Which columns of a DataFrame are no numbers, and the first half of what to do, in words; "" if there are none."""
+    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+        return ""
+    others = [str(name) for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
+    return f"Columns of X that do not hold numbers: {', '.join(others)}. Drop them" if others else ""
 
 
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -138,11 +147,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         try:
             return validate_data(self, X, dtype=dtypes, ensure_min_samples=at_least, reset=reset)
         except ValueError as error:
-            if "could not convert" in str(error) and hasattr(X, "columns") and hasattr(X, "dtypes"):
-                others = [str(name) for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
+            if "could not convert" in str(error) and (words := text_columns(X)):
                 raise ValueError(
-                    f"{error}. Columns of X that do not hold numbers: {', '.join(others)}. Drop them, or encode them "
-                    "first, with OneHotEncoder in a ColumnTransformer"
+                    f"{error}. {words}, or encode them first, with OneHotEncoder in a ColumnTransformer"
                 ) from error
             raise
 

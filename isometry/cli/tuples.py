@@ -38,7 +38,11 @@ class RowNames:
         return np.asarray(self.ids.get_indexer(texts.ravel())).reshape(texts.shape)
 
     def hint(self) -> str:
-        return f"the rows are numbered 0 to {self.n - 1}; name their column with --id" if self.numbered else "see --id"
+        return (
+            f"the rows are numbered 0 to {self.n - 1}; name their column with --id"
+            if self.numbered
+            else "--id names their column"
+        )
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,10 @@ IN_WORDS = rf"\s*(\d{{1,2}}[\s.-]+{MONTH}|{MONTH}\s+\d{{1,2}})[\s.,-]+\d{{2,4}}(
 PLAIN_DATE = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"  # 20200131
 FEW = 20  # of fewer numbers it may be chance that all differ
 YEARS = (1800, 2100)  # numbers that lie between these are years, also if they count the rows
+UNIT = r"(%|[€$£¥]|[a-z]{1,3}[²³]?)?"
+GROUPED = r"(\d{1,3}([,.'\s]\d{3})+|\d+)([.,]\d+)?"  # 1,234.50 and 1.234,50
+WRITTEN_NUMBER = rf"\s*[€$£¥]?\s*[+-]?\s*{GROUPED}\s*{UNIT}\s*"  # $ 3, 70 kg, 5 %
+AS_NUMBERS = "if they are numbers, write them with a point and without other signs, as 1234.5, and they count"
 AS_ISO = "write them as 2020-01-31, and they count as days"
 
 
@@ -113,7 +117,12 @@ def _names_rows(name: str, known: pd.Series, numeric: bool) -> str:
             return f"holds dates whose order of day and month is not guessed: {AS_ISO}"
         if words.str.fullmatch(IN_WORDS, case=False).all():
             return f"holds dates in words: {AS_ISO}"
-        return f"is text with {distinct} different cells in {len(known)} rows" if 2 * distinct > len(known) > 2 else ""
+        if not 2 * distinct > len(known) > 2:
+            return ""
+        told = f"is text with {distinct} different cells in {len(known)} rows"
+        if words.str.fullmatch(WRITTEN_NUMBER, case=False).all():
+            return f"{told}, such as {words.iloc[0]!r}: {AS_NUMBERS}"
+        return told
     if distinct < len(known) or len(known) < 3:
         return ""
     values = known.to_numpy()

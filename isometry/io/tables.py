@@ -59,7 +59,7 @@ class Table:
     Attributes
     ----------
     X : ndarray of shape (n, d) or DataFrame
-        The features; a DataFrame where ``prepare`` left gaps or categories.
+        The features; a DataFrame where ``prepare`` left gaps or categories, or for a ``model`` that knows names.
     y : ndarray of shape (n,) or None
         The labels; float64 if they are numbers to predict.
     feature_names : list of str
@@ -80,7 +80,7 @@ class Table:
     ((2, 1), ['a', 'b'], ['x'])
     """
 
-    X: Any  # (n, d) array; a DataFrame where `prepare` left gaps or categories
+    X: Any  # (n, d) array; a DataFrame where `prepare` left gaps or categories, or for a model that knows names
     y: np.ndarray | None  # (n,) labels; float64 if they are numbers to predict
     feature_names: list[str]
     target_name: str | None
@@ -212,7 +212,10 @@ def read_table(
             f"the {type(model).__name__} was fitted on {wanted} features, and {name} has {len(names)}: leave others "
             "out with --drop (in Python drop=[…])"
         )
-    return replace(table, X=table.X if as_it_is else as_numbers(table.X, name, np.dtype(dtype)), feature_names=names)
+    X: Any = table.X if as_it_is else as_numbers(table.X, name, np.dtype(dtype))
+    if hasattr(model, "feature_names_in_"):  # a metric that knows names of columns warns of rows without them
+        X = import_optional("pandas").DataFrame(X, columns=names)
+    return replace(table, X=X, feature_names=names)
 
 
 def read_cells(

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.metaestimators import available_if
 
-from isometry.base import MetricLearner
+from isometry.base import MetricLearner, text_columns
 from isometry.parameters import KW_ONLY, Count, Positive, Seed, check_parameters, parameters
 from isometry.registry import get
 from isometry.select.budget import Budget
@@ -203,7 +203,15 @@ class AutoMetric(MetricLearner):
         return self._transform(X)
 
     def _transform(self, X: Any) -> np.ndarray:
-        Z = np.asarray(self.pipeline_.transform(X))
+        try:
+            Z = np.asarray(self.pipeline_.transform(X))
+        except ValueError as error:
+            if "could not convert" in str(error) and text_columns(X):
+                raise ValueError(
+                    f"{error}. If the metric was learned from a file, read this table as that one was: "
+                    "isometry.io.read_table(table, model=metric).X"
+                ) from error
+            raise
         if self.view_widths_ is None or maps_views(self.pipeline_[-1]):
             return Z
         return Views(*self.view_widths_, n_samples=len(Z)).side_by_side(Z)

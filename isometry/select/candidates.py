@@ -122,7 +122,7 @@ def left_out_note(learners: Learners, side: Supervision) -> list[str]:
     if not is_default(learners) or isinstance(side, Views):
         return []
     others = len(resolve("all", side, 0)) - len(resolve("default", side, 0))
-    return [f"{others} more methods of the table can learn from these {side.kind}: learners='all' (--methods all)"]
+    return [f"{others} more methods can learn from these {side.kind}; to try them: learners='all' (--methods all)"]
 
 
 def _expand(learners: Learners, side: Supervision) -> Iterator[tuple[str, Any]]:

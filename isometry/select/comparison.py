@@ -45,6 +45,7 @@ from isometry.select.verdict import holm, p_value, write_verdict
 from isometry.supervision import Labels, Supervision, Views
 
 RESERVE = 0.2  # of a budget, where a metric is to be chosen: for what choosing is worth, and the fit to all rows
+MAJORITY = 0.8  # of a class, from where on accuracy says little about the others
 
 
 def compare(
@@ -232,6 +233,7 @@ def compare(
             *([COSINE] if embeddings else []),
             *_view_notes(side),
             *plan.notes,
+            *_majority_notes(side, scoring),
             *_failure_notes(results),
             *fits.notes,
             *left_out_note(learners, side),
@@ -353,6 +355,20 @@ def _view_notes(side: Supervision) -> list[str]:
     return [
         f"the views have {side.widths[0]} and {side.widths[1]} columns: Euclidean compares the first "
         f"{min(side.widths)} of both, column by column, which is chance unless these mean the same"
+    ]
+
+
+def _majority_notes(side: Supervision, scoring: str) -> list[str]:
+    """That one class has nearly all samples, so that accuracy hardly sees the others."""
+    if not isinstance(side, Labels) or scoring != "knn":
+        return []
+    counts = np.bincount(side.codes[side.codes >= 0])
+    share = counts.max() / counts.sum()
+    if share < MAJORITY:
+        return []
+    return [
+        f"{100 * share:.0f} % of the samples are of class {side.classes[counts.argmax()]}: always answering it is "
+        f"right in {share:.4f} of all cases, and the accuracy of neighbours hardly tells how rare classes fare"
     ]
 
 

@@ -9,6 +9,7 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, RobustScaler, Standa
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import type_of_target
 
+from isometry.base import text_columns
 from isometry.core.scale import check_can_be_scaled, check_varied
 from isometry.select.folds import Plan
 from isometry.select.scoring import FoldScorer
@@ -42,7 +43,9 @@ def check_samples(X: Any, scaler: Any) -> tuple[Any, list[str] | None]:
     try:
         samples = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, ensure_min_samples=2)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"X must be a table of numbers, one row per sample: {error}") from error
+        words = text_columns(X)
+        hint = f". {words}, or give scaler= a ColumnTransformer that encodes them" if words else ""
+        raise ValueError(f"X must be a table of numbers, one row per sample: {error}{hint}") from error
     bad = ~np.isfinite(samples)
     if bad.any():
         row, column = np.argwhere(bad)[0]

@@ -118,7 +118,7 @@ class AutomaticChoice:
         d = self.difference
         gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"
         outcome = f"take {self.picked}{self.doubt}" if self.picked != BASELINE else "keep Euclidean"
-        return f"AutoMetric, the best by the other folds: {gap} against Euclidean, {outcome}"
+        return f"AutoMetric, which takes in each fold what was best in the others: {gap} against Euclidean; {outcome}"
 
 
 @dataclass

@@ -22,7 +22,7 @@ CONSTRAINTS = ("trace", "orthonormal", "scatter")
 class FisherML(MomentsMetric):
     """Metric related to Fisher discriminant analysis: similar pairs near, dissimilar pairs far, on average.
 
-    min_U tr(Uᵀ(M_S − M_D)U)  subject to  UᵀM_S U = I ("scatter"), UᵀU = I ("orthonormal") or tr(UUᵀ) = 1 ("trace")
+    min_U tr(Uᵀ(M_S − M_D)U)  subject to  UᵀM_S U = I ("scatter"),  UᵀU = I ("orthonormal")  or tr(UUᵀ) = 1 ("trace")
 
     with M_S, M_D the mean scatters of similar and of dissimilar pairs. All three have closed forms: the eigenvectors
     with the smallest eigenvalues of M_S − M_D ("trace", scaled by 1/√p, and "orthonormal"), or the leading generalised

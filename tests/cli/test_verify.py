@@ -168,7 +168,10 @@ def test_wrong_usage_is_named(folder, tmp_path):
     id_ = ("--drop", "person", "--id", "name")
     for args, message in (
         ((table,), "say which rows are the same"),
-        ((table, *id_, "--pairs", bad), "3 names in .* are not in the table (x1, x2, x3): see --id"),
+        (
+            (table, *id_, "--pairs", bad),
+            "3 names in .* are not in the table (x1, x2, x3): --id names their column",
+        ),
         ((table, "--drop", "person,name", "--pairs", bad), "the rows are numbered 0 to 599"),
         ((table, *id_, "--pairs", odd), "holds 'perhaps': expected 1 or 0"),
         ((table, *id_, "--pairs", both), "1 pairs are listed as the same and as different, such as rows 0 and 1"),

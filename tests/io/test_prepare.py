@@ -91,6 +91,37 @@ def test_numbers_that_may_name_rows_are_left_out_or_told():
     assert not [n for n in read(frame)[0].notes if "whole number" in n]
 
 
+@pytest.mark.parametrize(
+    ("cells", "read_as_number"),
+    [
+        ([f"{1000 + 7.5 * i:,.2f}" for i in range(N)], True),
+        ([f"{1000 + 7.5 * i:.2f} €" for i in range(N)], True),
+        ([f"$ {i}.5" for i in range(N)], True),
+        ([f"{50 + i / 10} kg" for i in range(N)], True),
+        ([f"C{i}" for i in range(N)], False),
+        ([f"10.0.{i}.1" for i in range(N)], False),
+        ([f"{i}-{i + 1}" for i in range(N)], False),
+    ],
+)
+def test_numbers_with_signs_are_told_from_names_of_rows(cells, read_as_number):
+    table, told = read(messy().drop(columns=["patient_id", "count", "note", "nothing"]).assign(paid=cells))
+    assert "paid" not in table.feature_names and f"paid is text with {N} different cells in {N} rows" in told[0]
+    assert ("if they are numbers, write them" in told[0]) == read_as_number
+
+
+def test_a_table_of_numbers_comes_with_names_for_a_metric_that_knows_them(tmp_path):
+    frame = pd.DataFrame(RNG.normal(size=(30, 3)), columns=["a", "b", "c"])
+    kind = np.repeat(["x", "y"], 15)
+    frame.assign(kind=kind)[["kind", "c", "a", "b"]].to_csv(tmp_path / "new.csv", index=False)
+    model = make_pipeline(StandardScaler(), RCA()).fit(frame, kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Z = model.transform(read_table(tmp_path / "new.csv", model=model).X)
+    assert_allclose(Z, model.transform(frame))
+    unnamed = make_pipeline(StandardScaler(), RCA()).fit(frame.to_numpy(), kind)
+    assert isinstance(read_table(tmp_path / "new.csv", drop="kind", model=unnamed).X, np.ndarray)
+
+
 def test_a_table_is_read_as_a_metric_takes_it(tmp_path):
     """Its columns by their names, with dates as days, gaps and categories; also where the new table lacks some."""
     table = read(messy())[0]

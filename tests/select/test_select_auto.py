@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_wine
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import isometry
 from isometry import AutoMetric, Labels, Pairs, Shrunk, Triplets
@@ -286,7 +290,7 @@ def test_the_comparison_shows_what_choosing_is_worth():
     X, y = planted()
     comparison = isometry.compare(X, y, ["RCA", "GMML"])
     assert comparison.automatic.picked == comparison.best
-    assert "AutoMetric, the best by the other folds" in str(comparison)
+    assert "AutoMetric, which takes in each fold what was best in the others" in str(comparison)
 
 
 def test_bad_arguments_are_named():
@@ -297,3 +301,12 @@ def test_bad_arguments_are_named():
         AutoMetric().fit(X)
     with pytest.raises(TypeError, match="no 'weights'"):
         AutoMetric().fit(X, y, weights=y)
+
+
+def test_a_table_with_dates_and_words_is_told_how_to_be_read():
+    numbers = np.random.RandomState(0).normal(size=(40, 2))
+    frame = pd.DataFrame(numbers, columns=["a", "b"])
+    filled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    auto = AutoMetric(["RCA"], n_splits=2, scaler=filled).fit(frame, np.arange(40) % 2)
+    with pytest.raises(ValueError, match=r"2020-01-31.*\n?.*read_table\(table, model=metric\)"):
+        auto.transform(frame.assign(a="2020-01-31"))

@@ -318,6 +318,16 @@ def test_float32_stays_float32():
     assert found.best_estimator.transform(IRIS[0].astype(np.float32)).dtype == np.float32
 
 
+def test_it_is_said_that_one_class_has_nearly_all_samples():
+    X = np.random.RandomState(0).normal(size=(100, 3))
+    rare = np.where(np.arange(100) % 10, "no", "yes")
+    (note,) = [n for n in compare(X, rare, ["RCA"], n_splits=3).notes if "always answering" in n]
+    assert note.startswith("90 % of the samples are of class no") and "right in 0.9000" in note
+    for y, scoring in ((np.arange(100) % 3, "knn"), (rare, "map@r")):
+        found = compare(X, y, ["RCA"], n_splits=3, scoring=scoring)
+        assert not [n for n in found.notes if "always answering" in n]
+
+
 def test_unlabelled_rows_are_trained_on_and_never_scored():
     y = IRIS[1].copy()
     y[::3] = -1
@@ -344,6 +354,7 @@ NAN[7, 2] = np.nan
         ((NAN, Y_), "X has 1 entries that are NaN or infinite .first at row 7, column 2.: impute"),
         ((np.where(X_ > 7.8, -np.inf, X_), Y_), "X has 1 entries that are NaN or infinite"),
         ((pd.DataFrame({"a": ["x"] * 150}), Y_), "X must be a table of numbers, one row per sample: could not convert"),
+        ((pd.DataFrame({"a": ["x"] * 150, "b": 1.0}), Y_), "that do not hold numbers: a. Drop them, or give scaler= a"),
         ((X_, np.zeros(150)), "y has 1 class: a comparison needs at least 2"),
         ((X_, Y_[:-1]), "y has 149 entries but X has 150 rows"),
         ((X_, None), "y is None"),
