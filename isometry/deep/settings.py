@@ -176,6 +176,7 @@ class Batches:
         labels each class deals out its own; 0: not at all.
     no_duplicates : bool, default=True
         Of rows of texts without labels or scores, put no text into a batch twice: the other rows are negatives there.
+        Where texts repeat so often that it cannot be, there is a warning, and batches are shuffled regardless.
     prompts : dict or None, default=None
         Text that is put before every text of a column, by its name; None: nothing.
     workers : int, default=0
