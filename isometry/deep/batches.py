@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +28,7 @@ from isometry.parameters import one_of
 
 LARGEST_REPEAT = 4  # how often a batch may hold the whole data set
 SMALL_BATCH = 1024  # samples that a batch may always have
+LOOKED_THROUGH = 20  # times the size of a batch: rows that are looked through for some that go with a small batch
 PROBE_SIZE = 512  # training samples that are looked at after an epoch, if none are held out
 
 
@@ -181,7 +185,8 @@ class DistinctBatches(BucketedBatches):
     """Batches of columns of texts in which no text comes twice, of similar length; else as `BucketedBatches`.
 
     There are as many batches as there would be otherwise. Where texts repeat so often that batches cannot be filled,
-    the smallest ones wait for another epoch.
+    the smallest ones wait for another epoch. One that is left with nothing to compare, in some process, borrows rows of
+    other batches of the epoch, which then come twice, and if none go with it, another batch takes its place.
 
     Parameters
     ----------
@@ -208,22 +213,52 @@ class DistinctBatches(BucketedBatches):
     def batches(self) -> list[list[int]]:
         """The batches of the present epoch."""
         if self._planned is None or self._planned[0] != self.epoch:
-            rng = np.random.default_rng([self.random_state, self.epoch])
-            order = rng.permutation(self.n)
-            step = self.bucket * self.batch_size
-            parts = [
-                part[np.argsort(self.lengths[part], kind="stable")]
-                for part in np.split(order, range(step, self.n, step))
-            ]
-            found = apart(self.codes, np.concatenate(parts), self.batch_size)
-            full = sorted(range(len(found)), key=lambda k: -len(found[k]))[: len(self)]
-            self._planned = self.epoch, [found[k] for k in rng.permutation(full)]
+            plan = self._plan(self.epoch)
+            enough = cycle([batch for batch in plan if len(batch) >= self.least] or [self.largest])
+            self._planned = self.epoch, [batch if len(batch) >= self.least else next(enough) for batch in plan]
         return self._planned[1]
 
     @property
+    def least(self) -> int:
+        """Rows of a batch that holds something to compare, for every process."""
+        return max(2, self.rank_and_size[1])
+
+    @cached_property
+    def largest(self) -> list[int]:
+        """The largest batch of the first epoch."""
+        return max(self._plan(0), key=len)
+
+    @property
     def fills(self) -> bool:
-        """Whether all batches hold something to compare, for every process."""
-        return min(map(len, self.batches)) >= max(2, self.rank_and_size[1])
+        """Whether all batches, of every epoch, hold something to compare, for every process."""
+        return len(self.largest) >= self.least
+
+    def _plan(self, epoch: int) -> list[list[int]]:
+        """The batches of an epoch, of which some may still be too small."""
+        rng = np.random.default_rng([self.random_state, epoch])
+        order = rng.permutation(self.n)
+        step = self.bucket * self.batch_size
+        parts = [
+            part[np.argsort(self.lengths[part], kind="stable")] for part in np.split(order, range(step, self.n, step))
+        ]
+        found = apart(self.codes, np.concatenate(parts), self.batch_size)
+        full = sorted(range(len(found)), key=lambda k: -len(found[k]))[: len(self)]
+        others = cycle(order.tolist())
+        return [self._filled(found[k], others) for k in rng.permutation(full)]
+
+    def _filled(self, batch: list[int], others: Iterator[int]) -> list[int]:
+        """The batch, or if it is too small the batch with those of the next other rows that go with it."""
+        if len(batch) >= self.least:
+            return batch
+        batch, used = list(batch), set(self.codes[batch].ravel().tolist())
+        for row in islice(others, min(self.n, LOOKED_THROUGH * self.batch_size)):
+            if len(batch) == self.batch_size:
+                break
+            keys = self.codes[row].tolist()
+            if used.isdisjoint(keys):
+                batch.append(row)
+                used.update(keys)
+        return batch
 
     def items(self, start: int) -> Iterator[list[int]]:
         rank, world = self.rank_and_size
@@ -412,6 +447,13 @@ def training_data(
         distinct = (
             None if codes is None else DistinctBatches(codes, lengths, size, batches.bucket, random_state=random_state)
         )
+        if distinct is not None and not distinct.fills:
+            warnings.warn(
+                f"no_duplicates cannot be kept: texts repeat so often that not even {distinct.least} rows of a batch "
+                f"of {distinct.batch_size} are free of them; batches are filled regardless. Leave repeated texts out, "
+                "or set no_duplicates=False if they shall stay",
+                stacklevel=2,
+            )
         if distinct is not None and distinct.fills:
             plan: ShuffledBatches = distinct
         elif lengths is None or not batches.bucket:

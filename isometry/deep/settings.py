@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from isometry.deep.run import COLUMNS
 from isometry.deep.schedules import SCHEDULES, Plateau
@@ -17,8 +18,18 @@ from isometry.parameters import Count, Iterations, NotNegative, Positive, Positi
 
 def adamw(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     """AdamW, on a CPU in one pass over the weights, which takes less than half of the time of one pass an operation."""
-    on_cpu = all(p.device.type == "cpu" for group in groups for p in group["params"])
-    return torch.optim.AdamW(groups, fused=True if on_cpu else None)
+    fused = all(in_one_pass(p) for group in groups for p in group["params"])
+    return torch.optim.AdamW(groups, fused=True if fused else None)
+
+
+def in_one_pass(p: torch.Tensor) -> bool:
+    """Whether torch's pass over the weights on a CPU, which reads memory from end to end, is right for a parameter.
+
+    A slice does not fill its memory. One that is transposed does, but moments that come from a file lie row by row.
+    """
+    if is_lazy(p) or p.device.type != "cpu" or p.layout != torch.strided:
+        return False
+    return p.is_floating_point() and p.is_contiguous()
 
 
 OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]]], torch.optim.Optimizer]] = {
@@ -165,6 +176,7 @@ class Batches:
         labels each class deals out its own; 0: not at all.
     no_duplicates : bool, default=True
         Of rows of texts without labels or scores, put no text into a batch twice: the other rows are negatives there.
+        Where texts repeat so often that it cannot be, there is a warning, and batches are shuffled regardless.
     prompts : dict or None, default=None
         Text that is put before every text of a column, by its name; None: nothing.
     workers : int, default=0

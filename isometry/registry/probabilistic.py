@@ -96,6 +96,7 @@ ROWS: tuple[Method, ...] = (
     Method("P16", "isometry.probabilistic.rca:ProbabilisticRCA", "Probabilistic Relevant Component Analysis Methods",
         traits=("rotation", "affine"),
         published={"reg": 1e-6},
+        below_euclidean="As RCA: where rows are hardly more than features, it enlarges directions that are noise.",
         deviates="The printed constraint measures projected points by W, which applies the metric twice. The entropy "
         "of y = Uᵀx is H(x) + log|det U|, not proportional to det U. The variances are within chunklets, not between."),
     Method("P17", "isometry.probabilistic.rca:ProbabilisticRCA", "Probabilistic Relevant Component Analysis Methods",
@@ -109,6 +110,7 @@ ROWS: tuple[Method, ...] = (
     Method("P18", "isometry.probabilistic.igml:IGML", "Metric Learning by Information Geometry",
         traits=("rotation", "affine"),
         published={"reg": 1e-8},
+        below_euclidean="As RCA: where rows are hardly more than features, it enlarges directions that are noise.",
         deviates="K_L is built from the one-hot labels, not from the projected data as the symbol Y suggests. K_W = "
         "X W Xᵀ has rank d < n, so its log det is −∞; the pseudo-determinant gives the printed final problem. X is "
         "centred: the linear kernel depends on the origin."),

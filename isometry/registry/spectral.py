@@ -66,6 +66,9 @@ ROWS: tuple[Method, ...] = (
         "along which means differ most."),
     Method("M06", "isometry.spectral.rca:RCA", "Relevant Component Analysis (RCA)", traits=("rotation", "affine"),
         published={"reg": 0.0},
+        below_euclidean="Where rows are hardly more than features, the directions that vary least within classes get most "
+        "weight, and are noise: on mnist it makes 439 effective dimensions of 57, counted as (Σλ)²/Σλ². reg=1 wins back "
+        "33 of 41 points.",
         deviates="1/n in C_w must be 1/m, the number of samples in chunklets. With a PCA basis Q the distance is "
         "taken in the PCA subspace, W = Q(QᵀC_wQ)⁻¹Qᵀ, which the survey leaves implicit."),
     Method("M07", "isometry.spectral.dca:DCA", "Discriminative Component Analysis (DCA)",
@@ -78,6 +81,8 @@ ROWS: tuple[Method, ...] = (
     Method("M08", "isometry.spectral.trace_ratio:TraceRatioML", "High Dimensional Discriminative Component Analysis",
         traits=("rotation", "iterative"),
         published={"reg": 0.0},
+        below_euclidean="It keeps c − 1 orthonormal directions, which is 1 of 5 on phoneme: with four of them 9 of 12 "
+        "points come back.",
         deviates="λ is not a regularisation parameter but the unknown optimal ratio, the root of max tr(Uᵀ(S_b − "
         "λS_w)U) = 0; a fixed λ is another criterion (lam=number). The eigenvectors of the largest eigenvalues are "
         "taken. The reduction to range(S_b + S_w) is mandatory, not merely harmless, and its basis has d-vectors, not "
@@ -121,6 +126,8 @@ ROWS: tuple[Method, ...] = (
     Method("M12h", "isometry.spectral.hierarchical_lmnn:HierarchicalLMNN", "Large-Margin Metric Learning",
         traits=("iterative",), test_params={"n_rounds": 8},
         published={"strength": 1.0},
+        below_euclidean="Its rounds are multiplied: after ten of them one direction of 8 is left on yeast; n_rounds=3 "
+        "wins back 14 of 17 points.",
         deviates="The survey cites the paper for its miners and leaves this scheme out. As in the authors' code, I "
         "is added to M so that no direction collapses. Ours: each step is scaled so that the total variance stays, "
         "and radii are in units of the root of the total variance. With theirs, the mean deviation of a feature, "

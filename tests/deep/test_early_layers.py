@@ -1,6 +1,7 @@
 """Early layers (E35l) by hand, on stacks of layers and on a transformer, and networks that are cut."""
 
 import copy
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -10,8 +11,14 @@ from torch import nn
 from torch.testing import assert_close
 
 from isometry.deep import (
+    BUT,
+    AdaFace,
     ArcFace,
+    CenterLoss,
     Columns,
+    CrossBatchMemory,
+    CrossEntropy,
+    CurricularFace,
     EarlyLayers,
     GradientCache,
     InfoNCE,
@@ -21,11 +28,18 @@ from isometry.deep import (
     Network,
     ProxyNCA,
     Ranking,
+    Regularized,
+    SampledSoftmax,
+    SphereFace,
+    Spherical,
     SupCon,
     Trainer,
+    VirtualSampleDA,
+    WeightedSum,
     backbone,
     first_layers,
 )
+from isometry.deep.objective import as_objective
 from isometry.eval import retrieval
 from tests.deep.batches import batch
 from tests.deep.test_images_and_texts import TEXTS, make_bert
@@ -76,6 +90,69 @@ def test_E35l_without_weights_it_is_the_loss():
     assert_close(*found, rtol=1e-12, atol=1e-14)
 
 
+class Plain(LossObjective):
+    """An objective that is as stateful as its loss, and has a counter and a generator that are no buffers."""
+
+    def __init__(self, loss):
+        super().__init__(loss)
+        self.count, self.log, self.random = 0, [], torch.Generator().manual_seed(0)
+
+    def forward(self, model, rows):
+        self.count += 1
+        self.log.append(torch.rand(1, generator=self.random).item())
+        return super().forward(model, rows) + self.count * self.log[-1]
+
+
+STATEFUL = {
+    "memory": lambda: CrossBatchMemory(InfoNCE(), 4, memory_size=30, warmup_steps=1),
+    "memory that is full": lambda: CrossBatchMemory(SupCon(), 4, memory_size=8),
+    "lengths": lambda: AdaFace(4, 4),
+    "annealed": lambda: SphereFace(4, 4),
+    "curriculum": lambda: CurricularFace(4, 4),
+    "Gaussians of classes": lambda: BUT(4, 4),
+    "Gaussians and a generator": lambda: BUT(4, 4, random_state=0),
+    "virtual samples": lambda: VirtualSampleDA(4, 2),
+    "moving centres": lambda: WeightedSum(CrossEntropy(4, 4), CenterLoss(4, 4)),
+    "class means": lambda: ProxyNCA(4, 4, proxies="class_mean"),
+    "mean length": lambda: Regularized(InfoNCE(), Spherical(0.9)),
+    "drawn classes": lambda: SampledSoftmax(ArcFace(12, 4), 0.5),
+    "drawn widths": lambda: Matryoshka(SupCon(), sizes_per_step=1),
+    "plain attributes": lambda: Plain(InfoNCE()),
+}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_E35l_state_is_that_of_the_last_layer(name):
+    """Without weights all steps are those of the loss: its buffers and counters, the network's, and random numbers."""
+    found = []
+    for around in (lambda o: EarlyLayers(o, layers_per_step=None, weight=0, teaching=0), as_objective):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.BatchNorm1d(4), stack(), nn.BatchNorm1d(4), nn.Dropout(0.2), nn.Linear(4, 4)).double()
+        objective, steps = around(STATEFUL[name]().double()), []
+        optimizer = torch.optim.SGD([*model.parameters(), *objective.parameters()], lr=0.01)
+        for seed in range(4):
+            optimizer.zero_grad()
+            value = objective(model, batch(seed))
+            value.backward()
+            optimizer.step()
+            steps += [value.detach(), *(p.grad.clone() for p in model.parameters())]
+        inner = getattr(objective, "objective", objective)
+        state = {**inner.state_dict(), **model.state_dict()}
+        found.append([*steps, *state.values(), torch.rand(3), getattr(inner, "count", 0), getattr(inner, "log", [])])
+    assert_close(*found, rtol=1e-12, atol=1e-14)
+
+
+def test_E35l_early_layers_find_the_state_that_the_last_one_finds():
+    """No anchor meets its own sample in the memory, and parameters of the loss learn from all layers."""
+    model, (x, y) = stack(), batch(0)
+    objective = EarlyLayers(CrossBatchMemory(InfoNCE(), 4, memory_size=40), layers_per_step=None, teaching=0).double()
+    objective(model, batch(1))
+    plain = CrossBatchMemory(InfoNCE(), 4, memory_size=40).double()
+    plain(model(batch(1)[0]), batch(1)[1])
+    values = [copy.deepcopy(plain)(z, y) for z in (model(x), model[:1](x), model[:2](x))]
+    assert_close(objective(model, (x, y)), values[0] + (values[1] + values[2]) / 2, rtol=1e-10, atol=0)
+
+
 def test_E35l_what_is_watched_is_the_last_layer():
     model, rows = stack(), batch(0)
     ours, plain = EarlyLayers(InfoNCE()), LossObjective(InfoNCE())
@@ -93,8 +170,11 @@ def test_E35l_layers_are_drawn_alike_by_all_and_after_a_restart():
     assert {name for some in drawn for name in some} == set(names)
     resumed = EarlyLayers(InfoNCE(), layers_per_step=2, random_state=3)
     resumed.load_state_dict(first.state_dict())
-    assert [resumed.chosen(names) for _ in range(9)] == [first.chosen(names) for _ in range(9)]
-    assert EarlyLayers(InfoNCE(), layers_per_step=2, random_state=4).chosen(names) is not None
+    later = [first.chosen(names) for _ in range(9)]
+    assert [resumed.chosen(names) for _ in range(9)] == later != drawn[:9]
+    for seed in (4, 3 + 2**32):
+        other = EarlyLayers(InfoNCE(), layers_per_step=2, random_state=seed)
+        assert [other.chosen(names) for _ in range(9)] != drawn[:9]
     assert first.eval().chosen(names) == names
 
 
@@ -105,11 +185,12 @@ def test_E35l_proxies_are_shared_and_columns_pass_once():
     objective(stack(), batch(0)).backward()
     assert [g["params"] for g in objective.param_groups(1e-3)] == [[loss.proxies]] and loss.proxies.grad.abs().sum() > 0
     model, calls = stack(), []
-    model.register_forward_hook(lambda *_: calls.append(1))
+    for layer in model:
+        layer.register_forward_hook(lambda *_: calls.append(1))
     a, b = batch(0)[0], batch(1)[0]
     value = EarlyLayers(Columns(Ranking()), None, None, teaching=0)(model, (a, b))
+    assert len(calls) == 3  # each layer once, for both columns
     early = [Ranking()(model[:k](a), model[:k](b)) for k in (1, 2)]
-    assert len(calls) == 1
     assert_close(value, Ranking()(model(a), model(b)) + sum(early) / 2, rtol=1e-10, atol=0)
 
 
@@ -149,6 +230,103 @@ def test_E35l_reads_a_transformer_as_its_last_layer_is_read(tmp_path):
     assert_close(cut(x), early, rtol=1e-5, atol=1e-6)
     assert_close(first_layers(net, 2)(x), last, rtol=0, atol=0)
     assert len(net.backbone.encoder.layer) == 2 and sum(1 for _ in cut.parameters()) < sum(1 for _ in net.parameters())
+
+
+def embeddings(objective, model, rows, monkeypatch):
+    """Embeddings of the early layers of a step, from the first layer on."""
+    found, read = [], EarlyLayers.embedding
+
+    def kept(*arguments):
+        found.append(read(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(EarlyLayers, "embedding", kept)
+    objective(model, rows).backward()
+    return found
+
+
+class Mean(nn.Module):
+    """The mean token of a transformer."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net(**x).last_hidden_state.mean(1)
+
+
+SIZES = {
+    "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24,
+    "max_position_embeddings": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+KINDS = {
+    "Bert": {},  # norms after the parts of a layer
+    "ModernBert": {"cls_token_id": 1, "sep_token_id": 2, "global_attn_every_n_layers": 2},  # before, and one at the end
+    "Qwen2": {"num_key_value_heads": 1},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_E35l_what_is_trained_is_what_a_cut_transformer_gives(kind, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**SIZES, **KINDS[kind])
+    model = Mean(getattr(transformers, f"{kind}Model")(config)).eval()
+    ids = torch.randint(3, 50, (6, 7))
+    x = {"input_ids": ids, "attention_mask": (torch.arange(7) < torch.tensor([7, 7, 4, 7, 5, 7])[:, None]).long()}
+    early = embeddings(EarlyLayers(InfoNCE()).eval(), model, (x, torch.arange(6) % 2), monkeypatch)
+    for n, z in enumerate(early, 1):
+        assert_close(z, first_layers(model, n)(x), rtol=1e-5, atol=1e-6)
+    assert len(early) == 2 and not torch.allclose(early[0], early[1], atol=1e-3)
+
+
+class InPlace(nn.Module):
+    """Blocks that change what they are given, and what the one before has given by it."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        h = x
+        for block in self.blocks:
+            h = block(h + 0)
+            h += x
+        return h
+
+
+class Twice(nn.Module):
+    """A stack that is run on what it gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.stack = stack()
+
+    def forward(self, x):
+        return self.stack(self.stack(x))
+
+
+def test_E35l_what_is_trained_is_what_a_cut_network_gives(monkeypatch):
+    """Also of layers with names, outputs that are changed in place, and a stack that is run twice."""
+    torch.manual_seed(0)
+    named = nn.Sequential(OrderedDict(first=nn.Linear(4, 4), second=nn.Linear(4, 4), third=nn.Linear(4, 4)))
+    for model in (
+        nn.Sequential(stack(), nn.LayerNorm(4), nn.Linear(4, 2)).double(),
+        nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0), nn.BatchNorm1d(4), named, nn.BatchNorm1d(4)).double(),
+        nn.Sequential(stack(), nn.ReLU(inplace=True), nn.Linear(4, 4)).double(),
+        InPlace().double(),
+        Twice(),
+    ):
+        rows, before = batch(0), list(model.modules())
+        early = embeddings(EarlyLayers(InfoNCE(), layers_per_step=None), model, rows, monkeypatch)
+        assert list(model.modules()) == before and len(early) == 2
+        for n, z in enumerate(early, 1):
+            cut = first_layers(model, n)
+            assert_close(z, cut(rows[0]), rtol=1e-10, atol=1e-12)
+        monkeypatch.undo()
+    chosen = EarlyLayers(InfoNCE(), layers=["3.second", "3.second"])
+    assert chosen.names(nn.Sequential(*[nn.Identity()] * 3, named)) == ["3.second"]
 
 
 class Block(nn.Module):
@@ -224,8 +402,15 @@ def test_E35l_bad_input_is_named():
     ):
         with pytest.raises(ValueError, match=message):
             EarlyLayers(InfoNCE(), **params)
-    with pytest.raises(ValueError, match="n=4 must lie in 1 … 3"):
-        first_layers(stack(), 4)
+    with pytest.raises(ValueError, match=r"'step' is in no stack of layers, .*: say by read"):
+        EarlyLayers(InfoNCE(), layers=["step"])(Block().double(), rows)
+    with pytest.raises(TypeError, match=r"layers='01' is one string: .* such as \['01'\]"):
+        EarlyLayers(InfoNCE(), layers="01")
+    with pytest.raises(ValueError, match=r"layers=\[\] leaves the loss as it is"):
+        EarlyLayers(InfoNCE(), layers=[])
+    for n, words in ((4, "must lie in 1 … 3"), (2.5, "must be a whole number"), (0, "must be at least 1")):
+        with pytest.raises(ValueError, match=f"n={n} {words}"):
+            first_layers(stack(), n)
 
 
 def test_first_layers_of_images_keep_what_comes_after():

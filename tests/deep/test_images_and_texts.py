@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 import subprocess
@@ -34,6 +35,7 @@ from isometry.deep import (
 from isometry.deep.backbones import pool, read_weights
 from isometry.deep.batches import DistinctBatches, by_length, text_codes
 from isometry.deep.images import ENDINGS, problem
+from isometry.deep.row_samplers import apart
 
 torch.set_num_threads(1)
 Image = pytest.importorskip("PIL.Image")
@@ -290,6 +292,45 @@ def test_batches_hold_no_text_twice_and_texts_of_similar_length():
     assert [sorted(a + b) for a, b in zip(*parts)] == [sorted(batch) for batch in rows]
 
 
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_batches_of_every_epoch_hold_something_to_compare(world):
+    """Of random tables with texts that come often, and of one where some texts go with few others."""
+    rng, plans = np.random.default_rng(0), 0
+    for trial in range(150):
+        n, size = int(rng.integers(5, 40)), int(rng.integers(max(2, world), 9))
+        queries = rng.integers(0, max(2, n // 2), n) if trial % 2 else np.where(rng.random(n) < 0.8, 0, np.arange(n))
+        codes = np.stack([queries, 1000 + np.arange(n)], 1)
+        parts = [DistinctBatches(codes, rng.integers(1, 9, n), size, 5, random_state=trial)]
+        parts += [copy.deepcopy(parts[0]) for _ in range(world - 1)]
+        for rank, part in enumerate(parts):
+            part._rank_and_size = rank, world
+        if not parts[0].fills:
+            continue
+        plans += 1
+        for epoch in range(12):
+            batches = [list(part) for part in parts]
+            assert all(len(rows) == len(parts[0]) for rows in batches) and parts[0].epoch == epoch + 1
+            for shares in zip(*batches):
+                rows = [row for share in shares for row in share]
+                assert min(map(len, shares)) >= 1 and len(rows) >= max(2, world)
+                assert len(np.unique(codes[rows])) == 2 * len(rows)
+    assert plans > 60
+
+
+def test_small_batches_borrow_rows_and_the_others_stay():
+    """One query in half of the rows, each of which is in a batch of its own; and the same after a restart."""
+    codes = np.stack([np.where(np.arange(200) < 100, 0, np.arange(200)), 1000 + np.arange(200)], 1)
+    plan = DistinctBatches(codes, np.ones(200), 10, 5, random_state=1)
+    rows = list(plan)
+    lone = sorted(apart(codes, np.random.default_rng([1, 0]).permutation(200), 10), key=len)[-20:]
+    assert plan.fills and sum(len(batch) == 1 for batch in lone) > 5
+    assert sorted(map(len, rows)) == sorted(len(batch) if len(batch) > 1 else 10 for batch in lone)
+    assert len({row for batch in rows for row in batch}) == sum(map(len, lone))
+    again = DistinctBatches(codes, np.ones(200), 10, 5, random_state=1)
+    again.load_state_dict({"epoch": 0, "position": 6})
+    assert list(again) == rows[6:]
+
+
 def test_a_trainer_puts_no_text_into_a_batch_twice_unless_told_to():
     """The loss warns of rows that it cannot take for negatives; one query for all rows leaves no choice."""
     texts = list(dict.fromkeys(TEXTS))
@@ -301,6 +342,8 @@ def test_a_trainer_puts_no_text_into_a_batch_twice_unless_told_to():
             warnings.simplefilter("always")
             Trainer(Reader(), Columns(Ranking()), **settings, **more).fit(table)
         assert any("not taken for negatives" in str(w.message) for w in said) == warned, (list(table), more)
+        told = [w for w in said if "no_duplicates cannot be kept: texts repeat so often" in str(w.message)]
+        assert len(told) == (table is one)
 
 
 def test_texts_with_labels_are_trained_and_embedded():

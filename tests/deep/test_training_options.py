@@ -29,6 +29,7 @@ from isometry.deep.objective import LossObjective, Step
 from isometry.deep.parts import Freezing, depths, model_groups
 from isometry.deep.run import Run
 from isometry.deep.schedules import SCHEDULES
+from isometry.deep.settings import adamw
 from tests.deep.processes import results_of_two
 from tests.deep.test_checkpoint import Crash, assert_same_run, crash_after, data, fit, make
 
@@ -47,6 +48,46 @@ class Parted(nn.Module):
 
     def forward(self, x):
         return self.head(self.backbone(x))
+
+
+LAYOUTS = {
+    "rows": (True, lambda W: W.clone()),
+    "a column": (True, lambda W: W[:, :1].contiguous()),
+    "a slice": (False, lambda W: W[:, :3]),
+    "every other row": (False, lambda W: W[::2]),
+    "transposed": (False, lambda W: W.T),
+    "images, channels last": (False, lambda W: W.reshape(2, 3, 2, 2).contiguous(memory_format=torch.channels_last)),
+    "complex": (False, lambda W: W + 1j * W.flip(0)),
+    "elsewhere": (False, lambda W: W.to("meta")),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_adamw_is_fused_where_that_is_right(layout):
+    """A slice leaves what is around it alone; and moments that lie row by row, as those of a file, are read as such."""
+    torch.manual_seed(0)
+    fused, of = LAYOUTS[layout]
+    base, found = torch.randn(4, 6), []
+    for kind in (adamw, torch.optim.AdamW):
+        memory = base.clone()
+        p, beside = nn.Parameter(of(memory)), nn.Parameter(torch.ones(2, 2))
+        optimizer = kind([{"params": [beside], "lr": 0.1}, {"params": [p], "lr": 0.1}])
+        if kind is adamw:
+            assert optimizer.defaults["fused"] == (True if fused else None)
+        if layout == "elsewhere":
+            return
+        target = torch.arange(p.numel()).reshape(p.shape)
+        for _ in range(2):
+            for _ in range(2):
+                optimizer.zero_grad()
+                ((p - target).abs() ** 2 * (1 + target)).sum().backward()
+                beside.square().sum().backward()
+                optimizer.step()
+            state = copy.deepcopy(optimizer.state_dict())
+            state["state"] = {k: {n: v.contiguous() for n, v in s.items()} for k, s in state["state"].items()}
+            optimizer.load_state_dict(state)
+        found.append([p.detach(), beside.detach(), memory])
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
 
 
 def weights_by_step(trainer):
