@@ -66,9 +66,9 @@ ROWS: tuple[Method, ...] = (
         "along which means differ most."),
     Method("M06", "isometry.spectral.rca:RCA", "Relevant Component Analysis (RCA)", traits=("rotation", "affine"),
         published={"reg": 0.0},
-        below_euclidean="Where rows are hardly more than features, the directions that vary least within classes get most "
-        "weight, and are noise: on mnist it makes 439 effective dimensions of 57, counted as (Σλ)²/Σλ². reg=1 wins back "
-        "33 of 41 points.",
+        below_euclidean="Where rows are hardly more than features, directions that vary least within classes get most "
+        "weight, and are noise: on mnist it makes 439 effective dimensions of 57, counted as (Σλ)²/Σλ². reg=1 wins "
+        "back 33 of 41 points.",
         deviates="1/n in C_w must be 1/m, the number of samples in chunklets. With a PCA basis Q the distance is "
         "taken in the PCA subspace, W = Q(QᵀC_wQ)⁻¹Qᵀ, which the survey leaves implicit."),
     Method("M07", "isometry.spectral.dca:DCA", "Discriminative Component Analysis (DCA)",
