@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
 from isometry.deep.functional import any_of_row, clear_self, count_of_row, masked_logsumexp, masked_mean
 from isometry.deep.loss import Loss
 from isometry.parameters import Positive, checked, one_of
+
+BATCHES = 10  # that are looked at
 
 
 class HierarchicalContrast(Loss):
@@ -18,8 +22,8 @@ class HierarchicalContrast(Loss):
     l counts from the finest level; pos_l(i) are the samples that share all codes down to it. m_l is the largest −log p
     of a pair that is positive on a finer level: a pair that has less in common may not cost less.
 
-    ``y`` (B, L) holds integer codes from coarse to fine, each within its parent: siblings may be numbered anew under
-    every parent, or each class may have a number of its own. Labels (B,) are one level.
+    ``y`` (B, L) holds integer codes from coarse to fine, best a number of its own for each class of a level. A number
+    that comes under several parents stands for as many classes, which is told of once. Labels (B,) are one level.
 
     Parameters
     ----------
@@ -30,9 +34,9 @@ class HierarchicalContrast(Loss):
 
     Notes
     -----
-    For labels with a tree above them: product, brand, department. With one level it is ``SupCon``. The same code under
-    two parents means two classes, and nothing tells of a class whose parents contradict each other: such a batch looks
-    like one of siblings that are numbered within their parents. Costs O(L B² p) for L levels.
+    For labels with a tree above them: product, brand, department. With one level it is ``SupCon``. Siblings may be
+    numbered anew under every parent, too, and the warning of numbers that come under several is then to be ignored.
+    Costs O(L B² p) for L levels.
 
     References
     ----------
@@ -50,6 +54,7 @@ class HierarchicalContrast(Loss):
     """
 
     levels = 1  # of the labels at hand
+    looked_at = 0  # batches whose codes were looked at for what may be a mistake
 
     def __init__(self, temperature: float = 0.1, constraint: str = "pairs"):
         super().__init__("inner", None, normalize=True)
@@ -63,6 +68,8 @@ class HierarchicalContrast(Loss):
             return y, ref_y
         if ref_y is None or ref_y.ndim != 2 or ref_y.shape[1] != y.shape[1]:
             raise ValueError(f"references need codes ref_y (R, {y.shape[1]}) of as many levels as y")
+        if self.looked_at < BATCHES:
+            self.looked_at = BATCHES if warn_of_shared_codes(y) else self.looked_at + 1
         return levels_apart(y, ref_y), None
 
     def masks(
@@ -112,3 +119,19 @@ def levels_apart(y: Tensor, ref_y: Tensor) -> Tensor:
         same &= a[:, None] == b
         apart -= same.long()
     return apart
+
+
+def warn_of_shared_codes(y: Tensor) -> bool:
+    """Whether a code of codes (B, L) comes under several parents, with a warning: labels may have lost their tree."""
+    for level in range(1, y.shape[1]):
+        of_level, with_parents = y[:, level].unique(), y[:, : level + 1].unique(dim=0)
+        if len(with_parents) > len(of_level):
+            codes, counts = with_parents[:, level].unique(return_counts=True)
+            warnings.warn(
+                f"code {int(codes[counts.argmax()])} of level {level + 1} comes under {int(counts.max())} parents: "
+                "these are taken for different classes. If they are one class, its parents cannot all be right; if "
+                "siblings are numbered anew under every parent, all is well",
+                stacklevel=3,
+            )
+            return True
+    return False
