@@ -768,7 +768,7 @@ def test_json_is_all_that_is_printed(folder, tmp_path):
     import json
 
     rows = json.loads(run("list", "--family", "geometric", "--json"))
-    assert [r["name"] for r in rows] == [m.name for m in all_methods(family="geometric")]
+    assert [r["name"] for r in rows] == [m.name for m in (*all_methods(family="geometric"), *AROUND)]
     assert json.loads(run("info", "LMNN", "--json"))[0]["equation"] == get("LMNN").equation
     options = ["-y", "kind", "--methods", "RCA", "--folds", 2, "--save", tmp_path / "m", "--report", tmp_path / "r"]
     found = json.loads(run("compare", folder / "t.csv", *options, "--json"))
