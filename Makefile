@@ -83,6 +83,8 @@ $(VENV)/.docs: $(VENV)/.ready
 	$(PIP) install --constraint constraints.txt --no-build-isolation --editable ".[cli,deep,docs]"
 	@touch $@
 
+# matplotlib's list of fonts is of this environment: one in the home folder may name files of another that is gone
+docs: export MPLCONFIGDIR := $(CURDIR)/$(VENV)/matplotlib
 docs: tables $(VENV)/.docs
 	$(BIN)/python -m docs.site --jobs $(JOBS)
 
