@@ -20,7 +20,7 @@ import numpy as np
 from metric_learn import LMNN
 warnings.simplefilter("ignore")
 data = np.load(sys.argv[1])
-learner = LMNN(n_neighbors=3, max_iter=1000, regularization=0.5, random_state=0, strength=1.0).fit(data["X"], data["y"])
+learner = LMNN(n_neighbors=3, max_iter=1000, regularization=0.5, random_state=0).fit(data["X"], data["y"])
 np.save(sys.argv[2], learner.components_)
 """
 
