@@ -81,7 +81,8 @@ LOSSES = {
     "columns, sigmoid": lambda: Columns(SigLIP()),
     "columns, capacity": lambda: Columns(MMCR()),
     "views": lambda: Columns(VICReg()),
-    "early layers": lambda: EarlyLayers(InfoNCE(), ["0"], read=lambda model, h, x: h[:, :3]),
+    "early layers": lambda: EarlyLayers(InfoNCE()),
+    "early layers, read": lambda: EarlyLayers(InfoNCE(), ["0"], read=lambda model, h, x: h[:, :3]),
 }
 SPLIT = (5, 9)  # rows of the two processes
 
@@ -92,7 +93,8 @@ class Net(nn.Module):
     def __init__(self, key, gathered):
         super().__init__()
         torch.manual_seed(0)
-        self.backbone = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+        stack = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        self.backbone = nn.Sequential(stack, nn.Tanh(), nn.Linear(4, 3)).double()
         loss = LOSSES[key]().double()
         self.loss = Gathered(loss) if gathered and not isinstance(loss, (Columns, EarlyLayers)) else loss
 
