@@ -83,7 +83,7 @@ def verify(
         str | None,
         typer.Option(
             help="closed: errors among new rows of these classes; open: among new classes, whole ones are held out; "
-            "by default open from 4 classes"
+            "by default open from 20 classes on"
         ),
     ] = None,
     prior: Annotated[

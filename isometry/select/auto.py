@@ -41,7 +41,7 @@ class AutoMetric(MetricLearner):
     Candidates that suit the supervision are compared with Euclidean distance on the same folds, each with the strength
     that the data ask for. What choosing is worth is measured apart: in each fold the metric is taken that did best in
     the others, so that the interval is not that of the luckiest. The metric with the highest score is learned from all
-    samples if it is better than Euclidean distance at the level asked for and choosing gains, too; else distance stays
+    samples if it, or choosing, is reliably better than Euclidean distance on the samples held out; else distance stays
     Euclidean.
 
     Parameters
@@ -277,9 +277,10 @@ def _in_words(choice: AutomaticChoice, comparison: Comparison) -> str:
     if comparison.interrupted:
         missing += " The comparison was interrupted: this rests on what had finished."
     if choice.picked != BASELINE:
+        why = f" It is {choice.why_wide}." if choice.why_wide else ""
         return (
-            f"Take {choice.picked}{choice.doubt}: choosing a metric by the other folds gains {gap} over Euclidean "
-            f"distance.{missing}"
+            f"Take {choice.picked}: choosing a metric by the other folds gains {gap} over Euclidean distance.{why}"
+            f"{missing}"
         )
     if left_out and not tried:
         return f"Keep Euclidean distance: the budget was over before a learned metric could be compared.{missing}"

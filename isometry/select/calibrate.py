@@ -20,7 +20,7 @@ from isometry.eval import Reliability, Roc, pair_auc_scorer, reliability, roc
 from isometry.fixed import FixedMetric
 from isometry.normalized import Normalized
 from isometry.sampling import RandomPairs, lacks_negatives, with_random_negatives
-from isometry.select.folds import Protocol, Split, can_hold_out_classes, make_plan
+from isometry.select.folds import Protocol, Split, make_plan
 from isometry.select.inputs import fit_target, take_rows
 from isometry.select.link import SigmoidLink, StepLink
 from isometry.select.operating import HeldOutPairs, OperatingPoint
@@ -28,6 +28,7 @@ from isometry.select.strengths import of_same_strength
 from isometry.select.tuples import Tuples, read_tuples, supervision_of
 from isometry.spectral.euclidean import Euclidean
 from isometry.supervision import Candidates, EdgeList, Labels, Pairs, Supervision, Targets, as_supervision
+from isometry.trial import MIN_OPEN_CLASSES
 
 __all__ = ["OperatingPoint", "PairVerifier"]
 
@@ -67,7 +68,8 @@ class PairVerifier(BaseEstimator):
         Number of folds.
     protocol : {"closed", "open"} or None, default=None
         For labels: "open" holds out whole classes, as when new identities come; "closed" holds out samples of classes
-        that are known. None: open where there are at least 4 classes. Pairs are held out by components of their graph.
+        that are known. None: open from 20 classes on, as a fit assumes too, below of which too few whole ones could be
+        held out. Pairs are held out by components of their graph.
     prior : float or None, default=None
         Share of "same" among the pairs that will be asked about. None: the share among all pairs in ``y``. The
         probabilities rest on it: from labels of c classes of one size it is about 1/c.
@@ -219,7 +221,7 @@ class PairVerifier(BaseEstimator):
             The mapped samples.
         """
         check_is_fitted(self)
-        return np.asarray(self.metric_.transform(X))
+        return np.asarray(self.metric_.transform(self._checked(X, reset=False)))
 
     def pair_distance(self, X: Any, pairs: Any = None) -> np.ndarray:
         """Learned distances of pairs.
@@ -583,7 +585,8 @@ class PairVerifier(BaseEstimator):
     def _protocol(self, side: Supervision) -> Protocol:
         if self.protocol is not None:
             return self.protocol
-        return "open" if isinstance(side, Labels) and can_hold_out_classes(side) else "closed"
+        many = isinstance(side, Labels) and np.sum(side.counts > 1) >= MIN_OPEN_CLASSES
+        return "open" if many else "closed"
 
     def _hold_out(
         self, X: np.ndarray, side: Supervision, target: Any, rng: np.random.RandomState

@@ -10,6 +10,7 @@ import numpy as np
 from isometry.eval import Interval, mean_interval
 from isometry.select.folds import Plan
 from isometry.select.result import BASELINE, AutomaticChoice
+from isometry.select.verdict import p_value
 
 LEAST_ERRORS = 1.0  # standard errors by which the best must lead Euclidean to be chosen; the verdict asks for more
 
@@ -51,8 +52,8 @@ def automatic_choice(
 ) -> AutomaticChoice | None:
     """The metric to take: the ``best`` of those that the comparison finds reliably better, if there is one.
 
-    Else it is the one with the highest mean, if that is above Euclidean at this ``level``, one-sided, and if choosing
-    by the other folds gains as well: what led by luck mostly does not. It is then likely better, and not more is said.
+    Else it is the one with the highest mean, if choosing by the other folds is reliably better: that is one comparison
+    with Euclidean at this ``level``, where to find the best of many takes as many. What led by luck does not pass it.
     None if nothing was scored. ``V`` are the values (repeats, n) of the metrics, Euclidean first.
     """
     values, chosen = values_of_choice(V, plan)
@@ -62,12 +63,11 @@ def automatic_choice(
     by_fold = [names[k] for k in chosen]
     if best is not None:
         return AutomaticChoice(best, best, difference, by_fold, sure=True)
-    gains = [_over_repeats(v - V[0]) for v in V]
-    leader = choose(gains, plan.groups)
-    sure = np.isfinite(gains[leader])
-    lead = mean_interval(gains[leader][sure], 2 * level - 1, _of_rows(plan, sure))  # both ends together
-    picked = names[leader] if lead.low > 0 and difference.mean > 0 else BASELINE
-    return AutomaticChoice(picked, names[leader], difference, by_fold)
+    leader = names[choose([_over_repeats(v - V[0]) for v in V], plan.groups)]
+    gain = _over_repeats(values - V[0])
+    known = np.isfinite(gain)
+    reliable = difference.mean > 0 and p_value(gain[known], _of_rows(plan, known)) <= 1 - level
+    return AutomaticChoice(leader if reliable else BASELINE, leader, difference, by_fold)
 
 
 def learned_from_all(

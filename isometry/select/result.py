@@ -102,23 +102,26 @@ class MethodResult:
 class AutomaticChoice:
     """What choosing the best metric is worth: in each fold the one that did best in the others."""
 
-    picked: str  # the leader if it is reliably better, or likely: above Euclidean, and choosing gains; else "Euclidean"
+    picked: str  # the leader if it, or choosing, is reliably better on samples held out; else "Euclidean"
     leader: str  # the metric that did best in all folds
     difference: Interval  # paired difference of the choices to Euclidean
     by_fold: list[str]  # what was chosen in each fold
-    sure: bool = False  # whether the comparison finds what was picked reliably better
+    sure: bool = False  # whether the comparison finds what was picked reliably better, of as many as were tried
     of_all: bool = False  # whether the difference allows for learning from all samples, of which folds lack some
 
     @property
-    def doubt(self) -> str:
-        """Words for a metric that is taken though the comparison does not find it reliably better."""
-        return "" if self.sure else ", likely but not reliably better"
+    def why_wide(self) -> str:
+        """Words for an interval that holds 0 though a metric was picked."""
+        allows = "reliable on the samples held out; the interval allows for other samples to learn from as well"
+        return allows if self.picked != BASELINE and self.difference.low <= 0 else ""
 
     def __str__(self) -> str:
         d = self.difference
         gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"
-        outcome = f"take {self.picked}{self.doubt}" if self.picked != BASELINE else "keep Euclidean"
-        return f"AutoMetric, which takes in each fold what was best in the others: {gap} against Euclidean; {outcome}"
+        outcome = f"take {self.picked}" if self.picked != BASELINE else "keep Euclidean"
+        why = f" ({self.why_wide})" if self.why_wide else ""
+        what = "AutoMetric, which takes in each fold what was best in the others"
+        return f"{what}: {gap} against Euclidean{why}; {outcome}"
 
 
 @dataclass

@@ -69,8 +69,8 @@ def write_verdict(
         sentences.append(_none_better(scored, unit, level))
         if automatic is not None and automatic.picked != BASELINE:
             sentences.append(
-                f"{automatic.picked} is likely better all the same, and AutoMetric takes it: alone it is above "
-                f"Euclidean at {100 * level:g} %, one-sided, and choosing a metric by the other folds gains, too."
+                f"To choose a metric by the other folds is: that is one comparison, and not as many as there are "
+                f"metrics. So AutoMetric takes {automatic.picked}."
             )
     else:
         sentences.append(_better(scored, best, unit, level))

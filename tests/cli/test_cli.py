@@ -53,6 +53,11 @@ def shell(*args, **options):
     return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True, **options)
 
 
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "isometry", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"isometry {__version__}\n" and done.returncode == 0
+
+
 def test_version():
     assert run("--version") == f"isometry {__version__}\n"
 

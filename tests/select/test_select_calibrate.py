@@ -255,6 +255,24 @@ def test_a_verifier_comes_back_from_its_file(tmp_path, method):
     assert again.reliability().error == verifier.reliability().error
 
 
+@pytest.mark.parametrize(("n_classes", "protocol"), [(4, "closed"), (19, "closed"), (20, "open")])
+def test_whole_classes_are_held_out_where_there_are_many(n_classes, protocol):
+    X, y = identities(19, n_classes=n_classes)
+    assert PairVerifier(random_state=0).fit(X, y).protocol_ == protocol
+    assert PairVerifier(random_state=0, protocol="open").fit(X, y).protocol_ == "open"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_table_of_numbers_is_mapped_as_its_array_is():
+    """No warning of names that its scaler has not seen: the columns are those of the fit."""
+    table, y = load_iris(return_X_y=True, as_frame=True)
+    verifier = PairVerifier(make_pipeline(StandardScaler(), GMML()), random_state=0).fit(table, y)
+    plain = PairVerifier(make_pipeline(StandardScaler(), GMML()), random_state=0).fit(table.to_numpy(), y)
+    assert np.array_equal(verifier.transform(table), plain.transform(table.to_numpy()))
+    with pytest.raises(ValueError, match="feature names"):
+        verifier.transform(table.rename(columns={"sepal length (cm)": "other"}))
+
+
 def test_a_fitted_metric_is_calibrated_as_it_is(tmp_path):
     X, y = identities(17, n_classes=12)
     metric = GMML().fit(*identities(18, n_classes=12))

@@ -1,0 +1,5 @@
+"""``python -m isometry`` is the ``isometry`` command."""
+
+from isometry.cli.app import main
+
+main()
