@@ -293,10 +293,10 @@ def write_store(cells: dict[str, Cell]) -> None:
 
 
 def fill(tasks: list[Task], cells: dict[str, Cell], limit: float, minutes: float) -> Iterator[Task]:
-    """Measure what is missing or of older code, and yield each cell as it is there; what is missing comes first."""
+    """Measure what is missing or of older code, and yield each cell as it is there; what took too long comes last."""
     until = time.monotonic() + 60 * minutes
     todo = [t for t in tasks if not is_done(cells.get(t.name), t.row, limit) or is_doubtful(t, cells[t.name])]
-    todo.sort(key=lambda t: t.name in cells and "over" not in cells[t.name])
+    todo.sort(key=lambda t: ("over" in cells.get(t.name, {}), t.name in cells))  # else what is missing comes first
     print(f"{len(todo)} of {len(tasks)} cells are to be measured", flush=True)
     for task in todo:
         if time.monotonic() > until:
