@@ -25,7 +25,8 @@ from isometry.core.solve import Solution
 from isometry.core.warn import warn_user
 from isometry.parameters import check_parameters
 from isometry.strength import AutomaticStrength, analytic_choice
-from isometry.supervision import MIN_SLICE, Chunklets, Labels, Pairs, Slices, Supervision, Targets, as_supervision
+from isometry.supervision import Chunklets, Labels, Pairs, Slices, Supervision, Targets, as_supervision
+from isometry.supervision.targets import MIN_SLICE
 
 FAN_IN = 2  # moments merged by one task of a Dask graph: they may be larger than a chunk
 

@@ -49,6 +49,7 @@ LAYERS = [
     {"search"},
     {"report"},
     {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # called inside a method only: the learner saves and scores itself

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
@@ -21,9 +19,7 @@ from isometry.mixed import MixedMetric
 from isometry.moments import MomentsMetric, label_moments
 from isometry.parameters import KW_ONLY, Count, Iterations, NotNegative, Seed, check_choices, parameters
 from isometry.sampling import Sampler, signed_edges
-from isometry.strength import Choice
 from isometry.supervision import Labels
-from isometry.trial import Trial
 
 DIVERGENCES = {"normalised": (1.0, 0.0), "plain": (0.0, 1.0), "both": (1.0, 1.0)}  # weights of log e and of log KL
 SMOOTHING = 1e-12  # added to squared distances before the root, whose slope would be infinite at 0
@@ -132,12 +128,6 @@ class DMBK(MixedMetric, MomentsMetric):
 
     def _check_parameters(self) -> None:
         check_choices(self, divergence=DIVERGENCES)
-
-    def _try(self, trial: Trial, X: np.ndarray, side: Any, more: dict[str, Any]) -> Choice:
-        """Trials search from the first start alone: what others gain is far below what rows held out can tell."""
-        one = copy(self)
-        one.n_init = 1
-        return super(DMBK, one)._try(trial, X, side, more)
 
     def _solve(
         self, problem: BalancedDivergence, moments: ClassMoments, rng: np.random.RandomState
