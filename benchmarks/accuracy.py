@@ -33,7 +33,7 @@ from benchmarks.stamps import Code
 from benchmarks.tables import DATA, MANY_CLASSES, ROOT, Fold, folds, names_of_sets, shape_of, shuffled_folds
 from isometry.eval import knn_hits, mean_interval, retrieval
 from isometry.registry import Method, all_methods, get
-from isometry.select import auto
+from isometry.select import candidates
 from isometry.select.budget import Budget
 from isometry.select.verdict import p_value
 
@@ -140,7 +140,7 @@ def stamp(row: Row, code: Code = HERE) -> str:
     roots, settings, without = [*ALWAYS], [], NO_PART
     if row.method is None:
         roots.append(("isometry.select.auto", "AutoMetric"))
-        methods = [get(name) for name in (*auto.CLOSED_FORMS, *auto.KERNELS, *auto.ITERATIVE)]
+        methods = [get(name) for name in candidates.DEFAULT]
     else:
         methods = [row.method]
         settings.append(sorted(row.method.params.items()))

@@ -62,7 +62,7 @@ def compare(
     target_is: options.TargetIs = "auto",
     view: options.View = None,
     methods: Annotated[
-        str, typer.Option(help="names separated by commas, or default (a dozen), all, fast, or a family")
+        str, typer.Option(help="names separated by commas, or default (what `fit auto` tries), all, fast, or a family")
     ] = "default",
     budget: Annotated[
         float | None,
@@ -70,7 +70,11 @@ def compare(
     ] = None,
     protocol: Annotated[str, typer.Option(help="closed: new points of known classes; open: of new classes")] = "closed",
     scoring: Annotated[
-        str | None, typer.Option(help="knn, recall@1, map@r, r_precision or pair_auc; by default knn, of open map@r")
+        str | None,
+        typer.Option(
+            help="knn, balanced_accuracy, precision@3, recall@1, map@r, r_precision or pair_auc; by default knn, of "
+            "open map@r; fit auto decides by precision@3"
+        ),
     ] = None,
     neighbors: Annotated[int, typer.Option("--neighbors", "-k", help="neighbours that vote in scoring `knn`")] = 3,
     folds: Annotated[int, typer.Option(help="folds of the cross-validation")] = 5,
@@ -175,6 +179,8 @@ def compare(
         console.print(plain(outcome.automatic))
     for note in failed + outcome.notes:
         console.print(f"note: {plain(note)}", style="dim")
+    if save is None and "," in (outcome.best_name or ""):  # no name of the method table, as `fit` takes it
+        console.print(f"note: {plain(outcome.best_name)} is kept by this command with --save", style="dim")
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
     with collect_errors(problems):
         if report is not None:
@@ -206,7 +212,8 @@ def _save(outcome: Comparison, path: Path | None, table: Table) -> str:
     score: dict[str, Any] = {"scoring": outcome.scoring, "protocol": outcome.protocol, "verdict": outcome.verdict}
     score |= {"score": outcome[name].score, "euclidean": outcome["Euclidean"].score}
     save(outcome.best_estimator, path, make_card(table, name, **as_json_values(score)))
-    return f"{outcome.best_name}, fitted on all rows ({outcome.why_saved})"
+    other = "; isometry fit saves another metric" if outcome.best_name == "Euclidean" else ""
+    return f"{outcome.best_name}, fitted on all rows ({outcome.why_saved}{other})"
 
 
 def comparison_table(outcome: Comparison, width: int) -> RichTable:

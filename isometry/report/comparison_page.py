@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SCORES = {
     "knn": "the share of held-out points whose class the vote of their {n_neighbors} nearest neighbours gets right",
+    "balanced_accuracy": "the share that the vote of {n_neighbors} nearest neighbours gets right, mean over classes",
     "map@r": "MAP@R, the mean average precision of the R nearest, where R is the number of points of the same class",
     "r_precision": "R-precision, the share of the same class among the R nearest, where R is the size of that class",
     "pair_auc": "the probability that a similar pair is nearer than a dissimilar one (AUC)",
@@ -172,7 +173,7 @@ def _next_section(comparison: Comparison, command: str | None) -> str:
     if command:
         parts += [page.paragraph("This page was made by"), page.code(command)]
     if name is not None:
-        why = f"The metric to use is {name}: {comparison.why_saved}. "
+        why = _what_to_use(comparison)
         saved = _saved_file(command)
         file = saved or "metric.safetensors"
         made = [] if saved else [f"{command or 'isometry compare …'} --save {file}"]
@@ -192,6 +193,17 @@ def _next_section(comparison: Comparison, command: str | None) -> str:
             ),
         ]
     return page.section("What next", *parts) if parts else ""
+
+
+def _what_to_use(comparison: Comparison) -> str:
+    """Which metric to take, and why."""
+    if comparison.best_name != BASELINE:
+        return f"The metric to use is {comparison.best_name}: {comparison.why_saved}. "
+    told = "Euclidean distance is enough here: no metric is reliably better. "
+    top = next((r for r in comparison.results if r.difference is not None and r.difference.mean > 0), None)
+    if top is not None:
+        told += f"If you want one all the same, {top.name} had the highest score (isometry fit). "
+    return f"{told}What is kept is the preparation of the features alone. "
 
 
 def _saved_file(command: str | None) -> str | None:

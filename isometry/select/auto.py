@@ -9,29 +9,16 @@ from sklearn.utils import check_array
 from sklearn.utils.metaestimators import available_if
 
 from isometry.base import MetricLearner, text_columns
+from isometry.eval import Interval
 from isometry.parameters import KW_ONLY, Count, Positive, Seed, check_parameters, parameters
-from isometry.registry import get
 from isometry.select.budget import Budget
-from isometry.select.candidates import BASELINES, BETWEEN_VIEWS, Learners, can_use, maps_views
-from isometry.select.comparison import compare
+from isometry.select.candidates import BASELINES, default_learners, maps_views
+from isometry.select.comparison import OF_CHOICE, compare
 from isometry.select.inputs import check_samples, check_side
 from isometry.select.result import BASELINE, AutomaticChoice, Comparison
-from isometry.shrunk import Shrunk
-from isometry.supervision import Supervision, Targets, Views
+from isometry.supervision import Views
 
 __all__ = ["AutoMetric"]
-
-LANDMARKS = 300  # of the kernel candidates, whose memory and time then grow with the samples as those of others do
-CLOSED_FORMS = ("GMML", "RCA", "FisherML", "DCA", "TraceRatioML", "PLDA", "LFDA")
-KERNELS = ("KDCA", "KernelFisherML")
-ITERATIVE: dict[str, dict[str, Any]] = {
-    "NCM": {},
-    "LMNN": {"max_iter": 200},
-    "NCA": {"max_iter": 50},
-    "ITML": {},
-    "PCCA": {},
-}
-REGRESSION: dict[str, dict[str, Any]] = {"SIR": {}, "MLKR": {"max_iter": 50}}  # as published
 
 
 @parameters
@@ -84,8 +71,8 @@ class AutoMetric(MetricLearner):
         What choosing gains over Euclidean distance on new samples, and the ends of its interval. Folds learn from fewer
         samples than the final metric, so that a cross-validation mostly shows too much: what half of them teach is
         measured as well, and tells how the gain goes on. Without time for that it is the gain in the folds.
-    leaderboard_ : list of dict
-        Of each candidate its name, score, difference to Euclidean with its interval, and seconds of a fit.
+    leaderboard_ : dict of list
+        Of each candidate, best first, its name, score, difference to Euclidean with its interval, and seconds of a fit.
     comparison_ : Comparison
         The whole comparison; not saved.
     view_widths_ : tuple of int or None
@@ -151,8 +138,8 @@ class AutoMetric(MetricLearner):
         comparison = compare(
             X,
             y,
-            candidates(side) if isinstance(self.learners, str) and self.learners == "auto" else self.learners,
-            scoring=self.scoring or ("precision@3" if side.kind == "labels" and self.protocol == "closed" else None),
+            default_learners(side) if isinstance(self.learners, str) and self.learners == "auto" else self.learners,
+            scoring=self.scoring or (OF_CHOICE if side.kind == "labels" and self.protocol == "closed" else None),
             protocol=self.protocol,
             scaler=self.scaler,
             n_splits=self.n_splits,
@@ -161,7 +148,7 @@ class AutoMetric(MetricLearner):
             n_jobs=self.n_jobs,
             random_state=self.random_state,
             verbose=bool(self.verbose),
-            refit="automatic",
+            from_halves=True,
         )
         choice = comparison.automatic
         if comparison.interrupted and comparison.best_estimator is None:
@@ -170,7 +157,7 @@ class AutoMetric(MetricLearner):
             raise ValueError(f"nothing could be compared: {comparison.verdict}")
         self.comparison_ = comparison
         self.best_, self.pipeline_ = choice.picked, comparison.best_estimator
-        self.difference_ = tuple(choice.difference)
+        self.difference_ = Interval(*map(float, choice.difference))
         self.verdict_ = _in_words(choice, comparison)
         self.leaderboard_ = {
             "name": [r.name for r in comparison.results],
@@ -244,30 +231,9 @@ class AutoMetric(MetricLearner):
         return np.asarray(np.hsplit(self._transform(whole), 2)[view])
 
 
-def candidates(side: Supervision) -> Learners:
-    """Names and learners that can use this kind of supervision, each with the strength that the data ask for."""
-    if isinstance(side, Views):
-        named = [(name, get(name).make()) for name in BETWEEN_VIEWS]
-        return [(n, e.set_params(landmarks=LANDMARKS) if n == "KernelCCA" else e) for n, e in named]
-    settings = {name: {} for name in CLOSED_FORMS} | {name: {"landmarks": LANDMARKS} for name in KERNELS} | ITERATIVE
-    named = [_automatic(name, params) for name, params in settings.items()]
-    if isinstance(side, Targets):
-        named += [(name, get(name).make(**params)) for name, params in REGRESSION.items()]
-    return [(name, learner) for name, learner in named if can_use(learner, side)]
-
-
-def _automatic(name: str, params: dict[str, Any]) -> tuple[str, Any]:
-    """A method of the table with automatic strength: its own, or that of `Shrunk`."""
-    row = get(name)
-    learner = row.make(**params)
-    return (name, learner) if row.published else (f"Shrunk({name})", Shrunk(learner))
-
-
 def _in_words(choice: AutomaticChoice, comparison: Comparison) -> str:
     mean, low, high = choice.difference
-    where = "on new samples" if choice.of_all else "on samples held out"
     interval = f"{100 * comparison.level:g} % interval {low:+.4f} to {high:+.4f}"
-    gap = f"{mean:+.4f} of {comparison.scoring} {where} ({interval})"
     left_out = [r.name for r in comparison.results if r.left_out]
     tried = [r.name for r in comparison.results if r.score is not None and r.name not in BASELINES]
     missing = ""
@@ -276,17 +242,18 @@ def _in_words(choice: AutomaticChoice, comparison: Comparison) -> str:
         missing = f" There was no time for {count}: give a larger budget= (isometry fit auto --set budget=…)."
     if comparison.interrupted:
         missing += " The comparison was interrupted: this rests on what had finished."
+    changes = f"changes {comparison.scoring} by {choice.measured:+.4f} on samples held out"
+    if choice.of_all:
+        by = f"{changes} ({choice.chance}); learned from all samples, by {mean:+.4f} on new ones ({interval})"
+    else:
+        by = f"{changes} ({choice.chance}, {interval})"
     if choice.picked != BASELINE:
-        why = f" It is {choice.why_wide}." if choice.why_wide else ""
-        return (
-            f"Take {choice.picked}: choosing a metric by the other folds gains {gap} over Euclidean distance.{why}"
-            f"{missing}"
-        )
+        why = f" Here {choice.why_wide}." if choice.why_wide else ""
+        taken = f"Take {choice.picked}: against Euclidean distance, choosing a metric by the other folds {by}."
+        return f"{taken}{why}{missing}"
     if left_out and not tried:
         return f"Keep Euclidean distance: the budget was over before a learned metric could be compared.{missing}"
     if choice.leader == BASELINE:
-        why = "no metric did better on samples held out by more than a standard error"
-        return f"Keep Euclidean distance: {why}.{missing}"
-    return (
-        f"Keep Euclidean distance: none is reliably better. Choosing one, mostly {choice.leader}, gains {gap}.{missing}"
-    )
+        why = "no metric led by more than a standard error on samples held out"
+        return f"Keep Euclidean distance: none is reliably better, and {why}.{missing}"
+    return f"Keep Euclidean distance: none is reliably better. Choosing one, mostly {choice.leader}, {by}.{missing}"

@@ -13,18 +13,25 @@ from isometry.base import MetricLearner
 from isometry.normalized import Normalized
 from isometry.registry import FAMILIES, Method, all_methods, get
 from isometry.spectral import Covariance, Euclidean
-from isometry.supervision import Labels, Supervision, Views
+from isometry.supervision import Labels, Supervision, Targets, Views
 
 Learners = str | Any | Iterable[Any] | Mapping[str, Any]
 Grid = dict[str, list[Any]]  # values to try for each parameter
 BASELINES = ("Euclidean", "Covariance")  # always take part
-# who takes part if nobody is named, in this order where costs are alike: of every kind those that do best for their
-# cost on real tables and embeddings (docs/results/accuracy.md), closed forms first
-DEFAULT = (
-    *("GMML", "RCA", "DCA", "FisherML", "DRML", "KDCA"),
-    *("LMNN", "ITML", "PCCA", "LLMA", "NCA", "MCML"),
-)
-BEFORE_HEADS = DEFAULT[0]
+LANDMARKS = 300  # of kernel metrics, whose memory and time then grow with the samples as those of others do
+# who takes part if nobody is named, with its settings, in this order where costs are alike: of every kind those that do
+# best for their cost on real tables and embeddings (docs/results/accuracy.md), closed forms first
+DEFAULT: dict[str, dict[str, Any]] = {
+    **{name: {} for name in ("GMML", "RCA", "FisherML", "DCA", "TraceRatioML", "PLDA", "LFDA")},
+    **{name: {"landmarks": LANDMARKS} for name in ("KDCA", "KernelFisherML")},
+    "NCM": {},
+    "LMNN": {"max_iter": 200},
+    "NCA": {"max_iter": 50},
+    "ITML": {},
+    "PCCA": {},
+}
+REGRESSION: dict[str, dict[str, Any]] = {"SIR": {}, "MLKR": {"max_iter": 50}}  # beside them, for numbers to predict
+BEFORE_HEADS = next(iter(DEFAULT))
 BETWEEN_VIEWS = ("CCA", "Procrustes", "KernelCCA")  # metrics between two views, the quicker first
 LINEAR_HEADS = ("ProxyNCAPlusPlus", "SoftTriple")  # losses, the quicker first
 MOST_DIMENSIONS = 1024  # of a linear head
@@ -46,9 +53,10 @@ def resolve(
     """Candidates with unique names: Euclidean and Covariance first, then what ``learners`` asks for.
 
     Names are those of the method table; "all" stands for every method of it that can learn from ``side``, "default" for
-    a dozen of them, "fast" for those that neither iterate nor use kernels, and a family ("spectral", "geometric", …)
-    for its members. Rows of the table that make the same estimator take part once. In the open protocol linear maps
-    learned by losses of networks stand beside the default candidates, where torch is installed.
+    those that `AutoMetric` chooses among, "fast" for those that neither iterate nor use kernels, and a family
+    ("spectral", "geometric", …) for its members. Rows of the table that make the same estimator take part once. In the
+    open protocol linear maps learned by losses of networks stand beside the default candidates, where torch is
+    installed.
     """
     if isinstance(side, Views):
         named = [("Euclidean", Euclidean()), *_between_views(learners, side)]
@@ -69,7 +77,7 @@ def resolve(
 def _between_views(learners: Learners, views: Views) -> Iterator[tuple[str, Any]]:
     """Metrics between two views, told which columns are which."""
     group = isinstance(learners, str) and learners.strip().lower() in GROUPS
-    for name, learner in _expand(BETWEEN_VIEWS if group else learners, views):
+    for name, learner in default_learners(views) if group else _expand(learners, views):
         if not maps_views(learner):
             raise ValueError(
                 f"{name} is no metric between two views: choose among {', '.join(BETWEEN_VIEWS)}, or give an estimator "
@@ -139,12 +147,23 @@ def _expand(learners: Learners, side: Supervision) -> Iterator[tuple[str, Any]]:
         yield _describe(_checked(learners)), learners
 
 
+def default_learners(side: Supervision) -> list[tuple[str, Any]]:
+    """Who takes part if nobody is named: names and learners that can use this kind of supervision."""
+    if isinstance(side, Views):
+        named = [(name, get(name).make()) for name in BETWEEN_VIEWS]
+        return [(n, e.set_params(landmarks=LANDMARKS) if n == "KernelCCA" else e) for n, e in named]
+    settings = DEFAULT | REGRESSION if isinstance(side, Targets) else DEFAULT
+    named = [(name, get(name).make(**params)) for name, params in settings.items()]
+    return [(name, learner) for name, learner in named if can_use(learner, side)]
+
+
 def _by_name(name: str, side: Supervision) -> Iterator[tuple[str, Any]]:
     group = name.strip().lower()
+    if group == "default":
+        yield from default_learners(side)
+        return
     if group in GROUPS:
         rows = [row for row in all_methods(kind="estimator") if _in_group(row, group)]
-        if group == "default":
-            rows.sort(key=lambda row: DEFAULT.index(row.name))
         made = {repr(e): (row.name, e) for row in reversed(rows) for e in [row.make()]}  # the first of equal ones
         yield from ((n, e) for n, e in reversed(made.values()) if can_use(e, side) or not _requires_y(e))
         return
@@ -161,8 +180,6 @@ def _in_group(row: Method, group: str) -> bool:
     from_table = row.family != "deep" and not {"matrix-samples", "histograms"} & set(row.traits)
     if not from_table or not _KINDS & set(row.sees.replace(",", " ").split()):
         return False
-    if group == "default":
-        return row.name in DEFAULT
     if group == "fast":
         return row.family != "kernel" and "iterative" not in row.traits
     return group in ("all", row.family)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from platform import python_version
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -40,11 +40,12 @@ from isometry.select.inputs import (
 )
 from isometry.select.progress import Progress
 from isometry.select.result import BASELINE, Comparison, MethodResult
-from isometry.select.scoring import FoldScorer, choose_scoring
+from isometry.select.scoring import BALANCED, FoldScorer, choose_scoring
 from isometry.select.verdict import holm, p_value, write_verdict
 from isometry.supervision import Labels, Supervision, Views
 
 RESERVE = 0.2  # of a budget, where a metric is to be chosen: for what choosing is worth, and the fit to all rows
+OF_CHOICE = "precision@3"  # the score that AutoMetric chooses by, of labels in the closed protocol
 MAJORITY = 0.8  # of a class, from where on accuracy says little about the others
 
 
@@ -65,7 +66,7 @@ def compare(
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = 0,
     budget: float | Budget | None = None,
-    refit: Literal["reliable", "automatic"] = "reliable",
+    from_halves: bool = False,
     verbose: bool = False,
     name: str | None = None,
 ) -> Comparison:
@@ -90,16 +91,17 @@ def compare(
         by slices at quantiles; `Views`, two sets of columns that are to find each other; or another supervision object
         such as `Pairs`.
     learners : str, sequence or dict, default="default"
-        Names from the method table, "default" (a dozen that do well for their cost), "all", "fast" (closed forms), a
+        Names from the method table, "default" (those that `AutoMetric` chooses among), "all", "fast" (closed forms), a
         family, estimators, (name, estimator) pairs, a list that mixes these, or a dict of estimators by name.
     scoring : str or None, default=None
-        Score: "knn", "recall@k", "precision@k", "r_precision" or "map@r" for labels; "pair_auc" for any supervision;
-        "ordering" for triplets and quadruplets; "knn_r2", the R² of k-NN regression, for targets; for views
-        "view_recall@k", whether a sample's other view is among the k nearest of those held out, and "view_mrr", the
-        mean of 1 / its rank, both averaged over the two directions. None: "knn", "pair_auc", "ordering", "knn_r2" or
-        "view_mrr", by the kind of ``y``, and "map@r" in the open protocol.
+        Score: "knn", "balanced_accuracy" (the same, but every class counts alike), "recall@k", "precision@k",
+        "r_precision" or "map@r" for labels; "pair_auc" for any supervision; "ordering" for triplets and quadruplets;
+        "knn_r2", the R² of k-NN regression, for targets; for views "view_recall@k", whether a sample's other view is
+        among the k nearest of those held out, and "view_mrr", the mean of 1 / its rank, both averaged over the two
+        directions. None: "knn", "pair_auc", "ordering", "knn_r2" or "view_mrr", by the kind of ``y``, and "map@r" in
+        the open protocol.
     n_neighbors : int, default=3
-        Number k of neighbours of "knn" and "knn_r2".
+        Number k of neighbours of "knn", "balanced_accuracy" and "knn_r2".
     protocol : {"closed", "open"}, default="closed"
         "closed": held-out points look for neighbours in the training fold, whose classes are the same; "open": held-out
         classes were never seen in training, and held-out points look among themselves. For labels only.
@@ -126,9 +128,9 @@ def compare(
     budget : float, Budget or None, default=None
         Seconds that fits and scores may take; None: as long as they need. The cost of each candidate is estimated from
         fits on a few rows; those there is no time for are left out and named, as is what was stopped.
-    refit : {"reliable", "automatic"}, default="reliable"
-        What ``best_estimator`` is: the metric that is "reliable"-ly best or else of the highest score, or the
-        "automatic" choice of `AutoMetric`, which may be Euclidean.
+    from_halves : bool, default=False
+        Whether to measure what half of the samples teach as well, so that ``automatic`` tells what choosing gains when
+        learned from all samples, and not from those outside a fold.
     verbose : bool, default=False
         Whether to show a progress bar on a terminal, elsewhere a line for each fold.
     name : str or None, default=None
@@ -168,7 +170,7 @@ def compare(
     plan = make_plan(side, protocol, n_splits, n_repeats, rng)
     grouped = not isinstance(side, Labels) and plan.groups is not None
     scorer = FoldScorer(scoring, n_neighbors, protocol, grouped)
-    if isinstance(side, Labels) and scoring == "knn":
+    if isinstance(side, Labels) and scoring in ("knn", BALANCED):
         check_n_neighbors(scorer, plan, side)
     seed = int(rng.randint(2**31 - 1))
     candidates = resolve(learners, side, seed, protocol, samples.shape[1])
@@ -180,7 +182,7 @@ def compare(
     study = Study(samples, fit_target(side), make_scaler(scaler), scorer, seed)
 
     progress = Progress(verbose, time.monotonic if budget is None else budget.clock)
-    if budget is not None and refit == "automatic":
+    if budget is not None and from_halves:
         budget = replace(budget, reserve=RESERVE)
     fits = run_fits(study, candidates, grids, plan, n_jobs, progress, budget)
     interrupted, shared = fits.interrupted, fits.shared()
@@ -194,16 +196,15 @@ def compare(
     untried = all(c in fits.left_out for c, candidate in enumerate(candidates) if candidate.name not in BASELINES)
     if automatic is not None and fits.left_out and untried:  # the budget was over: no metric that learns took part
         automatic = replace(automatic, picked=BASELINE, leader=BASELINE, sure=False)
-    if refit == "automatic" and automatic is not None and not (interrupted or fits.out_of_time):
+    if from_halves and automatic is not None and not (interrupted or fits.out_of_time):
         try:
             chosen = [names.index(name) for name in automatic.by_fold]
             halves = gains_of_halves(study, candidates, plan, chosen, n_jobs, budget, progress.started)
             automatic = learned_from_all(automatic, V, halves, plan, level)
         except KeyboardInterrupt:
             interrupted = True
-    ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != best)
-    if refit == "automatic" and automatic is not None:
-        ranked.sort(key=lambda name: name != automatic.picked)
+    picked = best if automatic is None else automatic.picked  # which is the best, if there is one
+    ranked = sorted((r.name for r in results if r.score is not None), key=lambda name: name != picked)
     best_estimator, best_name, fit_notes, stopped = fit_best(study, candidates, grids, ranked, X)
     interrupted |= stopped
     return Comparison(
@@ -237,6 +238,7 @@ def compare(
             *_failure_notes(results),
             *fits.notes,
             *left_out_note(learners, side),
+            *_finer_note(side, scoring, protocol),
             *fit_notes,
         ],
     )
@@ -368,7 +370,19 @@ def _majority_notes(side: Supervision, scoring: str) -> list[str]:
         return []
     return [
         f"{100 * share:.0f} % of the samples are of class {side.classes[counts.argmax()]}: always answering it is "
-        f"right in {share:.4f} of all cases, and the accuracy of neighbours hardly tells how rare classes fare"
+        f"right in {share:.4f} of all cases, and the accuracy of neighbours hardly tells how rare classes fare. "
+        f"scoring='{BALANCED}' (--scoring {BALANCED}) lets every class count alike; a report shows each class"
+    ]
+
+
+def _finer_note(side: Supervision, scoring: str, protocol: Protocol) -> list[str]:
+    """That `AutoMetric` by itself asks for another score, and may find a gain that this one does not show."""
+    if not isinstance(side, Labels) or protocol == "open" or scoring != "knn":
+        return []
+    return [
+        f"AutoMetric (isometry fit auto) by itself decides by {OF_CHOICE}, which counts each neighbour where a vote "
+        f"shows less, and may find a gain where this found none: scoring='{OF_CHOICE}' (--scoring {OF_CHOICE}) shows "
+        "its table"
     ]
 
 

@@ -60,14 +60,13 @@ def automatic_choice(
     difference = gain_interval(values - V[0], None, plan, level)
     if difference is None:
         return None
-    by_fold = [names[k] for k in chosen]
-    if best is not None:
-        return AutomaticChoice(best, best, difference, by_fold, sure=True)
-    leader = names[choose([_over_repeats(v - V[0]) for v in V], plan.groups)]
     gain = _over_repeats(values - V[0])
     known = np.isfinite(gain)
-    reliable = difference.mean > 0 and p_value(gain[known], _of_rows(plan, known)) <= 1 - level
-    return AutomaticChoice(leader if reliable else BASELINE, leader, difference, by_fold)
+    p = p_value(gain[known], _of_rows(plan, known))
+    leader = best or names[choose([_over_repeats(v - V[0]) for v in V], plan.groups)]
+    picked = leader if best or (difference.mean > 0 and p <= 1 - level) else BASELINE
+    by_fold = [names[k] for k in chosen]
+    return AutomaticChoice(picked, leader, difference, by_fold, difference.mean, p, sure=best is not None)
 
 
 def learned_from_all(

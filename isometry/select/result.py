@@ -106,14 +106,22 @@ class AutomaticChoice:
     leader: str  # the metric that did best in all folds
     difference: Interval  # paired difference of the choices to Euclidean
     by_fold: list[str]  # what was chosen in each fold
+    measured: float  # its mean on the samples held out, which `difference` may go beyond
+    p: float  # two-sided, of "choosing gains nothing", on the samples held out
     sure: bool = False  # whether the comparison finds what was picked reliably better, of as many as were tried
     of_all: bool = False  # whether the difference allows for learning from all samples, of which folds lack some
 
     @property
+    def chance(self) -> str:
+        """The p-value in words."""
+        return f"p = {self.p:.2g}" if self.p >= 1e-4 else "p < 0.0001"
+
+    @property
     def why_wide(self) -> str:
         """Words for an interval that holds 0 though a metric was picked."""
-        allows = "reliable on the samples held out; the interval allows for other samples to learn from as well"
-        return allows if self.picked != BASELINE and self.difference.low <= 0 else ""
+        if self.picked == BASELINE or self.difference.low > 0:
+            return ""
+        return "p is about the samples held out, the interval allows for other samples to learn from as well"
 
     def __str__(self) -> str:
         d = self.difference
@@ -121,7 +129,7 @@ class AutomaticChoice:
         outcome = f"take {self.picked}" if self.picked != BASELINE else "keep Euclidean"
         why = f" ({self.why_wide})" if self.why_wide else ""
         what = "AutoMetric, which takes in each fold what was best in the others"
-        return f"{what}: {gap} against Euclidean{why}; {outcome}"
+        return f"{what}: {gap} against Euclidean, {self.chance}{why}; {outcome}"
 
 
 @dataclass
@@ -155,7 +163,8 @@ class Comparison:
     best_estimator : Pipeline or None
         Scaler and learner of ``best_name``, fitted on all data.
     best_name : str or None
-        The name in ``best``, or who has the top score; the next if that could not be fitted.
+        The name in ``best``, or what `AutoMetric` takes, which may be Euclidean; the next best if that could not be
+        fitted.
     automatic : AutomaticChoice or None
         What choosing the best is worth; None if nothing was scored.
     notes : list of str
@@ -185,7 +194,7 @@ class Comparison:
     interrupted: bool = False
     best: str | None = None  # name of the reliably best metric, None if none is
     best_estimator: Any = None  # pipeline (scaler, learner) of `best_name`, fitted on all data
-    best_name: str | None = None  # `best`, or who has the top score; the next if that could not be fitted
+    best_name: str | None = None  # `best`, or what AutoMetric takes; the next best if that could not be fitted
     automatic: AutomaticChoice | None = None  # what choosing the best is worth; None if nothing was scored
     notes: list[str] = field(default_factory=list)  # what the reader should know about folds, failures and data
 
@@ -283,8 +292,8 @@ class Comparison:
         if self.best is not None:
             return f"{self.best} could not be fitted on all rows"
         if self.best_name == BASELINE:
-            return "no metric scores higher: this is the preparation of the features alone"
-        return "the highest score, though not reliably better than Euclidean"
+            return "no metric is reliably better: this is the preparation of the features alone"
+        return "no metric alone is reliably better than Euclidean, but choosing one by the other folds is"
 
     @property
     def about_marks(self) -> str:

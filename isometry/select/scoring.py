@@ -17,8 +17,10 @@ from isometry.supervision import Labels, Pairs, Quadruplets, Supervision, Target
 from isometry.trial import aiming_at
 
 AUC_CHUNK = 1000  # labelled samples whose pairs are listed at a time
+BALANCED = "balanced_accuracy"
 _TITLES = {
     "knn": "accuracy",
+    BALANCED: "balanced accuracy",
     "knn_r2": "R²",
     "ordering": "triplet accuracy",
     "pair_auc": "AUC",
@@ -48,15 +50,16 @@ class FoldScorer:
         """Learners fitted inside choose their strength by this score; those of views have none to choose."""
         if self.scoring.startswith("view_"):
             return nullcontext()
-        return aiming_at(self.scoring, n_neighbors=self.n_neighbors, protocol=self.protocol)
+        aim = "knn" if self.scoring == BALANCED else self.scoring
+        return aiming_at(aim, n_neighbors=self.n_neighbors, protocol=self.protocol)
 
     def values(self, Z_train: np.ndarray, y_train: Any, Z_test: np.ndarray, y_test: Any) -> np.ndarray:
         """The value of each held-out row."""
         is_open = self.protocol == "open"  # held-out rows look for neighbours among themselves
-        if self.scoring == "knn":
+        if self.scoring in ("knn", BALANCED):
             k = self.n_neighbors
             hits = loo_hits(Z_test, y_test, k) if is_open else knn_hits(Z_train, y_train, Z_test, y_test, k)
-            return hits.astype(np.float64)
+            return hits * (_shares_alike(y_test) if self.scoring == BALANCED else 1.0)
         if self.scoring == "knn_r2":
             return r2_values(knn_residuals(Z_train, y_train, Z_test, y_test, self.n_neighbors), y_test)
         if match := _BETWEEN_VIEWS.fullmatch(self.scoring):
@@ -69,6 +72,12 @@ class FoldScorer:
         if isinstance(y_test, Supervision) and not isinstance(y_test, Labels):
             return _auc_values(Z_test, Pairs.from_edges(y_test.similar, y_test.dissimilar, len(y_test)), self.grouped)
         return _label_auc_values(Z_test, np.asarray(y_test.codes if isinstance(y_test, Labels) else y_test))
+
+
+def _shares_alike(y: Any) -> np.ndarray:
+    """(m,) weights of mean 1 by which every class counts alike."""
+    codes, counts = np.unique(y.codes if isinstance(y, Labels) else y, return_inverse=True, return_counts=True)[1:]
+    return np.asarray(len(codes) / (len(counts) * counts[codes]))
 
 
 def _view_values(Z: np.ndarray, k: int) -> np.ndarray:
@@ -103,13 +112,13 @@ def choose_scoring(scoring: str | None, side: Supervision, protocol: Protocol = 
     if scoring is None:
         of_labels = "map@r" if protocol == "open" else "knn"
         return of_labels if labels else "ordering" if ordered else "pair_auc"
-    if scoring == "pair_auc" or (labels and (scoring == "knn" or _RETRIEVAL.fullmatch(scoring))):
+    if scoring == "pair_auc" or (labels and (scoring in ("knn", BALANCED) or _RETRIEVAL.fullmatch(scoring))):
         return scoring
     if ordered and scoring == "ordering":
         return scoring
     allowed = "'ordering' or 'pair_auc'" if ordered else "'pair_auc'"
     if labels:
-        allowed = "'knn', 'recall@1', 'precision@1' (or another k), 'r_precision', 'map@r' or 'pair_auc'"
+        allowed = f"'knn', '{BALANCED}', 'recall@1', 'precision@1' (or another k), 'r_precision', 'map@r' or 'pair_auc'"
     raise ValueError(f"scoring={scoring!r} does not suit {side.kind}: choose {allowed}")
 
 

@@ -27,6 +27,7 @@ from isometry.cli.outputs import UsageError
 from isometry.io import Table, load, read_table
 from isometry.registry import METHODS, all_methods, get
 from isometry.registry.around import ROWS as AROUND
+from tests.test_strength import planted
 
 COMMAND = [sys.executable, "-m", "isometry.cli"]
 
@@ -753,17 +754,17 @@ def test_fit_auto_says_its_verdict_and_is_read_again(folder, tmp_path):
 
 
 def test_save_says_what_is_saved_and_why(tmp_path, monkeypatch):
+    """What the verdict says to take, and not what leads by chance."""
     monkeypatch.chdir(tmp_path)
     options = ["--methods", "GMML[weighted]", "--folds", 3, "--save", "m"]
-    assert "saved GMML[weighted], fitted on all rows (the highest score, though not reliably better" in run(
-        "compare", "wine", "--sample", 60, *options
-    )
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(40, 3)), columns=list("abc")).assign(kind=np.arange(40) % 2)
-    frame["a"] += 9 * frame["kind"]
-    frame.to_csv("t.csv", index=False)
-    out = run("compare", "t.csv", "-y", "kind", "--methods", "RankOneMMC", "--folds", 2, "--save", "m")
-    assert "saved Euclidean, fitted on all rows (no metric scores higher: this is the preparation" in out
+    out = run("compare", "wine", "--sample", 60, *options)
+    assert "GMML[weighted], is +1.7 points" in " ".join(out.split())
+    assert "saved Euclidean, fitted on all rows (no metric is reliably better: this is the preparation" in out
+    assert "isometry fit saves another metric" in out and load("m")[-1].transform(np.eye(13)).shape == (13, 13)
+    X, y = planted()
+    pd.DataFrame(X).add_prefix("x").assign(kind=y).to_csv("t.csv", index=False)
+    out = run("compare", "t.csv", "-y", "kind", "--methods", "FisherML", "--folds", 3, "--save", "m")
+    assert "saved FisherML, fitted on all rows (reliably better than Euclidean)" in out
 
 
 # ------------------------------------------------------------------------------------------------ for other programs

@@ -7,17 +7,17 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import isometry
-from isometry import AutoMetric, Labels, Pairs, Shrunk, Triplets
+from isometry import AutoMetric, Labels, Pairs, Shrunk, Triplets, compare
 from isometry.eval import mean_interval
 from isometry.kernelized import KernelMetric
-from isometry.select.auto import candidates
 from isometry.select.budget import Budget
+from isometry.select.candidates import default_learners as candidates
 from isometry.select.candidates import resolve
 from isometry.select.comparison import _measure, _rank
 from isometry.select.crossfit import automatic_choice, choose, gain_interval, values_of_choice
@@ -323,3 +323,28 @@ def test_a_table_with_dates_and_words_is_told_how_to_be_read():
     auto = AutoMetric(["RCA"], n_splits=2, scaler=filled).fit(frame, np.arange(40) % 2)
     with pytest.raises(ValueError, match=r"2020-01-31.*\n?.*read_table\(table, model=metric\)"):
         auto.transform(frame.assign(a="2020-01-31"))
+
+
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
+def test_compare_and_auto_metric_take_the_same_by_the_same_score(load):
+    """The same candidates, folds and rule: what one says to take, the other takes."""
+    X, y = load(return_X_y=True)
+    X, y = X[::2], y[::2]
+    found = compare(X, y, scoring="precision@3", n_splits=3)
+    model = AutoMetric(n_splits=3, budget=None).fit(X, y)
+    assert [r.name for r in model.comparison_.results] == [r.name for r in found.results]
+    assert model.best_ == found.automatic.picked == found.best_name
+    assert found.automatic.p == model.comparison_.automatic.p
+    assert found.automatic.measured == model.comparison_.automatic.measured == found.automatic.difference.mean
+    assert any("decides by precision@3" in note for note in compare(X, y, ["RCA"], n_splits=3).notes)
+    assert not any("decides by precision@3" in note for note in found.notes)
+
+
+def test_the_verdict_tells_what_was_measured_and_what_is_expected():
+    X, y = load_breast_cancer(return_X_y=True)
+    model = AutoMetric(["RCA", "FisherML"], n_splits=3, budget=None).fit(X[::2], y[::2])
+    choice = model.comparison_.automatic
+    assert choice.of_all and choice.measured != choice.difference.mean
+    assert f"by {choice.measured:+.4f} on samples held out ({choice.chance})" in model.verdict_
+    assert f"learned from all samples, by {choice.difference.mean:+.4f} on new ones" in model.verdict_
+    assert all(type(value) is float for value in model.difference_)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.neighbors import KNeighborsClassifier
 
 from isometry.eval import mean_interval, pair_auc
 from isometry.select.scoring import FoldScorer, choose_scoring
@@ -161,3 +163,20 @@ def test_the_open_protocol_is_scored_by_map_at_r():
     labels, pairs = Labels([0, 0, 1, 1]), Pairs([0], [1], [True], n=4)
     assert choose_scoring(None, labels, "open") == "map@r" and choose_scoring(None, labels) == "knn"
     assert choose_scoring("knn", labels, "open") == "knn" and choose_scoring(None, pairs, "closed") == "pair_auc"
+
+
+@pytest.mark.parametrize("protocol", ["closed", "open"])
+def test_balanced_accuracy_is_that_of_scikit_learn(protocol):
+    rng = np.random.default_rng(4)
+    y, y_test = (np.repeat([0, 1, 5], [n, 9, 4]) for n in (60, 40))
+    Z, Z_test = (rng.normal(size=(len(v), 2)) + v[:, None] * 0.3 for v in (y, y_test))
+    found = FoldScorer("balanced_accuracy", 1, protocol).values(Z, y, Z_test, y_test)
+    if protocol == "closed":
+        answers = KNeighborsClassifier(1).fit(Z, y).predict(Z_test)
+    else:
+        others = [np.arange(len(Z_test)) != i for i in range(len(Z_test))]
+        answers = [KNeighborsClassifier(1).fit(Z_test[o], y_test[o]).predict(Z_test[~o])[0] for o in others]
+    assert_allclose(found.mean(), balanced_accuracy_score(y_test, answers), rtol=1e-12)
+    plain = FoldScorer("knn", 1, protocol).values(Z, y, Z_test, y_test)
+    assert found.mean() < plain.mean() - 0.05  # which the large class carries
+    assert np.array_equal(found > 0, plain > 0)
