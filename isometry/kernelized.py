@@ -71,8 +71,13 @@ class KernelMetric(MetricLearner):
         return tags
 
 
-def kernel_coordinates(learner: Any, X: np.ndarray, *, variance: float | str, max_rank: float | None) -> KernelMap:
-    """Coordinates of the feature space that the rows of X span, as many as the kernel's spectrum suggests."""
+def kernel_coordinates(
+    learner: Any, X: np.ndarray, *, variance: float | str, max_rank: float | None, beyond: bool = False
+) -> KernelMap:
+    """Coordinates of the feature space that the rows of X span, as many as the kernel's spectrum suggests.
+
+    With ``beyond`` the others stand behind them.
+    """
     named = isinstance(learner.kernel, str)
     return fit_kernel_map(
         X,
@@ -82,6 +87,7 @@ def kernel_coordinates(learner: Any, X: np.ndarray, *, variance: float | str, ma
         center=learner.center,
         variance=variance,
         max_rank=max_rank,
+        beyond=beyond,
         rng=check_random_state(learner.random_state),
     )
 
@@ -160,7 +166,8 @@ class Kernelized(MetaLearner, KernelMetric):
     variance : float in (0, 1] or "auto", default=1.0
         Share of the kernel's trace that the leading components keep; centre the kernel for this. "auto": 0.95, if
         four fifths of the components carry as much, else all are kept, since the last ones of a flat spectrum tell near
-        samples apart.
+        samples apart. A learner that the data draw back to Euclidean distance learns from the leading components, too,
+        but that distance is the one in all of them, unless it was asked for few dimensions.
     max_rank : float > 0 or None, default=None
         Largest number of components to keep, or a share of the landmarks if below 1; None: no limit.
     random_state : int, RandomState instance or None, default=None
@@ -175,7 +182,7 @@ class Kernelized(MetaLearner, KernelMetric):
     basis_ : ndarray of shape (m, r)
         V diag(l)^{-1/2}, with V the eigenvectors and l the eigenvalues of the landmarks' kernel.
     spectrum_ : ndarray of shape (r,)
-        Eigenvalues l of the landmarks' kernel.
+        Eigenvalues l of the landmarks' kernel, the largest first.
     landmarks_ : ndarray of shape (m, d) or None
         The samples that span the feature space; None for a precomputed kernel.
     kernel_means_ : ndarray of shape (m,) or None
@@ -222,17 +229,23 @@ class Kernelized(MetaLearner, KernelMetric):
     _unlabelled = "minus one"  # every row spans the feature space, labelled or not
 
     def _fit(self, X: np.ndarray, side: Any) -> None:
-        phi, learner = kernel_coordinates(self, X, variance=self.variance, max_rank=self.max_rank), clone(self.learner)
-        r = phi.basis.shape[1]
-        if isinstance(p := getattr(learner, "n_components", None), Integral) and p > r:
+        learner = clone(self.learner)
+        p = getattr(learner, "n_components", None)
+        # Euclidean distance, if that is what the learner stays near to, is the one in all of the feature space
+        beyond = isinstance(learner, HoldsOut) and learner._is_mixed() and p is None
+        phi = kernel_coordinates(self, X, variance=self.variance, max_rank=self.max_rank, beyond=beyond)
+        r = phi.basis.shape[1] - phi.n_beyond
+        if isinstance(p, Integral) and p > r:
             learner.set_params(n_components=r)
         if "spectrum" in learner.get_params(deep=False):  # a penalty on the coefficients of the kernel
-            learner.set_params(spectrum=phi.spectrum)
+            learner.set_params(spectrum=phi.spectrum[:r])
         Z = phi.fitted(X).astype(X.dtype, copy=False)
         if isinstance(learner, HoldsOut):  # what they hold out must not span the feature space
             learner._outside = HeldOut(phi, X, Z, self.center, _kept(learner, side, len(X)))
+            learner._beyond = phi.n_beyond
         self.learner_ = learner.fit(Z, side)
-        vars(learner).pop("_outside", None)
+        for name in ("_outside", "_beyond"):
+            vars(learner).pop(name, None)
         self._store(phi, learner.components_ if isinstance(learner, LinearMetric) else None)
         self._take_report(learner)
 

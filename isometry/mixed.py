@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from isometry.base import check_side
@@ -55,6 +54,9 @@ class MixedMetric(HoldsOut):
     _: KW_ONLY
     strength: Share | Literal["auto"] = "auto"
 
+    def _is_mixed(self) -> bool:
+        return self.strength != 1
+
     def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         if self.strength == 1:
             self.strength_, self.strength_path_, self.strength_reason_ = 1.0, {}, "given"
@@ -65,13 +67,13 @@ class MixedMetric(HoldsOut):
             choice = Choice(float(self.strength), self._all_steps, {}, "given")
         learner = self._with(choice.reg)
         if choice.share:
-            solution = learner._fit(X, side, **more)
+            solution = learner._fit(self._seen(X), side, **more)
         else:
-            solution = _fit_unused(learner, X, side, more)
-        for name in [name for name in vars(learner) if name.endswith("_")]:
-            setattr(self, name, getattr(learner, name))
-        if choice.share < 1:
-            L, rows = learner.components_.astype(np.float64), X[:: 1 + len(X) // MOST_ROWS]
+            solution = _fit_unused(learner, self._seen(X), side, more)
+        self._take(learner)
+        if choice.share < 1 or self._beyond:
+            L = self._in_all_features(learner.components_.astype(np.float64))
+            rows = X[:: 1 + len(X) // MOST_ROWS]
             p = None if fewer_dimensions(self, X.shape[1]) is None else len(L)  # samples may span even fewer
             self._store(mixed_map(L, choice.share, rows, p), X.dtype)
         self.strength_, self.strength_path_, self.strength_reason_ = choice.share, choice.path, choice.reason
@@ -88,9 +90,7 @@ class MixedMetric(HoldsOut):
 
     def _with(self, length: float) -> Any:
         """The method as published, of this length."""
-        learner = clone(self).set_params(strength=1.0)
-        learner.n_features_in_ = self.n_features_in_
-        return learner
+        return self._copy(strength=1.0)
 
     def _ended(self, solution: Solution | None, choice: Choice) -> Solution | None:
         """What is to be said of how the search for the chosen metric ended: nothing, if it is not used."""
@@ -132,9 +132,9 @@ class MixedMetric(HoldsOut):
                 if part is not None:
                     check_side(part, self._needs, type(self).__name__)
                 rest = {name: value[split.learn] for name, value in more.items()}
-                solution = learner._fit(X[split.learn], part, **rest)
+                solution = learner._fit(self._seen(X)[split.learn], part, **rest)
                 ended &= solution is None or solution.converged
-                for share, worth in mixture_of.with_map(learner._transform, SHARES):
+                for share, worth in mixture_of.with_map(self._as_map(learner), SHARES):
                     found[share].append(worth)
             values |= {(share, float(length)): np.concatenate(found[share]) for share in SHARES}
             score = max(np.mean(values[share, length]) for share in SHARES)

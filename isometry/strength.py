@@ -49,6 +49,34 @@ class HoldsOut(LinearMetric):
     """Abstract: a metric that is tried on rows held out before it is learned from all of them."""
 
     _outside: Outside | None = None  # given for one fit by what made the features of the samples, see `as_new`
+    _beyond: int = 0  # so many of the last features count for Euclidean distance, but the metric does not see them
+
+    def _is_mixed(self) -> bool:
+        """Whether what is learned is, or may be, mixed with Euclidean distance."""
+        raise NotImplementedError
+
+    def _seen(self, X: np.ndarray) -> np.ndarray:
+        """The features that the metric is learned from."""
+        return X[:, : X.shape[1] - self._beyond]
+
+    def _in_all_features(self, L: np.ndarray) -> np.ndarray:
+        """A map of the features that the metric sees, as one of all features."""
+        return np.pad(L, ((0, 0), (0, self._beyond))) if self._beyond else L
+
+    def _as_map(self, learner: LinearMetric) -> Map:
+        """What a learner makes of rows, of whose features it sees the first ones."""
+        return lambda X: learner._transform(self._seen(X))
+
+    def _copy(self, **settings: Any) -> Any:
+        """A learner for the features that the metric sees."""
+        learner = clone(self).set_params(**settings)
+        learner.n_features_in_ = self.n_features_in_ - self._beyond
+        return learner
+
+    def _take(self, learner: LinearMetric) -> None:
+        """Have what another one has learned."""
+        for name in [name for name in vars(learner) if name.endswith("_") and name != "n_features_in_"]:
+            setattr(self, name, getattr(learner, name))
 
 
 class AutomaticStrength(HoldsOut):
@@ -74,16 +102,19 @@ class AutomaticStrength(HoldsOut):
     reg_path_: dict[str, np.ndarray]
     reg_reason_: str
 
+    def _is_mixed(self) -> bool:
+        return isinstance(self.reg, str)
+
     def _learn(self, X: np.ndarray, side: Any, **more: Any) -> Solution | None:
         if self.reg != "auto":
             return self._fit(X, side, **more)
         rows, part, few = some_rows(X, side, more)
-        key = distance_from_mean(rows)
-        unit = float(np.sqrt(key.mean() / X.shape[1])) or 1.0
+        key = distance_from_mean(self._seen(rows))
+        unit = float(np.sqrt(key.mean() / self._seen(X).shape[1])) or 1.0
         choice = self._choose(rows / np.asarray(unit, dtype=X.dtype), part, key, unit, **few)
         if len(rows) > MEASURED_LAST and fewer_dimensions(self, X.shape[1]) is None:  # else they give directions, too
             rows = rows[thin(np.argsort(key, kind="stable"), MEASURED_LAST)]
-        return self._keep(choice, lambda learner: learner._fit(X, side, **more), rows, unit)
+        return self._keep(choice, lambda learner: learner._fit(self._seen(X), side, **more), rows, unit)
 
     def _choose(self, X: np.ndarray, side: Any, key: np.ndarray, unit: float, **more: Any) -> Choice:
         folds = next(k for most, k in FOLDS_UP_TO if X.shape[1] <= most)
@@ -93,7 +124,7 @@ class AutomaticStrength(HoldsOut):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                maps = self._path(X, side, trial, **more)
+                maps = self._path(self._seen(X), side, trial, **more)
                 tables = (as_new(X, split, self._outside, unit) for split in trial.splits)
                 choice = choose(trial, tables, maps, regs=self.regs, p=fewer_dimensions(self, X.shape[1]))
                 return choice.noting(scarcity(trial, folds))
@@ -112,9 +143,8 @@ class AutomaticStrength(HoldsOut):
                 warnings.simplefilter("ignore")  # of a metric that is not used
             warnings.simplefilter("ignore", SingularMatrixWarning)  # the ridge was chosen, nothing needs to be said
             solution = fit(learner)
-        for name in [name for name in vars(learner) if name.endswith("_")]:
-            setattr(self, name, getattr(learner, name))
-        L, dtype = learner.components_.astype(np.float64), learner.components_.dtype
+        self._take(learner)
+        L, dtype = self._in_all_features(learner.components_.astype(np.float64)), learner.components_.dtype
         p = None if fewer_dimensions(self, L.shape[1]) is None else len(L)  # samples may span even fewer
         if choice.share == 0:
             L = np.eye(L.shape[1])
@@ -126,9 +156,7 @@ class AutomaticStrength(HoldsOut):
         return solution
 
     def _with(self, reg: float) -> Any:
-        learner = clone(self).set_params(reg=reg)
-        learner.n_features_in_ = self.n_features_in_
-        return learner
+        return self._copy(reg=reg)
 
     def _path(self, X: np.ndarray, side: Any, trial: Trial, **more: Any) -> Iterator[Iterator[Map]]:
         """For each split of a trial the maps that are learned from its rows, one for each of ``regs``."""
@@ -137,7 +165,7 @@ class AutomaticStrength(HoldsOut):
             if part is not None:
                 check_side(part, self._needs, type(self).__name__)
             rest = {name: value[split.learn] for name, value in more.items()}
-            yield (learner._transform for learner in self._fit_each(X[split.learn], part, **rest))
+            yield (self._as_map(learner) for learner in self._fit_each(X[split.learn], part, **rest))
 
     def _fit_each(self, X: np.ndarray, side: Any, **more: Any) -> Iterator[Any]:
         for reg in self.regs:

@@ -59,6 +59,7 @@ class KernelMap:
     means: np.ndarray | None = None  # (m,) column means of the landmarks' kernel
     rows: np.ndarray | None = None  # (m,) numbers of the landmarks among the rows it was fitted to
     origin: np.ndarray | None = None  # (d,) float64
+    n_beyond: int = 0  # of the columns of the basis, the last ones, which ``variance`` and ``max_rank`` leave out
 
     def project(self, X: np.ndarray, coef: np.ndarray) -> np.ndarray:
         """(k(x, landmarks) − means) @ coef (n, q), in blocks of rows; ``coef`` (m, q) is in the span of the basis."""
@@ -87,6 +88,7 @@ def fit_kernel_map(
     center: bool = False,
     variance: float | str = 1.0,
     max_rank: float | None = None,
+    beyond: bool = False,
     rng: np.random.RandomState | None = None,
 ) -> KernelMap:
     """Kernel coordinates of X: exact with all rows as landmarks, Nyström with fewer.
@@ -94,7 +96,8 @@ def fit_kernel_map(
     ``variance`` keeps the leading components that carry this share of the kernel's trace. "auto" is 95 %, if four
     fifths of the components carry as much, else all: the last ones of a flat spectrum are differences of near samples,
     which without them come together nearer to the mean than all others, and are then the neighbours of every new
-    sample. ``max_rank`` keeps as many as it says, or a share of the landmarks if it is below 1.
+    sample. ``max_rank`` keeps as many as it says, or a share of the landmarks if it is below 1. With ``beyond`` those
+    that both leave out stand behind the others, and are counted.
     """
     if isinstance(variance, str) and variance != "auto":
         raise ValueError(f"variance={variance!r} must be 'auto' or a number in (0, 1]")
@@ -126,6 +129,7 @@ def fit_kernel_map(
         )
     _check_spread(spread, trace, kernel, eps * len(l))
     keep = l > max(RANK_TOL * min(l[0], spread), eps * len(l) * l[0])
+    rank = int(np.sum(keep))
     if variance != 1.0:
         share = np.cumsum(np.maximum(l, 0)) / np.maximum(l, 0).sum()
         leading = np.arange(len(l)) <= np.searchsorted(share, AUTO_VARIANCE if variance == "auto" else variance)
@@ -133,8 +137,10 @@ def fit_kernel_map(
             keep &= leading
     if max_rank is not None:
         keep[int(max_rank) if max_rank >= 1 else max(1, int(max_rank * len(l))) :] = False
+    n_beyond = rank - int(np.sum(keep)) if beyond else 0
+    keep[: int(np.sum(keep)) + n_beyond] = True
     l, V = l[keep], vectors(keep[::-1])[:, ::-1]
-    return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means if center else None, rows, origin)
+    return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means if center else None, rows, origin, n_beyond)
 
 
 def _about(X: Any, origin: np.ndarray | None) -> Any:

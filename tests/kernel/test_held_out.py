@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.metrics.pairwise import polynomial_kernel
 
-from isometry import KDCA, LMNN, RCA, Euclidean, Kernelized, KernelLMNN, Labels
+from isometry import KDCA, KISSME, LMNN, RCA, Euclidean, Kernelized, KernelLMNN, Labels, RankOneMMC
 from isometry.core.distance import sqdist
 from isometry.kernelized import HeldOut, kernel_coordinates
 from isometry.trial import Split, as_new, trial_of
@@ -116,3 +116,53 @@ def test_a_fit_leaves_nothing_of_it_behind():
         model = Kernelized(learner, center=True, variance=0.95).fit(X, y)
         assert "_outside" not in vars(model.learner_)
         assert np.isfinite(model.transform(X)).all()
+
+
+@pytest.mark.parametrize(
+    "method", [KISSME(), RankOneMMC(), LMNN(max_iter=5)], ids=["of a ridge", "of a share", "of a search"]
+)
+@pytest.mark.parametrize("landmarks", [None, 80])
+def test_what_the_kernel_leaves_out_counts_for_euclidean_distance(method, landmarks):
+    """Without a gain the neighbours of new rows are those of the samples, though a third of the components is cut."""
+    X, y = planted(n=120)
+    y = np.random.default_rng(3).permutation(y)
+    learner = Kernelized(
+        method, gamma=GAMMA, center=True, variance=0.6, max_rank=0.5, landmarks=landmarks, random_state=0
+    )
+    metric = learner.fit(X, y)
+    whole = Kernelized(Euclidean(), gamma=GAMMA, center=True, landmarks=landmarks, random_state=0).fit(X)
+    assert "Euclidean distance" in getattr(
+        metric.learner_, "reg_reason_", getattr(metric.learner_, "strength_reason_", "")
+    )
+    new = planted(seed=1, n=40)[0]
+    expected = sqdist(whole.transform(new), whole.transform(X))
+    found = sqdist(metric.transform(new), metric.transform(X))
+    assert_allclose(found / found.mean(), expected / expected.mean(), rtol=0, atol=1e-8)
+    if landmarks is None:
+        assert (found.argsort(axis=1)[:, :5] == sqdist(new, X).argsort(axis=1)[:, :5]).all()
+    assert metric.learner_.transform(metric._phi(new)).shape == metric.transform(new).shape
+
+
+@pytest.mark.parametrize("share", [0.25, 0.75])
+def test_a_mixture_in_feature_space_is_one_with_all_of_it(share):
+    """(1 − share) |φ − φ'|² / c₀ + share d²/c₁ with all components in φ, and the metric of the leading ones in d."""
+    X, y = planted(n=60)
+    options = {"gamma": GAMMA, "center": True, "variance": 0.6}
+    plain = sqdist(Kernelized(Euclidean(), gamma=GAMMA, center=True).fit(X).transform(X))
+    cut = sqdist(Kernelized(Euclidean(), **options).fit(X).transform(X))
+    learned = sqdist(Kernelized(RankOneMMC(strength=1.0), **options).fit(X, y).transform(X))
+    found = sqdist(Kernelized(RankOneMMC(strength=share), **options).fit(X, y).transform(X))
+    assert abs(cut / cut.mean() - plain / plain.mean()).max() > 0.1  # so that it matters which is mixed
+    expected = (1 - share) * plain / plain.mean() + share * learned / learned.mean()
+    assert_allclose(found / found.mean(), expected, rtol=0, atol=1e-8)
+
+
+def test_fewer_dimensions_begin_at_the_leading_components():
+    """Components that were left out have no part where so few dimensions are asked for."""
+    X, y = planted(n=60)
+    y = np.random.default_rng(3).permutation(y)
+    metric = Kernelized(KISSME(2), gamma=GAMMA, center=True, variance=0.9).fit(X, y)
+    leading = Kernelized(Euclidean(), gamma=GAMMA, center=True, max_rank=2).fit(X).transform(X)
+    assert metric.learner_.share_ == 0 and metric.basis_.shape[1] < 59
+    found, expected = sqdist(metric.transform(X)), sqdist(leading)
+    assert_allclose(found / found.mean(), expected / expected.mean(), rtol=0, atol=1e-8)
