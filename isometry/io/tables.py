@@ -36,7 +36,7 @@ from isometry.io.columns import (
     refuse_decimal_commas,
     refuse_repeats,
 )
-from isometry.io.prepare import STEPS, category_columns, lets_pass, needs_cells, tidy, told_of_columns
+from isometry.io.prepare import STEPS, category_columns, lets_pass, needs_cells, tidy, told_of_columns, warn_of_unseen
 from isometry.io.text import COMPRESSED, read_text
 
 if TYPE_CHECKING:
@@ -212,6 +212,8 @@ def read_table(
             f"the {type(model).__name__} was fitted on {wanted} features, and {name} has {len(names)}: leave others "
             "out with --drop (in Python drop=[…])"
         )
+    if as_it_is and model is not None:
+        warn_of_unseen(table.X, model)
     X: Any = table.X if as_it_is else as_numbers(table.X, name, np.dtype(dtype))
     if hasattr(model, "feature_names_in_"):  # a metric that knows names of columns warns of rows without them
         X = import_optional("pandas").DataFrame(X, columns=names)
