@@ -188,9 +188,7 @@ def verify(
         named = method if chosen is None else f"{method}: {chosen}"
         _show(verifier, point, table, named, quiet, of_labels=listed is None)
         if not goals:
-            told = (
-                "the line is where same and different are equally likely; --fpr, --precision, --cost or --band moves it"
-            )
+            told = "the line is where same and different are equally likely; --fpr, --precision, --cost, --band move it"
             printer(quiet).print(f"note: {told}", style="dim")
         for what, path in (("report", page), ("saved", saved)):
             if path is not None:
