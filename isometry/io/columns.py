@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,6 +128,19 @@ def _refuse_other_kinds(frame: pd.DataFrame, name: str) -> None:
         f"{how_to_drop(others)}, or encode them as numbers, as scikit-learn's OneHotEncoder does in a pipeline: "
         f"`isometry compare` and `isometry fit` do it inside each fold if given --one-hot{hint}"
     )
+
+
+def refuse_text_for_numbers(frame: pd.DataFrame, categories: Collection[str], name: str) -> None:
+    """An error if columns that a fitted metric takes for numbers hold something else."""
+    is_numeric = import_optional("pandas").api.types.is_numeric_dtype
+    wrong = [c for c in frame.columns if c not in categories and not is_numeric(frame[c])]
+    if wrong:
+        shown = [f"{c} ({_kind(frame[c])})" for c in wrong[:MAX_NAMES]] + wrong[MAX_NAMES:]
+        hint = ", or give the decimal sign of all: --decimal , (decimal=',')"
+        raise TableError(
+            f"{name} has {_count(wrong)} of other cells where the metric takes numbers: {listing(shown)}. Write them "
+            f"as plain numbers, such as 1234.5{hint if with_decimal_commas(frame[wrong], None) else ''}"
+        )
 
 
 def _kind(column: pd.Series) -> str:

@@ -380,3 +380,16 @@ def test_a_column_selector_cannot_be_kept_and_lists_can(tmp_path):
     model = ColumnTransformer([("n", StandardScaler(), make_column_selector())]).fit(frame)
     with pytest.raises(StoreError, match="list the names of columns"):
         save(make_pipeline(model, RCA()).fit(frame, [0, 0, 1, 1]), tmp_path / "m.safetensors")
+
+
+def test_text_where_a_fitted_metric_takes_numbers_is_named_and_categories_are_not():
+    r = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": r.normal(size=30), "where": list("ab") * 15})
+    cells = read_table(frame, prepare=STEPS).X
+    model = make_pipeline(preparation(cells, StandardScaler()), RCA()).fit(cells, np.arange(30) % 2)
+    new = frame.assign(x=["0,5", "1,5", "2,25"] * 10)
+    with pytest.raises(
+        TableError, match=r"a column of other cells .*: x \(text, such as '0,5'\)\. Write.*--decimal ,"
+    ) as told:
+        read_table(new, model=model)
+    assert "where (" not in str(told.value) and "--drop" not in str(told.value)
