@@ -44,7 +44,12 @@ def adapt(
     ],
     labels: Annotated[
         str | None,
-        typer.Option(help="classes of the rows: a column or array there, or a file of them, with ids or row by row"),
+        typer.Option(
+            "--labels",
+            "--target",
+            "-y",
+            help="classes of the rows: a column or array there, or a file of them, with ids or row by row",
+        ),
     ] = None,
     pairs: Annotated[
         Path | None, typer.Option(help="table of pairs: two ids, and 1 or 0 in a third column if some are different")
@@ -357,6 +362,9 @@ def _show(outcome: Adaptation, console: Any, told: list[str]) -> None:
         difference = interval_text(score.difference, "+.4f")
         shown.add_row(TITLES[score.name], f"{score.before:.4f}", f"{score.after:.4f}", difference)
     console.print(shown)
+    if outcome.candidates:
+        tried = ", ".join(setting.method for setting, _ in outcome.candidates)
+        console.print(f"note: tried, best first: {plain(tried)}; --report shows what each gained", style="dim")
     for note in outcome.notes:
         if note not in told:
             console.print(f"note: {plain(note)}", style="dim")

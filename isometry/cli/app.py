@@ -19,6 +19,8 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
+            # scikit-learn's, by column number; tables that are read say it by name
+            warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
             if not process_number():
                 warnings.showwarning = lambda message, *_, **__: print_to_stderr(f"warning: {message}")
             else:

@@ -32,7 +32,7 @@ def list_methods(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show the methods there are, and what stands around any of them."""
+    """Show the methods there are, and what stands around any of them; commands take a name or its short key."""
     from isometry.registry import METHODS, all_methods
     from isometry.registry.around import ROWS as AROUND
 

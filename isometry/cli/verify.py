@@ -29,10 +29,12 @@ from isometry.cli.inputs import (
 from isometry.cli.models import load_model, read_for
 from isometry.cli.outputs import (
     UsageError,
+    as_json_values,
     collect_errors,
     make_table,
     plain,
     print_json,
+    print_to_stderr,
     printer,
     raise_first,
     usage_errors,
@@ -109,6 +111,9 @@ def verify(
     quiet: options.Quiet = False,
 ) -> None:
     """Learn when two rows are the same, with a threshold whose errors are known; or judge pairs with such a file."""
+    from isometry.select import AutoMetric
+    from isometry.select.calibrate import usual_protocol
+
     if (pairs is None) == (target is None) and not _has_labels(file, pairs, target):
         raise UsageError("say which rows are the same: --target names a column of labels, or --pairs a table of pairs")
     if model is not None and pairs is None:
@@ -139,8 +144,12 @@ def verify(
     listed = None if pairs is None else _read_pairs(pairs, _row_names(file, row_id, delimiter, decimal), len(table.X))
     goals = _goals(fpr, precision, cost, band)
     y = table.y if listed is None else make_pairs(*listed, len(table.X))
-    _, learner = make_learner(method)
-    learner = configure(learner, set_ or [], seed)
+    learner = configure(_learner(method), set_ or [], seed)
+    if isinstance(learner, AutoMetric):
+        if listed is None and not any(s.startswith("protocol=") for s in set_ or []):
+            learner.set_params(protocol=protocol or usual_protocol(y))  # chosen for what will be asked of it
+        if not (quiet or as_json):
+            print_to_stderr(f"auto chooses {folds + 1} times: on all rows, and anew for each of {folds} folds")
     if unit:
         from isometry import Normalized
 
@@ -160,8 +169,8 @@ def verify(
         if save is not None:
             from isometry.io import save as write
 
-            card = make_card(table, f"PairVerifier({method})", **{k: outcome[k] for k in ("auc", "threshold")})
-            write(verifier, save, card)
+            facts = as_json_values({k: outcome[k] for k in ("auc", "threshold")})  # a line may be at -inf
+            write(verifier, save, make_card(table, f"PairVerifier({method})", **facts))
             saved = save
     page: Path | None = None
     if report is not None:
@@ -173,7 +182,14 @@ def verify(
     if as_json:
         print_json({**outcome, "saved": saved, "report": page})
     else:
-        _show(verifier, point, table, method, quiet, of_labels=listed is None)
+        chosen = getattr(
+            verifier.metric_[-1] if hasattr(verifier.metric_, "steps") else verifier.metric_, "best_", None
+        )
+        named = method if chosen is None else f"{method}: {chosen}"
+        _show(verifier, point, table, named, quiet, of_labels=listed is None)
+        if not goals:
+            told = "the line is where same and different are equally likely; --fpr, --precision, --cost, --band move it"
+            printer(quiet).print(f"note: {told}", style="dim")
         for what, path in (("report", page), ("saved", saved)):
             if path is not None:
                 printer(quiet).print(f"{what}: {plain(path)}")
@@ -189,6 +205,16 @@ def _has_labels(file: Path, pairs: Path | None, target: str | None) -> bool:
 
 def _quoted(name: str | None) -> str | None:
     return None if name is None else f'"{name}"' if "," in name else name
+
+
+def _learner(method: str) -> Any:
+    """A metric to learn; a file of one is refused."""
+    if Path(method).is_file():
+        raise UsageError(
+            f"--method {method}: errors can be told of a metric that has not seen the pairs, and a file of fit has "
+            "seen its rows. Name its method, such as --method GMML or auto, and it is learned here"
+        )
+    return make_learner(method)[1]
 
 
 def _goals(fpr: float | None, precision: float | None, cost: str | None, band: str | None) -> dict[str, Any]:
@@ -286,9 +312,12 @@ def _show(
         f"{verifier.calibration_error_:.4f}; precision if {verifier.prior_:.2%} of the pairs are the same"
     )
     accepted = f"same up to distance {point.threshold:.6g} (probability {point.probability:.3f})"
+    if point.threshold < 0:
+        accepted = "no pair is called the same: none is near enough"
     undecided = verifier.reject_threshold_ > verifier.threshold_
     rejected = f"; undecided up to {verifier.reject_threshold_:.6g}" if undecided else ""
-    console.print(f"[bold]{accepted}{rejected}; different beyond[/]")
+    beyond = "; different beyond" if verifier.reject_threshold_ >= 0 else ""
+    console.print(f"[bold]{accepted}{rejected}{beyond}[/]")
 
 
 def _load(model: Path) -> PairVerifier:
@@ -298,7 +327,7 @@ def _load(model: Path) -> PairVerifier:
     verifier = load_model(model)
     if not isinstance(verifier, PairVerifier):
         raise UsageError(
-            f"{model} holds a {type(verifier).__name__}, not a verifier: make one with isometry verify --save"
+            f"{model} holds {type(verifier).__name__}, which is no verifier: make one with isometry verify --save"
         )
     return verifier
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,6 +130,19 @@ def _refuse_other_kinds(frame: pd.DataFrame, name: str) -> None:
     )
 
 
+def refuse_text_for_numbers(frame: pd.DataFrame, categories: Collection[str], name: str) -> None:
+    """An error if columns that a fitted metric takes for numbers hold something else."""
+    is_numeric = import_optional("pandas").api.types.is_numeric_dtype
+    wrong = [c for c in frame.columns if c not in categories and not is_numeric(frame[c])]
+    if wrong:
+        shown = [f"{c} ({_kind(frame[c])})" for c in wrong[:MAX_NAMES]] + wrong[MAX_NAMES:]
+        hint = ", or give the decimal sign of all: --decimal , (decimal=',')"
+        raise TableError(
+            f"{name} has {_count(wrong)} of other cells where the metric takes numbers: {listing(shown)}. Write them "
+            f"as plain numbers, such as 1234.5{hint if with_decimal_commas(frame[wrong], None) else ''}"
+        )
+
+
 def _kind(column: pd.Series) -> str:
     """What a column holds, with an example, for a message."""
     pandas = import_optional("pandas")
@@ -149,12 +162,26 @@ def _kind(column: pd.Series) -> str:
 def refuse_decimal_commas(frame: pd.DataFrame, name: str) -> None:
     """An error if numbers such as 1,5 would be taken for categories or for names of rows."""
     commas = decimal_comma_columns(frame, None)
-    if commas:
+    if not commas:
+        return
+    found = f"{name} has {_count(commas)} of text that {'looks' if len(commas) == 1 else 'look'} like numbers with"
+    found += f" a decimal comma: {listing(commas)}"
+    is_float = import_optional("pandas").api.types.is_float_dtype
+    points = [c for c in frame.columns if is_float(frame[c]) and (frame[c].dropna() % 1 != 0).any()]
+    if points:
         raise TableError(
-            f"{name} has {len(commas)} columns of text that look like numbers with a decimal comma: {listing(commas)}. "
-            "If 1,5 means one and a half, give the decimal sign: --decimal , (decimal=','); if they are text, "
-            "--decimal . (decimal='.')"
+            f"{found}. Other columns have a decimal point ({listing(points)}), and a table has one sign. Write all "
+            f"with a point, as pandas does by frame[{commas[0]!r}].str.replace(',', '.').astype(float); or leave "
+            f"it out with {how_to_drop(commas)}"
         )
+    raise TableError(
+        f"{found}. If 1,5 means one and a half, give the decimal sign: --decimal , (decimal=','); if they are text, "
+        "--decimal . (decimal='.')"
+    )
+
+
+def _count(columns: list[str]) -> str:
+    return "a column" if len(columns) == 1 else f"{len(columns)} columns"
 
 
 def with_decimal_commas(frame: pd.DataFrame, target: str | None) -> bool:
@@ -218,8 +245,8 @@ def label_array(y: Any, target: str, kind: str = "classes") -> np.ndarray:
     if missing.any():
         raise TableError(
             f"the target column {target} has {int(missing.sum())} missing labels, the first in row "
-            f"{int(missing.argmax())}: fill them or leave out these rows, as pandas does by "
-            f"frame.dropna(subset=[{target!r}])"
+            f"{int(missing.argmax())}, counted from 0: fill them or leave out these rows, as pandas does by "
+            f"frame.dropna(subset=[{target!r}]).to_csv('labelled.csv', index=False)"
         )
     if kind == "numbers" and not types.is_numeric_dtype(column):
         raise TableError(f"the target column {target} holds {column.iloc[0]!r}: numbers to predict must be numbers")

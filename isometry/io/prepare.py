@@ -31,6 +31,8 @@ YEARS = (1800, 2100)  # numbers that lie between these are years, also if they c
 UNIT = r"(%|[€$£¥]|[a-z]{1,3}[²³]?)?"
 GROUPED = r"(\d{1,3}([,.'\s]\d{3})+|\d+)([.,]\d+)?"  # 1,234.50 and 1.234,50
 WRITTEN_NUMBER = rf"\s*[€$£¥]?\s*[+-]?\s*{GROUPED}\s*{UNIT}\s*"  # $ 3, 70 kg, 5 %
+POINT_NUMBER = r"\s*[+-]?\d*(\.\d+)?\s*"
+ONE_SIGN = "a table has one decimal sign, so write all numbers with a point, or all with a comma, and they count"
 AS_NUMBERS = "if they are numbers, write them with a point and without other signs, as 1234.5, and they count"
 AS_ISO = "write them as 2020-01-31, and they count as days"
 
@@ -120,6 +122,8 @@ def _names_rows(name: str, known: pd.Series, numeric: bool) -> str:
         if not 2 * distinct > len(known) > 2:
             return ""
         told = f"is text with {distinct} different cells in {len(known)} rows"
+        if words.str.fullmatch(POINT_NUMBER).all() and words.str.contains(".", regex=False).any():
+            return f"{told}, such as {words.iloc[0]!r}: {ONE_SIGN}"
         if words.str.fullmatch(WRITTEN_NUMBER, case=False).all():
             return f"{told}, such as {words.iloc[0]!r}: {AS_NUMBERS}"
         return told
@@ -239,9 +243,13 @@ def _infinite(cells: pd.Series) -> np.ndarray:
 
 
 def _tell(dropped: dict[str, str]) -> None:
-    reasons = [f"{name} {why}" for name, why in dropped.items()]
+    found: dict[str, list[str]] = {}  # by what to do, which is said once
+    for name, why in list(dropped.items())[:8]:
+        fact, _, advice = why.rpartition(": ")
+        found.setdefault(advice if fact else "", []).append(f"{name} {fact or advice}")
+    reasons = [", ".join(facts) + (f": {advice}" if advice else "") for advice, facts in found.items()]
     warnings.warn(
-        f"left out of the features: {'; '.join(reasons[:8])}{' …' if len(reasons) > 8 else ''}. Name them in "
+        f"left out of the features: {'; '.join(reasons)}{' …' if len(dropped) > 8 else ''}. Name them in "
         f"{how_to_drop(list(dropped))} to say so yourself; with --prepare none numbers among them are kept",
         UserWarning,
         stacklevel=5,
@@ -288,13 +296,40 @@ def preparation(frame: pd.DataFrame, scaler: Any) -> Any:
 
 def category_columns(model: Any) -> list[str]:
     """The columns that a fitted pipeline codes as categories."""
-    from sklearn.compose import ColumnTransformer
     from sklearn.preprocessing import OneHotEncoder
 
+    return [str(c) for coder, columns in _coders(model) if isinstance(coder, OneHotEncoder) for c in columns]
+
+
+def warn_of_unseen(cells: pd.DataFrame, model: Any) -> None:
+    """Say which categories a fitted pipeline has not seen, and what they count as."""
+    from sklearn.preprocessing import OneHotEncoder
+
+    for coder, columns in _coders(model):
+        if not isinstance(coder, OneHotEncoder):
+            continue
+        rare: Any = getattr(coder, "infrequent_categories_", [None] * len(columns))
+        for k, c in enumerate(columns):
+            new = sorted(set(cells[c]) - set(coder.categories_[k]))
+            if not new:
+                continue
+            first = coder.drop_idx_ is not None and coder.drop_idx_[k] is not None
+            taken = f"as {coder.categories_[k][coder.drop_idx_[k]]}" if first else "as none of those it knows"
+            warnings.warn(
+                f"{c} has values that the metric has not seen: {listing(new)}. They count "
+                f"{taken if rare[k] is None else 'as the rare ones that it knows'}",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def _coders(model: Any) -> list[tuple[Any, Any]]:
+    """Transformers of some columns in a fitted pipeline, and which columns."""
+    from sklearn.compose import ColumnTransformer
+
     if isinstance(model, ColumnTransformer):
-        parts = [(part, columns) for _, part, columns in model.transformers_]
-        return [str(c) for part, columns in parts if isinstance(part, OneHotEncoder) for c in columns]
-    return [c for step in _parts(model) for c in category_columns(step)]
+        return [(part, columns) for _, part, columns in model.transformers_]
+    return [pair for step in _parts(model) for pair in _coders(step)]
 
 
 def needs_cells(model: Any) -> bool:

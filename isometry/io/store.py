@@ -314,6 +314,8 @@ class _Writer:
 def _complaint(value: Any) -> str:
     if callable(value) and not isinstance(value, BaseEstimator):
         name = getattr(value, "__name__", type(value).__name__)
+        if name == "make_column_selector":
+            return f"{name} is a function, and a file without code cannot hold one; list the names of columns instead"
         return f"{name} is a function, and a file without code cannot hold one; use a named option instead"
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     return f"{kind} is neither a class of {PACKAGE} nor one of scikit-learn's {', '.join(sklearn_names())}"

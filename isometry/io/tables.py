@@ -35,8 +35,9 @@ from isometry.io.columns import (
     listing,
     refuse_decimal_commas,
     refuse_repeats,
+    refuse_text_for_numbers,
 )
-from isometry.io.prepare import STEPS, category_columns, lets_pass, needs_cells, tidy, told_of_columns
+from isometry.io.prepare import STEPS, category_columns, lets_pass, needs_cells, tidy, told_of_columns, warn_of_unseen
 from isometry.io.text import COMPRESSED, read_text
 
 if TYPE_CHECKING:
@@ -212,6 +213,10 @@ def read_table(
             f"the {type(model).__name__} was fitted on {wanted} features, and {name} has {len(names)}: leave others "
             "out with --drop (in Python drop=[…])"
         )
+    if as_it_is and model is not None:
+        warn_of_unseen(table.X, model)
+    elif hasattr(model, "feature_names_in_"):
+        refuse_text_for_numbers(table.X, categories or (), name)
     X: Any = table.X if as_it_is else as_numbers(table.X, name, np.dtype(dtype))
     if hasattr(model, "feature_names_in_"):  # a metric that knows names of columns warns of rows without them
         X = import_optional("pandas").DataFrame(X, columns=names)

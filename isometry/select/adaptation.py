@@ -54,6 +54,7 @@ __all__ = ["Adaptation", "Relevance", "Score", "adapt"]
 
 SATURATED = 0.98  # a score from which on there is little to gain
 HUBS = 3.0  # skewness of how often items are neighbours, from which on a few of them are everywhere
+ALL = "all embeddings: map what is indexed and what is asked"
 N_HUBS = 10  # neighbours that are counted
 MOST_NAMED = 5  # rows in a message
 STAYS = Setting(IDENTITY)
@@ -230,7 +231,7 @@ class Adaptation:
         """
         return {
             "adapted": str(self.setting),
-            "map": "of queries alone: documents stay as they are" if self.query_only else "of all embeddings",
+            "map": f"of {'queries alone: documents stay as they are' if self.query_only else ALL}",
             "verdict": self.verdict,
             "quality": {s.name: {"before": round(s.before, 6), "after": self._of_head(s)} for s in self.scores}
             | {"held out": self.held_out},

@@ -192,8 +192,8 @@ class AutoMetric(MetricLearner):
     def _transform(self, X: Any) -> np.ndarray:
         try:
             Z = np.asarray(self.pipeline_.transform(X))
-        except ValueError as error:
-            if "could not convert" in str(error) and text_columns(X):
+        except (ValueError, TypeError) as error:
+            if text_columns(X) and (isinstance(error, TypeError) or "could not convert" in str(error)):
                 raise ValueError(
                     f"{error}. If the metric was learned from a file, read this table as that one was: "
                     "isometry.io.read_table(table, model=metric).X"

@@ -13,6 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from isometry.base import text_columns
 from isometry.core.distance import pair_distances, pair_sqdist
 from isometry.core.graph import components
 from isometry.core.warn import warn_user
@@ -120,6 +121,9 @@ class PairVerifier(BaseEstimator):
     classes they are off by a few hundredths however many pairs there are, and ``calibration_error_`` does not show it.
     Embeddings are more alike after unit length about their mean: take ``Normalized(Euclidean())`` or
     ``Normalized(GMML())`` rather than None.
+
+    `AutoMetric` chooses anew in each fold, and for known classes unless told otherwise: where whole classes are held
+    out, take ``AutoMetric(protocol="open")``.
 
     A fit costs ``n_splits`` + 1 fits of the learner and O(``max_pairs``) distances.
 
@@ -585,8 +589,7 @@ class PairVerifier(BaseEstimator):
     def _protocol(self, side: Supervision) -> Protocol:
         if self.protocol is not None:
             return self.protocol
-        many = isinstance(side, Labels) and np.sum(side.counts > 1) >= MIN_OPEN_CLASSES
-        return "open" if many else "closed"
+        return usual_protocol(side)
 
     def _hold_out(
         self, X: np.ndarray, side: Supervision, target: Any, rng: np.random.RandomState
@@ -659,9 +662,23 @@ class PairVerifier(BaseEstimator):
         """X as finite numbers; as it is where it is a table, and the learner begins by making numbers of one."""
         from isometry.io.prepare import needs_cells
 
-        if hasattr(X, "iloc") and needs_cells(self.learner):
-            return validate_data(self, X, reset=reset, skip_check_array=True)
-        return validate_data(self, X, dtype=(np.float64, np.float32), reset=reset, ensure_min_samples=2 if reset else 1)
+        least = 2 if reset else 1
+        try:
+            if hasattr(X, "iloc") and needs_cells(self.learner):
+                return validate_data(self, X, reset=reset, skip_check_array=True)
+            return validate_data(self, X, dtype=(np.float64, np.float32), reset=reset, ensure_min_samples=least)
+        except ValueError as error:
+            words = text_columns(X)
+            if words and reset and "could not convert" in str(error):
+                raise ValueError(
+                    f"{error}. {words}, or encode them first: take a pipeline of a ColumnTransformer and the metric"
+                ) from error
+            if words and not reset:
+                raise ValueError(
+                    f"{str(error).strip()}\nIf the verifier was learned from a file, read this table as that one was: "
+                    "isometry.io.read_table(table, model=verifier).X"
+                ) from error
+            raise
 
     def _distances(self, T: Tuples, *rows: np.ndarray) -> list[np.ndarray]:
         """Distances (m,) of several lists of pairs (m, 2) of rows."""
@@ -770,3 +787,10 @@ def _with_prior(weight: np.ndarray, same: np.ndarray, prior: float) -> np.ndarra
     """Weights with mean 1 under which a share ``prior`` of the pairs is the same."""
     share = np.where(same, prior / weight[same].sum(), (1 - prior) / weight[~same].sum())
     return np.asarray(len(weight) * share * weight)
+
+
+def usual_protocol(y: Any) -> Protocol:
+    """What is held out for labels (or other supervision) where nobody says: whole classes if there are many."""
+    side = as_supervision(y, len(y)) if not isinstance(y, Supervision) else y
+    many = isinstance(side, Labels) and np.sum(side.counts > 1) >= MIN_OPEN_CLASSES
+    return "open" if many else "closed"

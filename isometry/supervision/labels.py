@@ -52,7 +52,10 @@ class Labels(Supervision):
                 "or code them with a value of their own and pass Labels(y, unlabelled=that_value)"
             )
         if y.dtype.kind == "f" and type_of_target(y) == "continuous":
-            raise ValueError("Unknown label type: continuous. y must hold class labels; bin a continuous target first")
+            raise ValueError(
+                "Unknown label type: continuous. y must hold class labels; bin a continuous target first, "
+                "or take a learner of targets, such as MLKR or AutoMetric"
+            )
         self.n_samples = len(y)
         known = None if unlabelled is None else np.asarray(y != unlabelled)
         refuse_mixed(y if known is None else y[known])

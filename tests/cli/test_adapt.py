@@ -58,7 +58,17 @@ def told(folder):
 
 
 def test_labels_give_a_table_a_verdict_a_head_and_a_page(folder, told):
-    for word in ("MAP@R", "recall@1", "nDCG@10", "pair AUC", "before", "after", "Map all embeddings by", "saved:"):
+    for word in (
+        "MAP@R",
+        "recall@1",
+        "nDCG@10",
+        "pair AUC",
+        "before",
+        "after",
+        "Map all embeddings by",
+        "saved:",
+        "tried, best first:",
+    ):
         assert word in told
     head = load(folder / "head.safetensors")
     assert head.transform(np.load(folder / "e.npy")).shape[0] == 320
@@ -94,7 +104,7 @@ class _Parsed(HTMLParser):
     "given",
     [
         ("e.parquet", "--labels", "person", "--drop", "name"),
-        ("e.csv", "--labels", "person", "--drop", "name"),
+        ("e.csv", "--target", "person", "--drop", "name"),
         ("e.npy", "--labels", "y.npy"),
         ("e.npy", "--labels", "labels.csv", "--id", "ids.csv"),
         ("e.npz", "--labels", "labels.csv", "--id", "ids"),

@@ -207,3 +207,46 @@ def test_a_table_as_it_comes_gives_a_threshold_and_is_judged_whatever_the_order_
     assert "columns that are not numbers: name" in run(
         folder / "messy.csv", "--target", "person", "--prepare", "none", code=2
     )
+
+
+def test_auto_chooses_for_what_is_held_out_and_names_its_choice(folder):
+    few = ["--method", "auto", "--set", "learners=['RCA', 'GMML']", "--folds", 2, "--drop", "name"]
+    for protocol in ("open", "closed"):
+        told = run(folder / "t.csv", "--target", "person", *few, "--protocol", protocol,
+                   "--save", folder / "a.safetensors")  # fmt: skip
+        chosen = load(folder / "a.safetensors").metric_[-1]
+        assert chosen.protocol == protocol
+        assert f"metric auto: {chosen.best_}" in told
+    run(folder / "t.csv", "--target", "person", *few, "--save", folder / "a.safetensors")
+    assert load(folder / "a.safetensors").metric_[-1].protocol == "open"  # 150 classes
+    run(folder / "t.csv", "--target", "person", *few, "--set", "protocol=closed", "--save", folder / "a.safetensors")
+    assert load(folder / "a.safetensors").metric_[-1].protocol == "closed"
+
+
+def test_a_line_that_nobody_asked_for_is_explained_and_kept_also_where_it_accepts_nothing(folder):
+    far = ["--method", "Euclidean", "--prior", 0.0001, "--drop", "name", "--save", folder / "far.safetensors"]
+    told = run(folder / "t.csv", "--target", "person", *far)
+    assert "no pair is called the same" in told and "inf" not in told
+    assert load(folder / "far.safetensors").threshold_ == -np.inf
+    assert "--fpr" in run(folder / "t.csv", "--target", "person", "--drop", "name")
+    assert "--fpr" not in run(folder / "t.csv", "--target", "person", "--drop", "name", "--fpr", 0.05)
+
+
+def test_a_saved_metric_is_no_method_and_no_verifier(folder):
+    from isometry import RCA
+
+    frame = pd.read_csv(folder / "t.csv")
+    RCA().fit(frame[list("pqr")], frame["person"]).save(folder / "rca.safetensors")
+    told = run(folder / "t.csv", "--target", "person", "--method", folder / "rca.safetensors", code=2)
+    assert "Name its method" in told
+    told = run(folder / "t.csv", "--model", folder / "rca.safetensors", "--pairs", folder / "pairs.csv", code=2)
+    assert "holds RCA, which is no verifier" in told
+
+
+def test_columns_of_text_are_named_in_python(folder):
+    frame = pd.read_csv(folder / "t.csv")
+    with pytest.raises(ValueError, match=r"do not hold numbers: name\. Drop them, or encode"):
+        PairVerifier().fit(frame.drop(columns="person"), frame["person"])
+    judge = PairVerifier(random_state=0).fit(frame[list("pqr")], frame["person"])
+    with pytest.raises(ValueError, match=r"read_table\(table, model=verifier\)"):
+        judge.predict(frame, [[0, 1]])

@@ -330,3 +330,66 @@ def test_embeddings_of_few_bits_are_read_without_a_warning(dtype, tmp_path):
         warnings.simplefilter("error")
         table = read_table(tmp_path / "embeddings.npz", prepare=("dates",))
     assert (np.asarray(table.X).astype(dtype) == X).all() and not table.notes
+
+
+def test_a_column_with_commas_among_columns_with_points_is_told_apart():
+    frame = pd.DataFrame({"a": [0.5, 1.5, 2.5], "b": ["0,5", "1,5", "7,25"], "kind": list("xyx")})
+    with pytest.raises(
+        TableError, match=r"a column of text that looks like .*: b\. Other columns have .* \(a\).*--drop b"
+    ):
+        read_table(frame, "kind", prepare=STEPS)
+
+
+def test_points_where_a_comma_was_asked_for_are_named_as_such_and_the_advice_is_said_once(tmp_path):
+    r = np.random.default_rng(0)
+    frame = pd.DataFrame(r.normal(size=(30, 2)).round(6), columns=["a", "b"])
+    frame["c"] = [f"{v:.6f}".replace(".", ",") for v in r.normal(size=30)]
+    frame.assign(kind=list("xyz") * 10).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(UserWarning, match="left out") as told:
+        read_table(tmp_path / "t.csv", "kind", prepare=STEPS, decimal=",")
+    (words,) = [str(w.message) for w in told]
+    assert words.count("one decimal sign") == 1 and "write them with a point" not in words
+    assert "a is text" in words and "b is text" in words
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "taken"),
+    [
+        (["north", "south", "coast"], "mountain", "as none of those"),
+        (["dark", "light"], "red", "as dark"),
+        ([f"v{k}" for k in range(24)], "w", "as the rare ones"),
+    ],
+)
+def test_categories_that_are_new_are_named(known, new, taken):
+    r = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": r.normal(size=96), "where": np.resize(known, 96)})
+    y = np.arange(96) % 2
+    cells = read_table(frame, prepare=STEPS).X
+    model = make_pipeline(preparation(cells, StandardScaler()), RCA()).fit(cells, y)
+    with pytest.warns(UserWarning, match=f"where has values that the metric has not seen: {new}. They count {taken}"):
+        read_table(frame.assign(where=new), model=model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_table(frame, model=model)
+
+
+def test_a_column_selector_cannot_be_kept_and_lists_can(tmp_path):
+    from sklearn.compose import make_column_selector
+
+    frame = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "z": [1.0, 0.0, 1.0, 0.0]})
+    model = ColumnTransformer([("n", StandardScaler(), make_column_selector())]).fit(frame)
+    with pytest.raises(StoreError, match="list the names of columns"):
+        save(make_pipeline(model, RCA()).fit(frame, [0, 0, 1, 1]), tmp_path / "m.safetensors")
+
+
+def test_text_where_a_fitted_metric_takes_numbers_is_named_and_categories_are_not():
+    r = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": r.normal(size=30), "where": list("ab") * 15})
+    cells = read_table(frame, prepare=STEPS).X
+    model = make_pipeline(preparation(cells, StandardScaler()), RCA()).fit(cells, np.arange(30) % 2)
+    new = frame.assign(x=["0,5", "1,5", "2,25"] * 10)
+    with pytest.raises(
+        TableError, match=r"a column of other cells .*: x \(text, such as '0,5'\)\. Write.*--decimal ,"
+    ) as told:
+        read_table(new, model=model)
+    assert "where (" not in str(told.value) and "--drop" not in str(told.value)

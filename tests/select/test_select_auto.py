@@ -323,6 +323,8 @@ def test_a_table_with_dates_and_words_is_told_how_to_be_read():
     auto = AutoMetric(["RCA"], n_splits=2, scaler=filled).fit(frame, np.arange(40) % 2)
     with pytest.raises(ValueError, match=r"2020-01-31.*\n?.*read_table\(table, model=metric\)"):
         auto.transform(frame.assign(a="2020-01-31"))
+    with pytest.raises(ValueError, match=r"read_table\(table, model=metric\)"):
+        auto.transform(frame.assign(a=pd.Timestamp("2020-01-31")))
 
 
 @pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
