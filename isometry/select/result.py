@@ -121,6 +121,8 @@ class AutomaticChoice:
         """Words for an interval that holds 0 though a metric was picked."""
         if self.picked == BASELINE or self.difference.low > 0:
             return ""
+        if self.sure:
+            return f"{self.picked} by itself is reliably better, allowing for how many were tried"
         return "p is about the samples held out, the interval allows for other samples to learn from as well"
 
     def __str__(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import isometry
 from isometry import AutoMetric, Labels, Pairs, Shrunk, Triplets, compare
-from isometry.eval import mean_interval
+from isometry.eval import Interval, mean_interval
 from isometry.kernelized import KernelMetric
 from isometry.select.budget import Budget
 from isometry.select.candidates import default_learners as candidates
@@ -99,6 +101,10 @@ def test_what_the_comparison_finds_reliable_is_taken():
     assert automatic_choice(names, V, Plan(splits, None), 0.95).picked == "RCA"  # the highest mean
     choice = automatic_choice(names, V, Plan(splits, None), 0.95, "DCA")
     assert choice.picked == choice.leader == "DCA" and choice.sure
+    doubtful = replace(choice, difference=Interval(0.004, -0.002, 0.01), p=0.06)  # of choosing, not of DCA
+    told = "DCA by itself is reliably better, allowing for how many were tried"
+    assert f"p = 0.06 ({told}); take DCA" in str(doubtful)
+    assert told not in str(replace(doubtful, sure=False)) and told not in str(choice)
 
 
 def compared(share, n=200, seed=0):
