@@ -37,6 +37,7 @@ from isometry.cli.outputs import (
     print_to_stderr,
     printer,
     raise_first,
+    shows_progress,
     usage_errors,
     write_frame,
 )
@@ -65,6 +66,7 @@ def verify(
         typer.Option(help="table of pairs: two columns that name rows, and one that says whether they are the same"),
     ] = None,
     target: options.Target = None,
+    unlabelled: options.Unlabelled = "refuse",
     row_id: Annotated[
         str | None, typer.Option("--id", help="column that names the rows; by default their numbers, from 0")
     ] = None,
@@ -111,11 +113,14 @@ def verify(
     quiet: options.Quiet = False,
 ) -> None:
     """Learn when two rows are the same, with a threshold whose errors are known; or judge pairs with such a file."""
+    from isometry.core.progress import progress
     from isometry.select import AutoMetric
     from isometry.select.calibrate import usual_protocol
 
     if (pairs is None) == (target is None) and not _has_labels(file, pairs, target):
         raise UsageError("say which rows are the same: --target names a column of labels, or --pairs a table of pairs")
+    if pairs is not None and unlabelled != "refuse":
+        raise UsageError("--unlabelled is for the labels of --target, not for pairs")
     if model is not None and pairs is None:
         raise UsageError("--model judges pairs: name a table of them with --pairs")
     if model is not None and (save is not None or report is not None):
@@ -140,7 +145,8 @@ def verify(
         return
     read: Any = read_table_or_embedded if pairs is None else read_file
     steps = parse_prepare(prepare, impute=False, one_hot=False)
-    table = read(file, target, dropped, key, delimiter, decimal, float32=float32, prepare=steps)
+    reading = {"float32": float32, "prepare": steps, "unlabelled": unlabelled}
+    table = read(file, target, dropped, key, delimiter, decimal, **reading)
     listed = None if pairs is None else _read_pairs(pairs, _row_names(file, row_id, delimiter, decimal), len(table.X))
     goals = _goals(fpr, precision, cost, band)
     y = table.y if listed is None else make_pairs(*listed, len(table.X))
@@ -155,7 +161,8 @@ def verify(
 
         learner = Normalized(learner)
     settings: dict[str, Any] = {"prior": prior, "method": link, "n_splits": folds, "random_state": seed}
-    verifier = _fit(learner, table, y, scaler, protocol=protocol, **settings)
+    with progress(shows_progress(quiet, as_json), "verify", folds + 1, word="learned from rows:"):
+        verifier = _fit(learner, table, y, scaler, protocol=protocol, **settings)
     with usage_errors(ValueError):
         if "band" in goals:
             verifier.set_band(fpr=goals["band"][0], fnr=goals["band"][1])

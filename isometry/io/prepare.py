@@ -72,7 +72,8 @@ def tidy(frame: pd.DataFrame, steps: Collection[str], categories: Collection[str
         rows = np.flatnonzero(np.any([*infinite.values()], axis=0))
         warnings.warn(
             f"cells of {listing([*infinite])} are infinite: they count as missing, and are filled as gaps are. Leave "
-            f"the rows out if they mean something else ({listing(rows)}, counted from 0); --prepare none refuses them",
+            f"the rows out if they mean something else ({listing(rows)}, counted from 0); --prepare none (in Python "
+            "prepare=()) refuses them",
             UserWarning,
             stacklevel=4,
         )
@@ -250,7 +251,8 @@ def _tell(dropped: dict[str, str]) -> None:
     reasons = [", ".join(facts) + (f": {advice}" if advice else "") for advice, facts in found.items()]
     warnings.warn(
         f"left out of the features: {'; '.join(reasons)}{' …' if len(dropped) > 8 else ''}. Name them in "
-        f"{how_to_drop(list(dropped))} to say so yourself; with --prepare none numbers among them are kept",
+        f"{how_to_drop(list(dropped))} to say so yourself; with --prepare none (in "
+        "Python prepare=()) numbers among them are kept",
         UserWarning,
         stacklevel=5,
     )

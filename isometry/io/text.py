@@ -49,13 +49,14 @@ def read_text(
             raise TableError(
                 f"{path}: rows have more cells than the header has names ({len(names)}), so that it is not known which "
                 "name belongs to which cell. Give every column a name, also one of row numbers, or say what separates "
-                "the cells: --delimiter"
+                "the cells: --delimiter ';' (in Python delimiter=';')"
             ) from error
         except TEXT_ERRORS + (pandas.errors.EmptyDataError, pandas.errors.ParserError) as error:
             raise TableError(f"{path} cannot be read as a text table: {error}") from error
     if options["decimal"] == "," and decimal is None:
         warnings.warn(
-            "numbers are read with a decimal comma, 1,5 as one and a half; otherwise give `decimal` (--decimal)",
+            "numbers are read with a decimal comma, 1,5 as one and a half; otherwise say --decimal . (in Python "
+            "decimal='.')",
             UserWarning,
             stacklevel=3,
         )

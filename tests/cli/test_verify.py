@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -40,6 +43,24 @@ def folder(tmp_path_factory):
         folder / "numbers.csv", index=False
     )
     return folder
+
+
+@pytest.mark.parametrize(("more", "shown"), [((), True), (("--quiet",), False), (("--json",), False)])
+def test_fits_are_counted_on_a_terminal(more, shown, folder):
+    """One of all rows, and one for each fold; silent where nobody looks."""
+    pty = pytest.importorskip("pty")  # not on Windows
+    args = ["verify", folder / "t.csv", "--target", "person", "--drop", "name", "--folds", 3, *more]
+    ours, theirs = pty.openpty()
+    pytest.importorskip("termios").tcsetwinsize(theirs, (24, 100))
+    try:
+        command = [sys.executable, "-m", "isometry", *map(str, args)]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, check=True)
+        os.write(theirs, b"end")  # so that there is something to read
+        told = os.read(ours, 100_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert ("verify: 100%" in told and "4/4" in told) if shown else told == "end"
 
 
 def test_labels_give_a_threshold_with_its_errors_a_page_and_a_file(folder):
