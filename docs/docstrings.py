@@ -17,6 +17,13 @@ PACKAGES = (
     *(f"isometry.{part}" for part in ("deep", "eval", "search", "select", "io", "report", "registry")),
 )
 NAME = re.compile(r"(?<![`:\w])`(\w+)`(?![`_\w])")
+FIELD = re.compile(r"\s*\*{0,2}\w+(, \*{0,2}\w+)* : ")  # a parameter and its type
+# p_i, Σ_{j≠i}, λ_max: one letter, or an operator, and what is set lower; other words with underscores are names of code
+LETTERS = r"[^\W\d_]?[^\W\d_][\u0302-\u0307]?|max|min|mean|argmax|argmin|cos|var|pos|Sim|Dis"
+LOW = r"\{[^{}]*\}|(?:[A-Za-z0-9]{1,2}|max|min|neg|pos|sym|gen|apn)(?![A-Za-z0-9_α-ω])|[*⁺⁻]"
+SUBSCRIPT = re.compile(rf"(?<![\w`.])({LETTERS})\\?_({LOW})")
+EXPONENT = re.compile(r"(?<=[\w)\]])\^(\{[^{}]*\}|[\w±*](?!\w))")
+SMALL = dict(zip("ijklmnprstuva", "ᵢⱼₖₗₘₙₚᵣₛₜᵤᵥₐ", strict=True))
 LITERAL = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_?)")
 
 
@@ -46,7 +53,9 @@ def tolerant(lines: list[str]) -> list[str]:
         indent = len(line) - len(line.lstrip())
         if code is not False and line.strip() and indent <= code:
             code = False
-        if code is False and not line.lstrip().startswith((".. ", ">>>", "...", ":")):
+        if code is False and FIELD.match(line):
+            out.append(_without_markup(line))
+        elif code is False and not line.lstrip().startswith((".. ", ">>>", "...", ":")):
             bar = re.match(r"\s*\| ", line)  # a line block, as references are
             start = bar.end() if bar else 0
             parts = LITERAL.split(line[start:])
@@ -76,7 +85,25 @@ def linked(lines: list[str], links: dict[str, str]) -> list[str]:
     return [NAME.sub(lambda m: links.get(m[1], m[0]), line) for line in lines]
 
 
+def with_scripts(text: str) -> str:
+    """Plain text with its subscripts and exponents set lower and higher: ``p_i``, ``Σ_{j≠i}``, ``e^{−d}``."""
+    for pattern, role in ((SUBSCRIPT, "sub"), (EXPONENT, "sup")):
+        text = pattern.sub(
+            lambda m, role=role: f"{''.join(m.groups()[:-1])}\\ :{role}:`{_script(m[m.lastindex])}`\\ ", text
+        )
+    return re.sub(r"(?<=`)\\ (?=\s|$)", "", text)
+
+
+def _script(text: str) -> str:
+    """What is set lower or higher, in which letters may be lower still."""
+    return re.sub(r"\\?_([a-z])\b", lambda m: SMALL.get(m[1], m[0]), text.strip("{}"))
+
+
 def _plain(text: str) -> str:
+    return with_scripts(_without_markup(text))
+
+
+def _without_markup(text: str) -> str:
     text = re.sub(r"(?<!\\)\|", r"\\|", text)
     return re.sub(r"(?<=[\w\]₀-₉])_(?=[^\w]|$)", r"\\_", text)
 
