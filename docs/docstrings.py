@@ -21,8 +21,7 @@ FIELD = re.compile(r"\s*\*{0,2}\w+(, \*{0,2}\w+)* : ")  # a parameter and its ty
 # p_i, Σ_{j≠i}, λ_max: one letter, or an operator, and what is set lower; other words with underscores are names of code
 LETTERS = r"[^\W\d_]?[^\W\d_][\u0302-\u0307]?|max|min|mean|argmax|argmin|cos|var|pos|Sim|Dis"
 LOW = r"\{[^{}]*\}|(?:[A-Za-z0-9]{1,2}|max|min|neg|pos|sym|gen|apn)(?![A-Za-z0-9_α-ω])|[*⁺⁻]"
-SUBSCRIPT = re.compile(rf"(?<![\w`.])({LETTERS})\\?_({LOW})")
-EXPONENT = re.compile(r"(?<=[\w)\]])\^(\{[^{}]*\}|[\w±*](?!\w))")
+SCRIPT = re.compile(rf"(?<![\w`.])({LETTERS})\\?_({LOW})|(?<=[\w)\]])\^(\{{[^{{}}]*\}}|[\w±*](?!\w))")
 SMALL = dict(zip("ijklmnprstuva", "ᵢⱼₖₗₘₙₚᵣₛₜᵤᵥₐ", strict=True))
 LITERAL = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_?)")
 
@@ -87,16 +86,21 @@ def linked(lines: list[str], links: dict[str, str]) -> list[str]:
 
 def with_scripts(text: str) -> str:
     """Plain text with its subscripts and exponents set lower and higher: ``p_i``, ``Σ_{j≠i}``, ``e^{−d}``."""
-    for pattern, role in ((SUBSCRIPT, "sub"), (EXPONENT, "sup")):
-        text = pattern.sub(
-            lambda m, role=role: f"{''.join(m.groups()[:-1])}\\ :{role}:`{_script(m[m.lastindex])}`\\ ", text
-        )
-    return re.sub(r"(?<=`)\\ (?=\s|$)", "", text)
+    return re.sub(r"(?<=`)\\ (?=\s|$)", "", SCRIPT.sub(_role, text))
+
+
+def _role(found: re.Match[str]) -> str:
+    letter, low, high = found.groups()
+    return rf"{letter}\ :sub:`{_script(low)}`\ " if high is None else rf"\ :sup:`{_script(high)}`\ "
 
 
 def _script(text: str) -> str:
     """What is set lower or higher, in which letters may be lower still."""
-    return re.sub(r"\\?_([a-z])\b", lambda m: SMALL.get(m[1], m[0]), text.strip("{}"))
+    return re.sub(r"\\?_([a-z]{1,2})\b", _small, text.strip("{}"))
+
+
+def _small(found: re.Match[str]) -> str:
+    return "".join(map(SMALL.get, found[1])) if set(found[1]) <= SMALL.keys() else found[0]
 
 
 def _plain(text: str) -> str:

@@ -109,6 +109,7 @@ def test_subscripts_of_plain_text_are_set_lower():
         ("the same with log p_i.", r"the same with log p\ :sub:`i`\ ."),
         ("Σ_{j: y_j ≠ y_i} d_W²", r"Σ\ :sub:`j: yⱼ ≠ yᵢ` d\ :sub:`W`\ ²"),
         ("Λ^{1/2}V and λ_max", r"Λ\ :sup:`1/2`\ V and λ\ :sub:`max`"),
+        ("log Σ_pos e^{d_ij}", r"log Σ\ :sub:`pos` e\ :sup:`dᵢⱼ`"),
         ("``p_i``, lle_reg, X_new", "``p_i``, lle_reg, X_new"),
         ("k_s : int", "k_s : int"),
     ):

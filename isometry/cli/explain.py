@@ -11,7 +11,16 @@ from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.inputs import as_frame, check_page, told_unlabelled
 from isometry.cli.models import load_model, read_for
-from isometry.cli.outputs import UsageError, collect_errors, make_table, plain, print_json, printer, usage_errors
+from isometry.cli.outputs import (
+    UsageError,
+    collect_errors,
+    make_table,
+    plain,
+    print_json,
+    printer,
+    shows_progress,
+    usage_errors,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +69,7 @@ def explain(
     ends = None if pair is None else (int(np.searchsorted(rows, pair[0])), int(np.searchsorted(rows, pair[1])))
     with usage_errors(ValueError):
         found = isometry.explain(
-            metric, as_frame(table), table.y, n_draws=draws, random_state=seed, verbose=not (quiet or as_json)
+            metric, as_frame(table), table.y, n_draws=draws, random_state=seed, verbose=shows_progress(quiet, as_json)
         )
     shares = None if ends is None else found.distance(*ends)
     written: Path | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -247,7 +248,8 @@ def _row_names(file: Path, row_id: str | None, delimiter: str | None, decimal: s
 
     if row_id is None:
         return None
-    with usage_errors(TableError):
+    with usage_errors(TableError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # all was said when the table was read
         cells = read_cells(file, delimiter=delimiter, decimal=decimal)
     if row_id not in cells.columns:
         raise UsageError(f"--id {row_id}: {file} has no such column; it has {', '.join(map(str, cells.columns))}")
@@ -352,6 +354,8 @@ def _judge(
     import numpy as np
     import pandas
 
+    from isometry.io.columns import plural
+
     X = as_frame(table) if hasattr(verifier, "feature_names_in_") else table.X
     with usage_errors(ValueError):
         d = verifier.pair_distance(X, rows)
@@ -373,7 +377,7 @@ def _judge(
     undecided = f", {counts[0]} undecided" if counts[0] else ""
     more = f" (the first {SHOWN} are shown; --out FILE writes all)" if out is None and len(frame) > SHOWN else ""
     where = f": {plain(out)}" if out else more
-    console.print(f"{len(rows)} pairs: {counts[1]} same, {counts[-1]} different{undecided}{where}")
+    console.print(f"{plural(len(rows), 'pair')}: {counts[1]} same, {counts[-1]} different{undecided}{where}")
 
 
 def _first_pairs(frame: pd.DataFrame) -> RichTable:

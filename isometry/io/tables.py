@@ -13,7 +13,6 @@ import difflib
 import lzma
 import os
 import re
-import warnings
 import zipfile
 import zlib
 from collections.abc import Collection, Sequence
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from isometry.core.warn import warn_user
 from isometry.io.atomic import atomic_write
 from isometry.io.columns import (
     BY_OPTION,
@@ -105,7 +105,7 @@ def read_table(
     dtype: Any = np.float64,
     delimiter: str | None = None,
     decimal: str | None = None,
-    prepare: Collection[str] = (),
+    prepare: str | Collection[str] = (),
     categories: Collection[str] | None = None,
     target_is: str = "classes",
     model: Any = None,
@@ -133,10 +133,10 @@ def read_table(
     decimal : str or None, default=None
         Sign before the fraction of numbers in a text table; None: a point, or a comma where semicolons separate cells
         and all text in a column looks like 1,5.
-    prepare : collection of str, default=()
+    prepare : {"auto", "none"} or collection of str, default=()
         What to do with columns that are not numbers without gaps, see `isometry.io.prepare.STEPS`: "impute" and
-        "one_hot" let gaps and text pass, "dates" turns dates into days, "ids" leaves out what names rows. By default
-        nothing: such columns are errors.
+        "one_hot" let gaps and text pass, "dates" turns dates into days, "ids" leaves out what names rows. "auto": all
+        of it, as the command line does; "none", the default: nothing, such columns are errors.
     categories : collection of str or None, default=None
         With ``prepare``, the columns that are categories, if that is known already.
     target_is : {"classes", "numbers", "auto"}, default="classes"
@@ -188,6 +188,8 @@ def read_table(
         # dates are numbers already when a metric sees them, so that only the table can tell that they were dates
         prepare = STEPS if needs_cells(model) else ("dates",)
         categories, target_is = category_columns(model), "auto"
+    elif isinstance(prepare, str):
+        prepare = {"auto": STEPS, "none": ()}.get(prepare, (prepare,))
     if target_is not in ("classes", "numbers", "auto"):
         raise ValueError(f"target_is={target_is!r} must be 'classes', 'numbers' or 'auto'")
     if unlabelled not in ("refuse", "drop"):
@@ -521,14 +523,12 @@ def without_index(frame: pd.DataFrame, columns: list[str]) -> list[str]:
     """The columns without the row numbers that DataFrame.to_csv writes: in sorted data they give the class away."""
     unnamed = [c for c in columns if re.fullmatch(r"Unnamed: \d+(\.\d+)?", c)]
     if unnamed and unnamed[0] == frame.columns[0] and _counts_rows(frame[unnamed[0]]):
-        warnings.warn("the first column has no name and counts the rows: it is left out", UserWarning, stacklevel=4)
+        warn_user("the first column has no name and counts the rows: it is left out")
         columns, unnamed = columns[1:], unnamed[1:]
     if unnamed:
-        warnings.warn(
+        warn_user(
             f"{len(unnamed)} columns have no name in the file and are used as features: {listing(unnamed)}. If they "
-            f"number the rows, they may give the labels away: leave them out with {how_to_drop(unnamed)}",
-            UserWarning,
-            stacklevel=4,
+            f"number the rows, they may give the labels away: leave them out with {how_to_drop(unnamed)}"
         )
     return columns
 

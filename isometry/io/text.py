@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from isometry.core.warn import warn_user
 from isometry.io.columns import TableError, import_optional, refuse_repeats, with_decimal_commas
 
 if TYPE_CHECKING:
@@ -54,11 +55,9 @@ def read_text(
         except TEXT_ERRORS + (pandas.errors.EmptyDataError, pandas.errors.ParserError) as error:
             raise TableError(f"{path} cannot be read as a text table: {error}") from error
     if options["decimal"] == "," and decimal is None:
-        warnings.warn(
+        warn_user(
             "numbers are read with a decimal comma, 1,5 as one and a half; otherwise say --decimal . (in Python "
-            "decimal='.')",
-            UserWarning,
-            stacklevel=3,
+            "decimal='.')"
         )
     return frame
 

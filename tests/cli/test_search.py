@@ -192,3 +192,12 @@ def test_names_that_options_had_before(folder, tmp_path):
     assert "r0" in run("index", "query", out, folder / "queries.csv", "--ids", "name", "-k", 2)
     shown = re.sub(r"\x1b\[[0-9;]*m", "", run("index", "build", "--help"))
     assert re.search(r"--id\W+--ids", shown) and re.search(r"--quantizer\W+--quantize", shown)
+
+
+def test_export_takes_its_file_as_other_commands_do(folder, tmp_path):
+    model = folder / "m.safetensors"
+    for words in ((tmp_path / "a.npy",), ("--out", tmp_path / "b.npy"), ("-o", tmp_path / "c.npy")):
+        run("export", model, *words, "-q")
+        assert_allclose(np.load(words[-1]), np.load(tmp_path / "a.npy"))
+    assert "name one file to write" in run("export", model, code=2)
+    assert "there are two" in run("export", model, tmp_path / "a.npy", "-o", tmp_path / "b.npy", code=2)

@@ -610,3 +610,23 @@ def test_ways_out_are_named_for_python_too(tmp_path):
     refused(r"given --one-hot \(read_table\(…, prepare=\['one_hot'\]\)", text(tmp_path, "a,y\nx,u\nz,v\n"), "y")
     with pytest.warns(UserWarning, match=r"--decimal \. \(in Python decimal='\.'\)"):
         read_table(text(tmp_path, "a;y\n1,5;u\n2,5;v\n"), "y")
+
+
+def test_warnings_point_at_who_asked(tmp_path):
+    """Not at a line of the library, nor past the user's own."""
+    path = text(tmp_path, "key;a;y\nxa;1,5;u\nxb;2,5;v\nxc;3,5;u\n")
+    with pytest.warns(UserWarning) as told:
+        read_table(path, "y", prepare="auto")
+    assert len(told) == 2 and {w.filename for w in told} == {__file__}
+    with pytest.warns(UserWarning) as told:
+        read_table(pd.DataFrame({"key": ["xa", "xb", "xc"], "a": [1.0, np.inf, 2.0]}), prepare="auto")
+    assert len(told) == 2 and {w.filename for w in told} == {__file__}
+
+
+def test_preparation_by_the_words_of_the_command_line():
+    frame = pd.DataFrame({"x": [1.0, np.nan, 2.0, 3.0], "c": ["a", "b", "a", "b"]})
+    every = read_table(frame, prepare=("impute", "one_hot", "dates", "ids")).X
+    pd.testing.assert_frame_equal(read_table(frame, prepare="auto").X, every)
+    refused("not numbers: c", frame, prepare="none")
+    assert read_table(frame[["x"]], prepare="impute").X["x"].isna().sum() == 1
+    refused("prepare='automatic' is unknown", frame, prepare="automatic")
