@@ -73,7 +73,7 @@ def tidy(frame: pd.DataFrame, steps: Collection[str], categories: Collection[str
         warn_user(
             f"cells of {listing([*infinite])} are infinite: they count as missing, and are filled as gaps are. Leave "
             f"the rows out if they mean something else ({listing(rows)}, counted from 0); --prepare none (in Python "
-            "prepare=()) refuses them"
+            "prepare='none') refuses them"
         )
     return import_optional("pandas").DataFrame(columns, index=frame.index)
 
@@ -250,7 +250,7 @@ def _tell(dropped: dict[str, str]) -> None:
     warn_user(
         f"left out of the features: {'; '.join(reasons)}{' …' if len(dropped) > 8 else ''}. Name them in "
         f"{how_to_drop(list(dropped))} to say so yourself; with --prepare none (in "
-        "Python prepare=()) numbers among them are kept"
+        "Python prepare='none') numbers among them are kept"
     )
 
 
