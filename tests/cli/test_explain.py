@@ -46,6 +46,7 @@ def test_table_page_and_silence(folder, tmp_path):
     args = ("explain", folder / "metric.safetensors", folder / "wine.csv", "--drop", "target", "--draws", 2)
     result = run(*args, "--pair", 3, 4, "--report", tmp_path / "page.html")
     assert "proline" in result.output and "rows 3 and 4: squared distance" in result.output
+    assert result.stderr == ""  # a bar is for terminals
     page = Page((tmp_path / "page.html").read_text())
     assert "script" not in page.tags and "img" not in page.tags and page.urls == ["data:,"]
     for title in ("What the metric looks at", "The unit ball", "One distance, taken apart", "What has changed"):
