@@ -19,7 +19,7 @@ PACKAGES = (
 NAME = re.compile(r"(?<![`:\w])`(\w+)`(?![`_\w])")
 FIELD = re.compile(r"\s*\*{0,2}\w+(, \*{0,2}\w+)* : ")  # a parameter and its type
 # p_i, Σ_{j≠i}, λ_max: one letter, or an operator, and what is set lower; other words with underscores are names of code
-LETTERS = r"[^\W\d_]?[^\W\d_][\u0302-\u0307]?|max|min|mean|argmax|argmin|cos|var|pos|Sim|Dis"
+LETTERS = r"[^\W\d_]?[^\W\d_][\u0302-\u0307]?|max|min|mean|argmax|argmin|cos|var|pos|Sim|Dis|LMNN"
 LOW = r"\{[^{}]*\}|(?:[A-Za-z0-9]{1,2}|max|min|neg|pos|sym|gen|apn)(?![A-Za-z0-9_α-ω])|[*⁺⁻]"
 SCRIPT = re.compile(rf"(?<![\w`.])({LETTERS})\\?_({LOW})|(?<=[\w)\]])\^(\{{[^{{}}]*\}}|[\w±*](?!\w))")
 SMALL = dict(zip("ijklmnprstuva", "ᵢⱼₖₗₘₙₚᵣₛₜᵤᵥₐ", strict=True))
