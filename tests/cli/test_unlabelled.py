@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from isometry import load
 from isometry.cli import app
+from isometry.cli.inputs import draw_sample
+from isometry.io import read_table
 
 DROP = ("--unlabelled", "drop")
 TOLD = "3 of 60 rows have no label in kind: left out"
@@ -91,6 +93,10 @@ def test_row_numbers_stay_those_of_the_file(folder, tmp_path):
     run("compare", folder / "labelled.csv", "-y", "kind", *report, tmp_path / "d.html", "-q")
     named = [_rows_of(tmp_path / name) for name in ("c.html", "d.html")]
     assert named[0] == [kept[r] for r in named[1]] and named[0]
+
+    few = draw_sample(read_table(folder / "t.csv", "kind", unlabelled="drop"), 12, seed=0)
+    whole = pd.read_csv(folder / "t.csv").iloc[few.rows]
+    assert np.array_equal(whole[list("pqrs")], few.X) and np.array_equal(whole["kind"], few.y)
 
 
 def test_texts_of_a_page_belong_to_their_rows(folder, tmp_path):
