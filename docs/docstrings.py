@@ -17,6 +17,12 @@ PACKAGES = (
     *(f"isometry.{part}" for part in ("deep", "eval", "search", "select", "io", "report", "registry")),
 )
 NAME = re.compile(r"(?<![`:\w])`(\w+)`(?![`_\w])")
+FIELD = re.compile(r"\s*\*{0,2}\w+(, \*{0,2}\w+)* : ")  # a parameter and its type
+# p_i, Σ_{j≠i}, λ_max: one letter, or an operator, and what is set lower; other words with underscores are names of code
+LETTERS = r"[^\W\d_]?[^\W\d_][\u0302-\u0307]?|max|min|mean|argmax|argmin|cos|var|pos|Sim|Dis|LMNN"
+LOW = r"\{[^{}]*\}|(?:[A-Za-z0-9]{1,2}|max|min|neg|pos|sym|gen|apn)(?![A-Za-z0-9_α-ω])|[*⁺⁻]"
+SCRIPT = re.compile(rf"(?<![\w`.])({LETTERS})\\?_({LOW})|(?<=[\w)\]])\^(\{{[^{{}}]*\}}|[\w±*](?!\w))")
+SMALL = dict(zip("ijklmnprstuva", "ᵢⱼₖₗₘₙₚᵣₛₜᵤᵥₐ", strict=True))
 LITERAL = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_?)")
 
 
@@ -46,7 +52,9 @@ def tolerant(lines: list[str]) -> list[str]:
         indent = len(line) - len(line.lstrip())
         if code is not False and line.strip() and indent <= code:
             code = False
-        if code is False and not line.lstrip().startswith((".. ", ">>>", "...", ":")):
+        if code is False and FIELD.match(line):
+            out.append(_without_markup(line))
+        elif code is False and not line.lstrip().startswith((".. ", ">>>", "...", ":")):
             bar = re.match(r"\s*\| ", line)  # a line block, as references are
             start = bar.end() if bar else 0
             parts = LITERAL.split(line[start:])
@@ -76,7 +84,30 @@ def linked(lines: list[str], links: dict[str, str]) -> list[str]:
     return [NAME.sub(lambda m: links.get(m[1], m[0]), line) for line in lines]
 
 
+def with_scripts(text: str) -> str:
+    """Plain text with its subscripts and exponents set lower and higher: ``p_i``, ``Σ_{j≠i}``, ``e^{−d}``."""
+    return re.sub(r"(?<=`)\\ (?=\s|$)", "", SCRIPT.sub(_role, text))
+
+
+def _role(found: re.Match[str]) -> str:
+    letter, low, high = found.groups()
+    return rf"{letter}\ :sub:`{_script(low)}`\ " if high is None else rf"\ :sup:`{_script(high)}`\ "
+
+
+def _script(text: str) -> str:
+    """What is set lower or higher, in which letters may be lower still."""
+    return re.sub(r"\\?_([a-z]{1,2})\b", _small, text.strip("{}"))
+
+
+def _small(found: re.Match[str]) -> str:
+    return "".join(map(SMALL.get, found[1])) if set(found[1]) <= SMALL.keys() else found[0]
+
+
 def _plain(text: str) -> str:
+    return with_scripts(_without_markup(text))
+
+
+def _without_markup(text: str) -> str:
     text = re.sub(r"(?<!\\)\|", r"\\|", text)
     return re.sub(r"(?<=[\w\]₀-₉])_(?=[^\w]|$)", r"\\_", text)
 

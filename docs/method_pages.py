@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from docs.docstrings import linked, math_block, references, tolerant
+from docs.docstrings import linked, math_block, references, tolerant, with_scripts
 from docs.measured import measured, seconds_text
 from docs.proofs import proofs
 from docs.toys import slug, why_not
@@ -46,7 +46,7 @@ def heading(text: str, sign: str) -> list[str]:
 
 
 def wrapped(text: str) -> list[str]:
-    return [*textwrap.wrap(_escaped(text), 116, break_long_words=False, break_on_hyphens=False), ""]
+    return [*textwrap.wrap(with_scripts(_escaped(text)), 116, break_long_words=False, break_on_hyphens=False), ""]
 
 
 def _escaped(text: str) -> str:
@@ -206,7 +206,7 @@ def page(method: Method) -> str:
     name = method.name
     lines = [f".. _method-{method.key}:", "", *heading(name, "=")]
     said = does(method)
-    lines += [".. rst-class:: lead", "", *wrapped(method.title + (f": {said}" if said else "."))]
+    lines += [".. rst-class:: lead", "", *paragraphs([method.title + (f": {said}" if said else ".")])]
     badges = [f":bdg-primary:`{method.family}`", f":bdg-secondary-line:`{map_words(method)}`"]
     badges += [f":bdg-info-line:`{kind}`" for kind in method.sees.split(", ") if kind != "none"]
     badges.append(":bdg-light:`beyond the survey`" if method.section == BEYOND else ":bdg-light:`in the survey`")

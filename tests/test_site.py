@@ -103,6 +103,19 @@ def test_docstrings_show_their_equation_and_keep_their_markup():
     assert tolerant(doc)[-1] == r"By \|x\| and history\_ of ``a_`` and `b`_."
 
 
+def test_subscripts_of_plain_text_are_set_lower():
+    """Those of mathematics; names of code and of parameters stay as they are."""
+    for written, shown in (
+        ("the same with log p_i.", r"the same with log p\ :sub:`i`\ ."),
+        ("Σ_{j: y_j ≠ y_i} d_W²", r"Σ\ :sub:`j: yⱼ ≠ yᵢ` d\ :sub:`W`\ ²"),
+        ("Λ^{1/2}V and λ_max", r"Λ\ :sup:`1/2`\ V and λ\ :sub:`max`"),
+        ("log Σ_pos e^{d_ij}", r"log Σ\ :sub:`pos` e\ :sup:`dᵢⱼ`"),
+        ("``p_i``, lle_reg, X_new", "``p_i``, lle_reg, X_new"),
+        ("k_s : int", "k_s : int"),
+    ):
+        assert tolerant([written]) == [shown]
+
+
 def test_names_in_single_backticks_are_links():
     links = {"DCA": ":doc:`DCA <DCA>`"}
     written = ["As `DCA`, ``DCA``, `other`, `DCA`_ and :obj:`DCA`."]

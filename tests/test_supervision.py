@@ -61,7 +61,7 @@ def test_unlabelled_rows_are_in_no_pair():
 @pytest.mark.parametrize(
     "y, message",
     [
-        ([0.0, np.nan, 1.0], "1 missing label"),
+        ([0.0, np.nan, 1.0], r"1 missing label \(first at row 1\)"),
         (np.array(["a", None, "b"], dtype=object), "missing"),
         ([0.1, 0.2, 0.35], "continuous"),
         ([[0, 1], [1, 0]], "one-dimensional"),

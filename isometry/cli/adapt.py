@@ -51,6 +51,7 @@ def adapt(
             help="classes of the rows: a column or array there, or a file of them, with ids or row by row",
         ),
     ] = None,
+    unlabelled: options.Unlabelled = "refuse",
     pairs: Annotated[
         Path | None, typer.Option(help="table of pairs: two ids, and 1 or 0 in a third column if some are different")
     ] = None,
@@ -113,7 +114,11 @@ def adapt(
     report = _check_outputs(report, save, file, [labels, pairs, triplets, relevance, documents, row_id])
     console = printer(quiet or as_json)
     told: list[str] = []
-    source = _Source(key, drop, delimiter, decimal, row_id, skip_bad, told)
+    if unlabelled not in ("refuse", "drop"):
+        raise UsageError(f"--unlabelled {unlabelled} is unknown: expected refuse or drop")
+    if unlabelled == "drop" and said and labels is None:
+        raise UsageError(f"--unlabelled is for --labels, not for {said[0]}")
+    source = _Source(key, drop, delimiter, decimal, row_id, skip_bad, told, unlabelled == "drop")
     y: Any
     if relevance is not None:
         X, y, gallery, name = _relevance(source, file, documents, relevance)
@@ -185,18 +190,21 @@ class _Source:
         row_id: str | None,
         skip: bool,
         told: list[str],
+        unlabelled: bool = False,
     ):
         import csv
 
-        self.key, self.row_id, self.skip, self.told = key, row_id, skip, told
+        self.key, self.row_id, self.skip, self.told, self.unlabelled = key, row_id, skip, told, unlabelled
         self.text = {"delimiter": delimiter, "decimal": decimal}
         self.drop = [c.strip() for c in next(csv.reader([drop], skipinitialspace=True))] if drop else []
 
     def read(self, file: Path, labels: str | None = None) -> tuple[Embeddings, RowNames]:
         """Embeddings, with ``labels`` in a column of that name if asked for, and what names the rows."""
         import numpy as np
+        import pandas
 
         from isometry.io import TableError
+        from isometry.io.columns import BY_OPTION, labelled_rows, told_left_out
         from isometry.io.embeddings import as_labels, read_embeddings
 
         id_file, label_file = (name if name and Path(name).is_file() else None for name in (self.row_id, labels))
@@ -215,7 +223,13 @@ class _Source:
             if not known.all():  # the rest of the rows say nothing
                 self.told.append(f"{int(np.sum(~known))} embeddings have no label in {label_file}: they are left out")
                 table, names = replace(table, X=table.X[known]), RowNames(np.asarray(names.ids)[known], len(values))
-            table = replace(table, columns={"labels": as_labels(values, str(labels))})
+            column = pandas.Series(values, name=labels)
+            if self.unlabelled and column.isna().any():
+                kept = labelled_rows(column)
+                self.told.append(told_left_out(len(values) - len(kept), len(values), str(labels), "embeddings"))
+                table, names = replace(table, X=table.X[kept]), RowNames(np.asarray(names.ids)[kept], len(kept))
+                values = values[kept]
+            table = replace(table, columns={"labels": as_labels(values, str(labels), BY_OPTION)})
         return self._without_bad(table, names)
 
     def _row_by_row(self, file: Path, n: int) -> np.ndarray:

@@ -29,6 +29,7 @@ from isometry.cli.inputs import (
 from isometry.cli.outputs import (
     UsageError,
     as_json_values,
+    as_options,
     collect_errors,
     interval_text,
     make_table,
@@ -60,6 +61,7 @@ def compare(
     ] = None,
     target: options.Target = None,
     target_is: options.TargetIs = "auto",
+    unlabelled: options.Unlabelled = "refuse",
     view: options.View = None,
     methods: Annotated[
         str, typer.Option(help="names separated by commas, or default (what `fit auto` tries), all, fast, or a family")
@@ -125,11 +127,12 @@ def compare(
             labels_for=needs,
             prepare=steps,
             target_is=target_is,
+            unlabelled=unlabelled if view is None else None,
         )
     views = None
     if view is not None:
-        if target is not None or sample is not None:
-            raise UsageError("--view lets two tables find each other: leave out --target and --sample")
+        if target is not None or sample is not None or unlabelled != "refuse":
+            raise UsageError("--view lets two tables find each other: leave out --target, --unlabelled and --sample")
         table, views = join_view(table, view, key, delimiter, decimal)
     elif sample is not None:
         table = draw_sample(table, sample, seed)
@@ -178,7 +181,7 @@ def compare(
     if outcome.automatic is not None:
         console.print(plain(outcome.automatic))
     for note in failed + outcome.notes:
-        console.print(f"note: {plain(note)}", style="dim")
+        console.print(f"note: {plain(as_options(note))}", style="dim")
     if save is None and "," in (outcome.best_name or ""):  # no name of the method table, as `fit` takes it
         console.print(f"note: {plain(outcome.best_name)} is kept by this command with --save", style="dim")
     console.print(f"\n[bold]{plain(outcome.verdict)}[/]")
@@ -186,7 +189,7 @@ def compare(
         if report is not None:
             from isometry.report import write_report
 
-            page = write_report(outcome, report, X=X, y=y, command=command)
+            page = write_report(outcome, report, X=X, y=y, command=command, rows=table.rows)
             console.print(f"report: {plain(page)}")
     if saved:
         console.print(f"saved {plain(saved)}: {plain(save)}")

@@ -9,14 +9,23 @@ import typer
 
 from isometry.cli import options
 from isometry.cli.app import app
-from isometry.cli.inputs import as_frame, check_page
+from isometry.cli.inputs import as_frame, check_page, told_unlabelled
 from isometry.cli.models import load_model, read_for
-from isometry.cli.outputs import UsageError, collect_errors, make_table, plain, print_json, printer, usage_errors
+from isometry.cli.outputs import (
+    UsageError,
+    collect_errors,
+    make_table,
+    plain,
+    print_json,
+    printer,
+    shows_progress,
+    usage_errors,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from isometry.explanation import Explanation
+    from isometry.explanation import Changed, Explanation
 
 
 @app.command()
@@ -27,6 +36,7 @@ def explain(
         str | None,
         typer.Option("--target", "-y", help="column of labels: the intervals then allow for the rows learned from"),
     ] = None,
+    unlabelled: options.Unlabelled = "refuse",
     pair: Annotated[
         tuple[int, int] | None, typer.Option(help="numbers of two rows, from 0, whose distance is taken apart")
     ] = None,
@@ -43,28 +53,34 @@ def explain(
     quiet: options.Quiet = False,
 ) -> None:
     """Say how much each feature counts in a saved metric, and which rows it has moved."""
+    import numpy as np
+
     import isometry
 
     report = check_page("--report", report, {}, {"the table": file, "the model": model})
     metric = load_model(model, backbone)
-    table = read_for(metric, model, file, target, drop, key, delimiter, decimal)
+    table = read_for(metric, model, file, target, drop, key, delimiter, decimal, unlabelled=unlabelled)
     for row in pair or ():
-        if not 0 <= row < len(table.X):
+        if table.rows is not None and row not in table.rows:
+            raise UsageError(f"--pair {row}: {file} has no such row with a label")
+        if table.rows is None and not 0 <= row < len(table.X):
             raise UsageError(f"--pair {row}: {file} has rows 0 to {len(table.X) - 1}")
+    rows = np.arange(len(table.X)) if table.rows is None else table.rows
+    ends = None if pair is None else (int(np.searchsorted(rows, pair[0])), int(np.searchsorted(rows, pair[1])))
     with usage_errors(ValueError):
         found = isometry.explain(
-            metric, as_frame(table), table.y, n_draws=draws, random_state=seed, verbose=not (quiet or as_json)
+            metric, as_frame(table), table.y, n_draws=draws, random_state=seed, verbose=shows_progress(quiet, as_json)
         )
-    shares = None if pair is None else found.distance(*pair)
+    shares = None if ends is None else found.distance(*ends)
     written: Path | None = None
     problems: list[Exception] = []
     if report is not None:
         from isometry.report.explanation_page import write_explanation
 
         with collect_errors(problems):
-            written = write_explanation(found, report, name=table.name, y=table.y, pair=pair)
+            written = write_explanation(found, report, name=table.name, y=table.y, pair=ends, rows=table.rows)
     if as_json:
-        nearer, farther = found.changed(5)
+        nearer, farther = _changed(found, rows)
         facts: dict[str, Any] = {
             "linear": found.linear,
             "incomplete": found.incomplete,
@@ -78,14 +94,28 @@ def explain(
             facts["pair"] = {"rows": pair, "squared_distance": float(shares.sum()), "shares": shares}
         print_json(facts | ({"report": written} if written else {}))
     else:
-        _show(found, pair, shares, top, quiet)
+        for told in told_unlabelled(table):
+            printer(quiet).print(f"note: {plain(told)}", style="dim")
+        _show(found, rows, pair, shares, top, quiet)
         if written:
             printer(quiet).print(f"report: {plain(written)}")
     if problems:
         raise problems[0]
 
 
-def _show(found: Explanation, pair: tuple[int, int] | None, shares: np.ndarray | None, top: int, quiet: bool) -> None:
+def _changed(found: Explanation, rows: np.ndarray) -> list[list[Changed]]:
+    """The pairs that came nearer and moved apart most, by the numbers of their rows in the file."""
+    return [[c._replace(i=int(rows[c.i]), j=int(rows[c.j])) for c in pairs] for pairs in found.changed(5)]
+
+
+def _show(
+    found: Explanation,
+    rows: np.ndarray,
+    pair: tuple[int, int] | None,
+    shares: np.ndarray | None,
+    top: int,
+    quiet: bool,
+) -> None:
     console = printer(quiet)
     heads = ("feature", "share", f"{100 * found.level:g} % interval")
     lines = make_table(*heads, right=heads[1:], whole=())
@@ -100,7 +130,7 @@ def _show(found: Explanation, pair: tuple[int, int] | None, shares: np.ndarray |
         for name, share in names[:top]:
             of_pair.add_row(plain(name), f"{share:+.4g}")
         console.print(of_pair)
-    nearer, farther = found.changed(5)
+    nearer, farther = _changed(found, rows)
     for words, pairs in (("came nearer most", nearer), ("moved apart most", farther)):
         if pairs:
             listed = ", ".join(f"{c.i} and {c.j} (× {c.factor:.2f})" for c in pairs)

@@ -17,6 +17,7 @@ from isometry.cli.inputs import (
     parse_prepare,
     prepared_scaler,
     read_table_or_embedded,
+    told_unlabelled,
 )
 from isometry.cli.models import load_model, read_for
 from isometry.cli.outputs import UsageError, plain, print_json, printer, usage_errors
@@ -36,6 +37,7 @@ HELD_OUT = 0.3  # share of the rows that is shown where metrics are learned here
 def explore(
     file: options.File,
     target: options.Target = None,
+    unlabelled: options.Unlabelled = "refuse",
     model: Annotated[
         list[Path] | None, typer.Option(help="saved metric to look at; may be repeated. Without one, --methods")
     ] = None,
@@ -68,7 +70,7 @@ def explore(
     left_out = ",".join(name for name in (drop, show) if name) or None
     if model:
         loaded = [load_model(path) for path in model]
-        table = read_for(loaded[0], model[0], file, target, left_out, key, delimiter, decimal)
+        table = read_for(loaded[0], model[0], file, target, left_out, key, delimiter, decimal, unlabelled=unlabelled)
         for path, other in zip(model[1:], loaded[1:], strict=True):
             if other.n_features_in_ != loaded[0].n_features_in_:
                 raise UsageError(f"{path} takes {other.n_features_in_} features, {model[0]} {loaded[0].n_features_in_}")
@@ -87,9 +89,11 @@ def explore(
             decimal,
             labels_for="a metric",
             prepare=parse_prepare(prepare, False, False),
+            unlabelled=unlabelled,
         )
         fitted, rows, notes = _learn(table, methods, points, seed)
-    text = None if show is None else _texts(file, show, delimiter, len(table.X))
+    notes += told_unlabelled(table)
+    text = None if show is None else _texts(file, show, delimiter, table)
     shape = find_image_shape(file, image_shape, table)
     with usage_errors(ValueError):
         shown, spaces = _spaces(table, fitted, rows, text, shape, notes)
@@ -190,10 +194,10 @@ def _spaces(
     images = None if shape is None else (np.asarray(take_rows(table.X, rows), dtype=np.float64), shape)
     y = None if table.y is None else np.asarray(table.y)[rows]
     texts = None if text is None else [text[r] for r in rows]
-    return Shown(numbers, names, rows, y, texts, images, notes), spaces
+    return Shown(numbers, names, rows if table.rows is None else table.rows[rows], y, texts, images, notes), spaces
 
 
-def _texts(file: Path, column: str, delimiter: str | None, n: int) -> list[str]:
+def _texts(file: Path, column: str, delimiter: str | None, table: Table) -> list[str]:
     """A column of a table, or an array of an npz file, as text for each row."""
     import numpy as np
 
@@ -208,6 +212,9 @@ def _texts(file: Path, column: str, delimiter: str | None, n: int) -> list[str]:
                 found = [str(value) for value in arrays[column].ravel()]
         else:
             found = read_columns(file, [column], delimiter=delimiter)[column]
+    n = len(table.X)
+    if table.rows is not None and table.rows[-1] < len(found):
+        return [found[r] for r in table.rows]
     if len(found) != n:
         raise UsageError(f"--show {column} has {len(found)} entries, but there are {n} rows")
     return found

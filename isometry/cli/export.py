@@ -18,13 +18,14 @@ from isometry.cli.outputs import UsageError, plain, print_json, printer, usage_e
 def export(
     model: Annotated[Path, typer.Argument(help="file written by fit or compare --save", show_default=False)],
     out: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            help="its ending names the form: .npy, .safetensors, .onnx, .py, .duckdb.sql, .pgvector.sql; without one "
-            "it is a folder for sentence-transformers",
+            help="file to write; its ending names the form: .npy, .safetensors, .onnx, .py, .duckdb.sql, "
+            ".pgvector.sql; without one it is a folder for sentence-transformers",
             show_default=False,
         ),
-    ],
+    ] = None,
+    as_option: Annotated[Path | None, typer.Option("--out", "-o", help="the same, as other commands have it")] = None,
     form: Annotated[
         str | None,
         typer.Option(
@@ -40,6 +41,10 @@ def export(
     from isometry.io import export as write
     from isometry.io.forms import form_of
 
+    if (out is None) == (as_option is None):
+        raise UsageError("name one file to write, such as metric.onnx" + (": there are two" if out else ""))
+    out = out or as_option
+    assert out is not None
     check_distinct({"OUT": out}, {"the model": model})
     if is_stdout(out):
         raise UsageError("a metric cannot be exported to standard output: give the name of a file")

@@ -23,6 +23,7 @@ from isometry.cli.inputs import (
     prepared_scaler,
     read_table_or_embedded,
     supervision_of,
+    told_unlabelled,
 )
 from isometry.cli.models import load_model, read_for
 from isometry.cli.outputs import UsageError, plain, print_json, print_to_stderr, printer, usage_errors
@@ -37,6 +38,7 @@ def fit(
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the fitted metric, e.g. metric.safetensors")],
     target: options.Target = None,
     target_is: options.TargetIs = "auto",
+    unlabelled: options.Unlabelled = "refuse",
     view: options.View = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="parameter as name=value; may be repeated")] = None,
     no_scale: Annotated[bool, typer.Option("--no-scale", help="leave the features as they are")] = False,
@@ -68,6 +70,8 @@ def fit(
     check_distinct({"--out": out}, {"the table": file, "the second view": view})
     name, learner = make_learner(method)
     learner = configure(learner, set_ or [], seed)
+    if view is not None and unlabelled != "refuse":
+        raise UsageError("--view goes row by row through two tables: leave out --unlabelled, and such rows of both")
     if target_is == "auto" and sees_numbers(learner):
         target_is = "numbers"
     if unit:
@@ -86,6 +90,7 @@ def fit(
         float32=float32,
         prepare=() if view else parse_prepare(prepare, impute, one_hot),
         target_is=target_is,
+        unlabelled=unlabelled,
     )
     check_writable(out)
     side = supervision_of(table)
@@ -210,6 +215,7 @@ def transform(
     file: options.File,
     out: Annotated[Path, typer.Option("--out", "-o", help="csv, tsv, parquet, npy or npz file to write; - prints csv")],
     target: Annotated[str | None, typer.Option("--target", "-y", help="column to carry along unchanged")] = None,
+    unlabelled: options.Unlabelled = "refuse",
     backbone: options.Backbone = None,
     view: Annotated[
         str | None, typer.Option(help="first or second: the file holds that view alone, of a metric between two")
@@ -230,6 +236,7 @@ def transform(
     if not is_stdout(out):
         check_writable(out, table=True)
     reading = {"target": target, "drop": drop, "key": key, "delimiter": delimiter, "decimal": decimal}
+    reading["unlabelled"] = unlabelled
     if view is not None:
         table, Z = transform_one_view(metric, model, file, view, **reading, float32=float32)
     else:
@@ -237,7 +244,7 @@ def transform(
         known = getattr(metric, "feature_names_in_", None)
         Z = metric.transform(as_frame(table) if known is not None else table.X)
     write_table(sys.stdout if is_stdout(out) else out, Z, y=table.y, target=table.target_name or "y")
-    done = f"{len(Z)} rows, {Z.shape[1]} dimensions"
+    done = "; ".join([f"{len(Z)} rows, {Z.shape[1]} dimensions", *told_unlabelled(table)])
     if as_json and not is_stdout(out):
         print_json({"file": out, "rows": len(Z), "dimensions": Z.shape[1]})
     elif is_stdout(out) and not quiet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,16 @@ from isometry.cli import options
 from isometry.cli.app import app
 from isometry.cli.inputs import as_frame, check_distinct, check_frame, check_writable, is_stdout, make_card, read_file
 from isometry.cli.models import load_model, read_for
-from isometry.cli.outputs import UsageError, make_table, plain, print_json, printer, usage_errors, write_frame
+from isometry.cli.outputs import (
+    UsageError,
+    make_table,
+    plain,
+    print_json,
+    printer,
+    shows_progress,
+    usage_errors,
+    write_frame,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +32,9 @@ SHOWN = 10  # queries that are printed
 group = typer.Typer(no_args_is_help=True, help="Search by a metric: build an index of rows, and query it.")
 app.add_typer(group, name="index")
 
-Ids = Annotated[str | None, typer.Option("--ids", help="column of ids; by default rows are numbered from 0")]
+Ids = Annotated[
+    str | None, typer.Option("--id", "--ids", help="column that names the rows; by default their numbers, from 0")
+]
 
 
 @group.command()
@@ -35,7 +45,9 @@ def build(
     metric: Annotated[str, typer.Option(help="without --model, for embeddings: euclidean or cosine")] = "euclidean",
     ids: Ids = None,
     engine: Annotated[str, typer.Option(help="exact, or of FAISS: faiss-flat, faiss-ivf, faiss-hnsw")] = "exact",
-    quantize: Annotated[str | None, typer.Option(help="keep short codes: float16, int8 or binary")] = None,
+    quantizer: Annotated[
+        str | None, typer.Option("--quantizer", "--quantize", help="keep short codes: float16, int8 or binary")
+    ] = None,
     drop: options.Drop = None,
     key: options.Key = None,
     delimiter: options.Delimiter = None,
@@ -51,7 +63,7 @@ def build(
     check_writable(out)
     by: Any = metric if model is None else load_model(model)
     table = _read(by, model, file, ids, drop, key, delimiter, decimal)
-    index = Index(by, engine=engine, quantizer=quantize, verbose=_shows_progress(quiet, as_json))  # type: ignore[arg-type]
+    index = Index(by, engine=engine, quantizer=quantizer, verbose=shows_progress(quiet, as_json))  # type: ignore[arg-type]
     with usage_errors(ValueError, TypeError):
         index.fit(_rows(table, by), ids=table.y if ids else None)
     index.verbose = False
@@ -60,7 +72,7 @@ def build(
     index.save(out, make_card(table, f"index by {name}", **({"columns": table.feature_names} if named else {})))
     facts = {"rows": len(index), "features": index.n_features_in_, "dimensions": index.embeddings_.shape[1]}
     if as_json:
-        print_json({"file": out, "metric": name, "engine": engine, "quantizer": quantize, **facts})
+        print_json({"file": out, "metric": name, "engine": engine, "quantizer": quantizer, **facts})
         return
     printer(quiet).print(f"{len(index)} rows by {plain(name)}, {plain(engine)}: {plain(out)}")
 
@@ -98,7 +110,7 @@ def query(
     table = _read(index.metric, index_file, file, ids, drop, key, delimiter, decimal)
     if isinstance(index.metric, str):
         table = _in_order(table, read_card(index_file).get("columns"), index_file, file)
-    index.verbose = _shows_progress(quiet, as_json)
+    index.verbose = shows_progress(quiet, as_json)
     X, names = _rows(table, index.metric), np.arange(len(table.X)) if ids is None else np.asarray(table.y)
     with usage_errors(ValueError):
         if threshold is None:
@@ -129,9 +141,16 @@ def _read(
     delimiter: str | None,
     decimal: str | None,
 ) -> Table:
-    if isinstance(metric, str) or metric_file is None:
-        return read_file(file, ids, drop, key, delimiter, decimal, float32=True)
-    return read_for(metric, metric_file, file, ids, drop, key, delimiter, decimal)
+    from isometry.io.columns import MissingLabels
+
+    try:
+        if isinstance(metric, str) or metric_file is None:
+            return read_file(file, ids, drop, key, delimiter, decimal, float32=True)
+        return read_for(metric, metric_file, file, ids, drop, key, delimiter, decimal)
+    except UsageError as error:
+        if isinstance(error.__cause__, MissingLabels):
+            raise UsageError(f"--id {ids}: {file} has {error.__cause__.gaps('id')}: every row needs one") from error
+        raise
 
 
 def _are_places(names: list[str]) -> bool:
@@ -160,11 +179,6 @@ def _in_order(table: Table, columns: Any, index_file: Path, file: Path) -> Table
 def _rows(table: Table, metric: Any) -> Any:
     """The rows as the metric knows them: by name, if it was fitted so."""
     return as_frame(table) if hasattr(metric, "feature_names_in_") else table.X
-
-
-def _shows_progress(quiet: bool, as_json: bool) -> bool:
-    """Bars are drawn over and over in one line, which only a terminal can show."""
-    return sys.stderr.isatty() and not (quiet or as_json)
 
 
 def _frame(names: Any, rows: Any, near: Any, scores: Any) -> pd.DataFrame:

@@ -41,11 +41,16 @@ def read_file(
     categories: list[str] | None = None,
     target_is: str = "classes",
     model: Any = None,
+    unlabelled: str | None = None,
 ) -> Table:
-    """The table of a file; ``labels_for`` says what needs labels, if something does."""
+    """The table of a file; ``labels_for`` says what needs labels, if something does.
+
+    ``unlabelled``: "refuse" or "drop"; None where the command does not ask.
+    """
     import csv
 
     from isometry.io import TableError, read_table
+    from isometry.io.columns import BY_PANDAS, MissingLabels
 
     no_labels = UsageError(f"{labels_for} needs labels: name their column in {file} with --target")
     if labels_for and target is None and file.is_file() and file.suffix.lower() != ".npz":
@@ -54,22 +59,28 @@ def read_file(
     columns = [c.strip() for c in names]
     if target_is not in ("classes", "numbers", "auto"):
         raise UsageError(f"--target-is {target_is} is unknown: expected classes, numbers or auto")
+    if unlabelled not in (None, "refuse", "drop"):
+        raise UsageError(f"--unlabelled {unlabelled} is unknown: expected refuse or drop")
     dtype = "float32" if float32 else "float64"
     with usage_errors(FileNotFoundError, IsADirectoryError, TableError):
-        table = read_table(
-            file,
-            target,
-            drop=columns,
-            features=features,
-            key=key,
-            dtype=dtype,
-            delimiter=delimiter,
-            decimal=decimal,
-            prepare=prepare,
-            categories=categories,
-            target_is=target_is,
-            model=model,
-        )
+        try:
+            table = read_table(
+                file,
+                target,
+                drop=columns,
+                features=features,
+                key=key,
+                dtype=dtype,
+                delimiter=delimiter,
+                decimal=decimal,
+                prepare=prepare,
+                categories=categories,
+                target_is=target_is,
+                model=model,
+                unlabelled=unlabelled or "refuse",
+            )
+        except MissingLabels as error:
+            raise error if unlabelled else UsageError(error.told(BY_PANDAS)) from error
     if labels_for and table.y is None:
         raise no_labels
     _check_size(table)
@@ -144,6 +155,11 @@ def supervision_of(table: Table) -> Any:
 
 def is_numbers(table: Table) -> bool:
     return table.y is not None and table.y.dtype.kind == "f"
+
+
+def told_unlabelled(table: Table) -> list[str]:
+    """How many rows were left out for want of a label, where some were."""
+    return [] if table.rows is None else [*table.notes[:1]]
 
 
 def describe_target(table: Table) -> str:
@@ -224,7 +240,9 @@ def _take_rows(table: Table, rows: Any) -> Table:
     import numpy as np
 
     X = table.X.iloc[rows].reset_index(drop=True) if hasattr(table.X, "iloc") else table.X[rows]
-    return replace(table, X=X, y=np.asarray(table.y)[rows], name=f"{table.name}, {len(rows)} of {len(table.X)} rows")
+    kept = rows if table.rows is None else table.rows[rows]
+    name = f"{table.name}, {len(rows)} of {len(table.X)} rows"
+    return replace(table, X=X, y=np.asarray(table.y)[rows], name=name, rows=kept)
 
 
 def as_frame(table: Table) -> pd.DataFrame:

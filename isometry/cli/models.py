@@ -45,6 +45,7 @@ def read_for(
     decimal: str | None,
     *,
     float32: bool = False,
+    unlabelled: str | None = None,
 ) -> Table:
     """A table with the columns that a metric was fitted on."""
-    return read_file(file, target, drop, key, delimiter, decimal, float32=float32, model=model)
+    return read_file(file, target, drop, key, delimiter, decimal, float32=float32, model=model, unlabelled=unlabelled)

@@ -30,6 +30,9 @@ Target = Annotated[
 TargetIs = Annotated[
     str, typer.Option(help="classes, numbers to predict, or auto: fractions are numbers, and all else classes")
 ]
+Unlabelled = Annotated[
+    str, typer.Option("--unlabelled", help="rows without a label: refuse, or drop, which leaves them out")
+]
 View = Annotated[
     Path | None,
     typer.Option("--view", help="a second table of the same samples, row by row: a metric between both is learned"),

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -43,6 +44,11 @@ def printer(silent: bool = False) -> Console:
     """Prints to stdout: in colour and wrapped to the width of a terminal, else plain and not wrapped; or nothing."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(width=width, highlight=False, soft_wrap=False, emoji=False, quiet=silent or process_number() > 0)
+
+
+def shows_progress(quiet: bool, as_json: bool) -> bool:
+    """Bars are drawn over and over in one line, which only a terminal can show."""
+    return sys.stderr.isatty() and not (quiet or as_json)
 
 
 def print_json(value: Any) -> None:
@@ -131,7 +137,12 @@ def explain(error: BaseException) -> str:
     if isinstance(error, ImportError) and error.name in EXTRAS:
         return f'{error.name} is not installed: pip install "isometry[{EXTRAS[error.name]}]"'
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return text or type(error).__name__
+    return as_options(text) or type(error).__name__
+
+
+def as_options(text: str) -> str:
+    """Words on a setting as the command line has it: ``protocol='open' (--protocol open)`` is ``--protocol open``."""
+    return re.sub(r"\b\w+=\S+ \((--[a-z][^()]*)\)", r"\1", text)
 
 
 def plain(value: Any) -> str:

@@ -41,7 +41,7 @@ class RowNames:
         return (
             f"the rows are numbered 0 to {self.n - 1}; name their column with --id"
             if self.numbered
-            else "--id names their column"
+            else "--id says which column names them"
         )
 
 
@@ -63,6 +63,7 @@ def read_named_rows(path: Path, names: list[RowNames], expected: str, *, last: b
     import numpy as np
 
     from isometry.io import TableError
+    from isometry.io.columns import plural
     from isometry.io.tables import read_cells, without_index
 
     with usage_errors(FileNotFoundError, IsADirectoryError, TableError):
@@ -79,10 +80,8 @@ def read_named_rows(path: Path, names: list[RowNames], expected: str, *, last: b
         if not skip:
             where = " or ".join(dict.fromkeys(n.what for n in names))
             more = f" and {len(missing) - MOST_LISTED} more" if len(missing) > MOST_LISTED else ""
-            raise UsageError(
-                f"{len(missing)} names in {path} are not in {where} ({', '.join(missing[:MOST_LISTED])}{more}): "
-                f"{names[0].hint()}"
-            )
+            found = f"{plural(len(missing), 'name')} in {path} {'is' if len(missing) == 1 else 'are'} not in {where}"
+            raise UsageError(f"{found} ({', '.join(missing[:MOST_LISTED])}{more}): {names[0].hint()}")
         if not there.any():
             raise UsageError(f"no line of {path} names rows that are there: {names[0].hint()}")
     rest = cells.iloc[:, k][there] if cells.shape[1] > k else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +38,7 @@ from isometry.cli.outputs import (
     print_to_stderr,
     printer,
     raise_first,
+    shows_progress,
     usage_errors,
     write_frame,
 )
@@ -65,6 +67,7 @@ def verify(
         typer.Option(help="table of pairs: two columns that name rows, and one that says whether they are the same"),
     ] = None,
     target: options.Target = None,
+    unlabelled: options.Unlabelled = "refuse",
     row_id: Annotated[
         str | None, typer.Option("--id", help="column that names the rows; by default their numbers, from 0")
     ] = None,
@@ -111,11 +114,14 @@ def verify(
     quiet: options.Quiet = False,
 ) -> None:
     """Learn when two rows are the same, with a threshold whose errors are known; or judge pairs with such a file."""
+    from isometry.core.progress import progress
     from isometry.select import AutoMetric
     from isometry.select.calibrate import usual_protocol
 
     if (pairs is None) == (target is None) and not _has_labels(file, pairs, target):
         raise UsageError("say which rows are the same: --target names a column of labels, or --pairs a table of pairs")
+    if pairs is not None and unlabelled != "refuse":
+        raise UsageError("--unlabelled is for the labels of --target, not for pairs")
     if model is not None and pairs is None:
         raise UsageError("--model judges pairs: name a table of them with --pairs")
     if model is not None and (save is not None or report is not None):
@@ -140,7 +146,8 @@ def verify(
         return
     read: Any = read_table_or_embedded if pairs is None else read_file
     steps = parse_prepare(prepare, impute=False, one_hot=False)
-    table = read(file, target, dropped, key, delimiter, decimal, float32=float32, prepare=steps)
+    reading = {"float32": float32, "prepare": steps, "unlabelled": unlabelled}
+    table = read(file, target, dropped, key, delimiter, decimal, **reading)
     listed = None if pairs is None else _read_pairs(pairs, _row_names(file, row_id, delimiter, decimal), len(table.X))
     goals = _goals(fpr, precision, cost, band)
     y = table.y if listed is None else make_pairs(*listed, len(table.X))
@@ -155,7 +162,8 @@ def verify(
 
         learner = Normalized(learner)
     settings: dict[str, Any] = {"prior": prior, "method": link, "n_splits": folds, "random_state": seed}
-    verifier = _fit(learner, table, y, scaler, protocol=protocol, **settings)
+    with progress(shows_progress(quiet, as_json), "verify", folds + 1, word="learned from rows:"):
+        verifier = _fit(learner, table, y, scaler, protocol=protocol, **settings)
     with usage_errors(ValueError):
         if "band" in goals:
             verifier.set_band(fpr=goals["band"][0], fnr=goals["band"][1])
@@ -240,7 +248,8 @@ def _row_names(file: Path, row_id: str | None, delimiter: str | None, decimal: s
 
     if row_id is None:
         return None
-    with usage_errors(TableError):
+    with usage_errors(TableError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # all was said when the table was read
         cells = read_cells(file, delimiter=delimiter, decimal=decimal)
     if row_id not in cells.columns:
         raise UsageError(f"--id {row_id}: {file} has no such column; it has {', '.join(map(str, cells.columns))}")
@@ -345,6 +354,8 @@ def _judge(
     import numpy as np
     import pandas
 
+    from isometry.io.columns import plural
+
     X = as_frame(table) if hasattr(verifier, "feature_names_in_") else table.X
     with usage_errors(ValueError):
         d = verifier.pair_distance(X, rows)
@@ -366,7 +377,7 @@ def _judge(
     undecided = f", {counts[0]} undecided" if counts[0] else ""
     more = f" (the first {SHOWN} are shown; --out FILE writes all)" if out is None and len(frame) > SHOWN else ""
     where = f": {plain(out)}" if out else more
-    console.print(f"{len(rows)} pairs: {counts[1]} same, {counts[-1]} different{undecided}{where}")
+    console.print(f"{plural(len(rows), 'pair')}: {counts[1]} same, {counts[-1]} different{undecided}{where}")
 
 
 def _first_pairs(frame: pd.DataFrame) -> RichTable:

@@ -18,6 +18,8 @@ DATE = r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]
 COMMA_NUMBER = r"\s*[+-]?\d*(,\d+)?([eE][+-]?\d+)?\s*"
 MAX_INT64 = 2**63 - 1
 MAX_EXACT_FLOAT = 2**53  # up to here float64 holds every whole number
+BY_PANDAS = ", as pandas does by frame.dropna(subset=[{target!r}])"
+BY_OPTION = " with --unlabelled drop (in Python unlabelled='drop')"
 OTHER_LABELS = "Write the labels as text, such as c17, or choose another column"
 
 
@@ -34,6 +36,25 @@ class TableError(ValueError):
     ...     print("no such column")
     no such column
     """
+
+
+class MissingLabels(TableError):
+    """Rows without a label; ``way_out`` says how to leave them out."""
+
+    def __init__(self, target: str, missing: np.ndarray, way_out: str):
+        self.target, self.missing = target, missing
+        super().__init__(self.told(way_out))
+
+    def gaps(self, what: str) -> str:
+        """How many there are, and where they begin; ``what`` is missing."""
+        first = int(self.missing.argmax())
+        return f"{plural(int(self.missing.sum()), f'missing {what}')}, the first in row {first}, counted from 0"
+
+    def told(self, way_out: str) -> str:
+        """The message."""
+        fill, rows = ("it", "this row") if self.missing.sum() == 1 else ("them", "these rows")
+        way_out = way_out.format(target=self.target)
+        return f"the target column {self.target} has {self.gaps('label')}: fill {fill}, or leave out {rows}{way_out}"
 
 
 def import_optional(module: str) -> Any:
@@ -71,8 +92,13 @@ def expand_vectors(frame: pd.DataFrame) -> pd.DataFrame:
     return import_optional("pandas").concat(parts, axis=1)
 
 
-def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype, *, finite: bool = True) -> np.ndarray:
-    """The columns as one array (n, d) of numbers, which must be finite unless that is asked of the rows later."""
+def as_numbers(
+    frame: pd.DataFrame, name: str, dtype: np.dtype, *, finite: bool = True, row_numbers: np.ndarray | None = None
+) -> np.ndarray:
+    """The columns as one array (n, d) of numbers, which must be finite unless that is asked of the rows later.
+
+    ``row_numbers`` (n,) are those in the table, where others were left out.
+    """
     _refuse_other_kinds(frame, name)
     X = np.empty(frame.shape, dtype=dtype)
     for narrow, columns in _by_width(frame).items():
@@ -88,11 +114,12 @@ def as_numbers(frame: pd.DataFrame, name: str, dtype: np.dtype, *, finite: bool 
         gaps = np.sum(~np.isfinite(X[:, bad]), axis=0)
         counts = [f"{c} ({m} of {len(X)} rows)" for c, m in zip(names, gaps, strict=True)]
         rows = np.flatnonzero(~np.isfinite(X[:, bad]).all(axis=1))
+        rows = rows if row_numbers is None else row_numbers[rows]
         raise TableError(
             f"{name} has missing or infinite values in {len(counts)} columns: {listing(counts)}; and in {len(rows)} "
             f"rows, counted from 0: {listing(rows)}. Leave these columns out with {how_to_drop(names)}, leave out the "
             "rows, or fill the gaps, as scikit-learn's SimpleImputer does in a pipeline: `isometry compare` and "
-            "`isometry fit` do it inside each fold if given --impute"
+            "`isometry fit` do it inside each fold if given --impute (read_table(…, prepare=['impute']) lets gaps pass)"
         )
     return X
 
@@ -122,11 +149,12 @@ def _refuse_other_kinds(frame: pd.DataFrame, name: str) -> None:
     shown = [f"{c} ({_kind(frame[c])})" for c in others[:MAX_NAMES]] + others[MAX_NAMES:]
     hint = ""
     if with_decimal_commas(frame[others[:MAX_NAMES]], None):
-        hint = ". If 1,5 means one and a half, give the decimal sign: --decimal , (decimal=',')"
+        hint = ". If 1,5 means one and a half, give the decimal sign: --decimal , (in Python decimal=',')"
     raise TableError(
         f"{name} has {len(others)} feature columns that are not numbers: {listing(shown)}. Leave them out with "
         f"{how_to_drop(others)}, or encode them as numbers, as scikit-learn's OneHotEncoder does in a pipeline: "
-        f"`isometry compare` and `isometry fit` do it inside each fold if given --one-hot{hint}"
+        "`isometry compare` and `isometry fit` do it inside each fold if given --one-hot (read_table(…, "
+        f"prepare=['one_hot']) lets text pass){hint}"
     )
 
 
@@ -136,7 +164,7 @@ def refuse_text_for_numbers(frame: pd.DataFrame, categories: Collection[str], na
     wrong = [c for c in frame.columns if c not in categories and not is_numeric(frame[c])]
     if wrong:
         shown = [f"{c} ({_kind(frame[c])})" for c in wrong[:MAX_NAMES]] + wrong[MAX_NAMES:]
-        hint = ", or give the decimal sign of all: --decimal , (decimal=',')"
+        hint = ", or give the decimal sign of all: --decimal , (in Python decimal=',')"
         raise TableError(
             f"{name} has {_count(wrong)} of other cells where the metric takes numbers: {listing(shown)}. Write them "
             f"as plain numbers, such as 1234.5{hint if with_decimal_commas(frame[wrong], None) else ''}"
@@ -175,9 +203,14 @@ def refuse_decimal_commas(frame: pd.DataFrame, name: str) -> None:
             f"it out with {how_to_drop(commas)}"
         )
     raise TableError(
-        f"{found}. If 1,5 means one and a half, give the decimal sign: --decimal , (decimal=','); if they are text, "
-        "--decimal . (decimal='.')"
+        f"{found}. If 1,5 means one and a half, give the decimal sign: --decimal , (in Python decimal=','); if they "
+        "are text, --decimal . (in Python decimal='.')"
     )
+
+
+def plural(n: int, what: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _count(columns: list[str]) -> str:
@@ -233,21 +266,33 @@ def _widen(X: np.ndarray) -> np.ndarray:
     return np.asarray(text.cast(pa.float64())).reshape(X.shape)
 
 
-def label_array(y: Any, target: str, kind: str = "classes") -> np.ndarray:
+def labelled_rows(column: pd.Series) -> np.ndarray:
+    """Numbers of the rows that have a label."""
+    rows = np.flatnonzero(column.notna().to_numpy())
+    if len(rows) == 0:
+        raise TableError(f"no row has a label in the target column {column.name}")
+    return rows
+
+
+def told_left_out(left_out: int, n: int, target: str, what: str = "rows") -> str:
+    """How many rows were left out for want of a label."""
+    return f"{left_out} of {n} {what} {'has' if left_out == 1 else 'have'} no label in {target}: left out"
+
+
+def label_array(
+    y: Any, target: str, kind: str = "classes", *, rows: np.ndarray | None = None, way_out: str = BY_PANDAS
+) -> np.ndarray:
     """Labels as int64, bool or text; numbers to predict as float64.
 
-    ``kind``: "classes", "numbers", or "auto", which takes fractions for numbers and all else for classes.
+    ``kind``: "classes", "numbers", or "auto", which takes fractions for numbers and all else for classes. ``rows``: the
+    numbers of these rows in the table, where others were left out. ``way_out``: what to do about gaps.
     """
     pandas = import_optional("pandas")
     types = pandas.api.types
     column = pandas.Series(np.asarray(y) if not hasattr(y, "isna") else y).reset_index(drop=True)
     missing = column.isna()
     if missing.any():
-        raise TableError(
-            f"the target column {target} has {int(missing.sum())} missing labels, the first in row "
-            f"{int(missing.argmax())}, counted from 0: fill them or leave out these rows, as pandas does by "
-            f"frame.dropna(subset=[{target!r}]).to_csv('labelled.csv', index=False)"
-        )
+        raise MissingLabels(target, np.asarray(missing), way_out)
     if kind == "numbers" and not types.is_numeric_dtype(column):
         raise TableError(f"the target column {target} holds {column.iloc[0]!r}: numbers to predict must be numbers")
     if types.is_bool_dtype(column) and kind != "numbers":
@@ -257,7 +302,7 @@ def label_array(y: Any, target: str, kind: str = "classes") -> np.ndarray:
     values = np.asarray(column.to_numpy(dtype=np.float64) if types.is_float_dtype(column) else column.to_numpy())
     fractions = values.dtype.kind == "f" and not np.array_equal(values, np.rint(values))
     if kind == "numbers" or (kind == "auto" and fractions):
-        return _finite(values.astype(np.float64), target)
+        return _finite(values.astype(np.float64), target, rows)
     if values.dtype.kind == "f":
         _refuse_unsafe_labels(values, target)
     if values.dtype.kind == "u" and values.max(initial=0) > MAX_INT64:
@@ -265,12 +310,13 @@ def label_array(y: Any, target: str, kind: str = "classes") -> np.ndarray:
     return values.astype(np.int64)
 
 
-def _finite(values: np.ndarray, target: str) -> np.ndarray:
+def _finite(values: np.ndarray, target: str, rows: np.ndarray | None) -> np.ndarray:
     bad = ~np.isfinite(values)
     if bad.any():
+        first = bad.argmax() if rows is None else rows[bad.argmax()]
         raise TableError(
-            f"the target column {target} holds {int(bad.sum())} infinite numbers, the first in row "
-            f"{int(bad.argmax())}: leave out these rows"
+            f"the target column {target} holds {plural(int(bad.sum()), 'infinite number')}, the first in row "
+            f"{int(first)}, counted from 0: leave out these rows"
         )
     return values
 
@@ -288,7 +334,7 @@ def _refuse_unsafe_labels(values: np.ndarray, target: str) -> None:
         raise TableError(
             f"the target column {target} holds fractions ({len(np.unique(values))} distinct values, e.g. "
             f"{values[values != np.rint(values)][0]:g}): labels name classes. Bin it, take it for "
-            "numbers to predict (--target-is numbers), or choose another column"
+            "numbers to predict with --target-is numbers (in Python target_is='numbers'), or choose another column"
         )
 
 

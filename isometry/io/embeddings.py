@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from isometry.io.columns import TableError, as_numbers, expand_vectors, label_array, listing, refuse_repeats
+from isometry.io.columns import (
+    BY_PANDAS,
+    TableError,
+    as_numbers,
+    expand_vectors,
+    label_array,
+    listing,
+    refuse_repeats,
+)
 from isometry.io.tables import (
     CLASSES,
     NAMES,
@@ -111,9 +119,9 @@ def read_values(path: str | os.PathLike[str]) -> np.ndarray:
     return np.asarray(values)
 
 
-def as_labels(values: Any, what: str) -> np.ndarray:
-    """Values as class labels."""
-    return label_array(values, what)
+def as_labels(values: Any, what: str, way_out: str = BY_PANDAS) -> np.ndarray:
+    """Values as class labels; ``way_out`` says what to do about gaps."""
+    return label_array(values, what, way_out=way_out)
 
 
 def _as_floats(X: np.ndarray, path: Path) -> np.ndarray:

@@ -7,12 +7,12 @@ left out. Filling gaps and coding categories is the work of a transformer that a
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isometry.core.warn import warn_user
 from isometry.io.columns import DATE, TableError, how_to_drop, import_optional, listing
 
 if TYPE_CHECKING:
@@ -70,11 +70,10 @@ def tidy(frame: pd.DataFrame, steps: Collection[str], categories: Collection[str
     infinite = {name: at for name in columns if "impute" in steps and (at := _infinite(frame[name])).any()}
     if infinite:
         rows = np.flatnonzero(np.any([*infinite.values()], axis=0))
-        warnings.warn(
+        warn_user(
             f"cells of {listing([*infinite])} are infinite: they count as missing, and are filled as gaps are. Leave "
-            f"the rows out if they mean something else ({listing(rows)}, counted from 0); --prepare none refuses them",
-            UserWarning,
-            stacklevel=4,
+            f"the rows out if they mean something else ({listing(rows)}, counted from 0); --prepare none (in Python "
+            "prepare='none') refuses them"
         )
     return import_optional("pandas").DataFrame(columns, index=frame.index)
 
@@ -248,11 +247,10 @@ def _tell(dropped: dict[str, str]) -> None:
         fact, _, advice = why.rpartition(": ")
         found.setdefault(advice if fact else "", []).append(f"{name} {fact or advice}")
     reasons = [", ".join(facts) + (f": {advice}" if advice else "") for advice, facts in found.items()]
-    warnings.warn(
+    warn_user(
         f"left out of the features: {'; '.join(reasons)}{' …' if len(dropped) > 8 else ''}. Name them in "
-        f"{how_to_drop(list(dropped))} to say so yourself; with --prepare none numbers among them are kept",
-        UserWarning,
-        stacklevel=5,
+        f"{how_to_drop(list(dropped))} to say so yourself; with --prepare none (in "
+        "Python prepare='none') numbers among them are kept"
     )
 
 
@@ -315,11 +313,9 @@ def warn_of_unseen(cells: pd.DataFrame, model: Any) -> None:
                 continue
             first = coder.drop_idx_ is not None and coder.drop_idx_[k] is not None
             taken = f"as {coder.categories_[k][coder.drop_idx_[k]]}" if first else "as none of those it knows"
-            warnings.warn(
+            warn_user(
                 f"{c} has values that the metric has not seen: {listing(new)}. They count "
-                f"{taken if rare[k] is None else 'as the rare ones that it knows'}",
-                UserWarning,
-                stacklevel=3,
+                f"{taken if rare[k] is None else 'as the rare ones that it knows'}"
             )
 
 

@@ -13,7 +13,6 @@ import difflib
 import lzma
 import os
 import re
-import warnings
 import zipfile
 import zlib
 from collections.abc import Collection, Sequence
@@ -24,18 +23,22 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from isometry.core.warn import warn_user
 from isometry.io.atomic import atomic_write
 from isometry.io.columns import (
+    BY_OPTION,
     TableError,
     as_numbers,
     expand_vectors,
     how_to_drop,
     import_optional,
     label_array,
+    labelled_rows,
     listing,
     refuse_decimal_commas,
     refuse_repeats,
     refuse_text_for_numbers,
+    told_left_out,
 )
 from isometry.io.prepare import STEPS, category_columns, lets_pass, needs_cells, tidy, told_of_columns, warn_of_unseen
 from isometry.io.text import COMPRESSED, read_text
@@ -70,7 +73,9 @@ class Table:
     name : str
         Name of the data set: the file's name without its ending.
     notes : tuple of str
-        What ``prepare`` made of columns of dates, and which columns may name rows, in words.
+        What ``prepare`` made of columns of dates, which columns may name rows, and how many rows were left out.
+    rows : ndarray of shape (n,) or None
+        Numbers of the rows in the file, from 0, where those without a label were left out; None: it has these rows.
 
     Examples
     --------
@@ -87,6 +92,7 @@ class Table:
     target_name: str | None
     name: str  # of the data set: the file's name without its ending
     notes: tuple[str, ...] = ()  # what became of columns of dates, and which may name rows
+    rows: np.ndarray | None = None  # (n,) their numbers in the file, where some were left out
 
 
 def read_table(
@@ -99,10 +105,11 @@ def read_table(
     dtype: Any = np.float64,
     delimiter: str | None = None,
     decimal: str | None = None,
-    prepare: Collection[str] = (),
+    prepare: str | Collection[str] = (),
     categories: Collection[str] | None = None,
     target_is: str = "classes",
     model: Any = None,
+    unlabelled: str = "refuse",
 ) -> Table:
     """Read a table and check that it can be learned from.
 
@@ -126,10 +133,10 @@ def read_table(
     decimal : str or None, default=None
         Sign before the fraction of numbers in a text table; None: a point, or a comma where semicolons separate cells
         and all text in a column looks like 1,5.
-    prepare : collection of str, default=()
+    prepare : {"auto", "none"} or collection of str, default=()
         What to do with columns that are not numbers without gaps, see `isometry.io.prepare.STEPS`: "impute" and
-        "one_hot" let gaps and text pass, "dates" turns dates into days, "ids" leaves out what names rows. By default
-        nothing: such columns are errors.
+        "one_hot" let gaps and text pass, "dates" turns dates into days, "ids" leaves out what names rows. "auto": all
+        of it, as the command line does; "none", the default: nothing, such columns are errors.
     categories : collection of str or None, default=None
         With ``prepare``, the columns that are categories, if that is known already.
     target_is : {"classes", "numbers", "auto"}, default="classes"
@@ -139,6 +146,8 @@ def read_table(
         A fitted metric or verifier, such as `isometry.load` gives: the table is read as the one it was fitted on, with
         its columns by their names and dates, gaps and categories as it takes them, and has as many of them.
         ``features``, ``prepare``, ``categories`` and ``target_is`` then follow from it.
+    unlabelled : {"refuse", "drop"}, default="refuse"
+        Rows without a label: an error, or left out; ``notes`` say how many, and ``rows`` which are there.
 
     Returns
     -------
@@ -179,8 +188,12 @@ def read_table(
         # dates are numbers already when a metric sees them, so that only the table can tell that they were dates
         prepare = STEPS if needs_cells(model) else ("dates",)
         categories, target_is = category_columns(model), "auto"
+    elif isinstance(prepare, str):
+        prepare = {"auto": STEPS, "none": ()}.get(prepare, (prepare,))
     if target_is not in ("classes", "numbers", "auto"):
         raise ValueError(f"target_is={target_is!r} must be 'classes', 'numbers' or 'auto'")
+    if unlabelled not in ("refuse", "drop"):
+        raise ValueError(f"unlabelled={unlabelled!r} must be 'refuse' or 'drop'")
     if np.dtype(dtype) not in (np.float64, np.float32):
         raise TypeError(f"dtype={dtype!r} must be float64 or float32")
     if hasattr(path, "columns"):
@@ -193,7 +206,7 @@ def read_table(
             frame, target = _read_numpy(path, target, key)
         else:
             frame = read_cells(path, target, delimiter=delimiter, decimal=decimal)
-    table = _make_table(frame, name, target, _as_list(drop) or [], _as_list(features), target_is)
+    table = _make_table(frame, name, target, _as_list(drop) or [], _as_list(features), target_is, unlabelled == "drop")
     if prepare:
         if decimal is None and categories is None:
             refuse_decimal_commas(table.X, name)
@@ -201,12 +214,14 @@ def read_table(
         if cells.shape[1] == 0:
             raise TableError(f"{name} has no feature column left: all of {listing(table.feature_names)} were left out")
         if "dates" in prepare:
-            table = replace(table, notes=tuple(told_of_columns(table.X, cells, prepare, categories)))
+            table = replace(table, notes=(*table.notes, *told_of_columns(table.X, cells, prepare, categories)))
+        cells = cells if table.rows is None else cells.iloc[table.rows]
         coded = "one_hot" in prepare and categories is None  # then text is no fault, and it is gaps that are
         as_it_is = lets_pass(cells, prepare, categories)
         table = replace(table, X=cells if as_it_is or not coded else cells.select_dtypes(["number", "bool"]))
     else:
         as_it_is = False
+        table = table if table.rows is None else replace(table, X=table.X.iloc[table.rows])
     wanted, names = getattr(model, "n_features_in_", None), list(table.X.columns)
     if wanted not in (None, len(names)):
         raise TableError(
@@ -217,7 +232,7 @@ def read_table(
         warn_of_unseen(table.X, model)
     elif hasattr(model, "feature_names_in_"):
         refuse_text_for_numbers(table.X, categories or (), name)
-    X: Any = table.X if as_it_is else as_numbers(table.X, name, np.dtype(dtype))
+    X: Any = table.X if as_it_is else as_numbers(table.X, name, np.dtype(dtype), row_numbers=table.rows)
     if hasattr(model, "feature_names_in_"):  # a metric that knows names of columns warns of rows without them
         X = import_optional("pandas").DataFrame(X, columns=names)
     return replace(table, X=X, feature_names=names)
@@ -471,8 +486,9 @@ def _make_table(
     drop: list[str],
     features: list[str] | None,
     target_is: str,
+    drop_unlabelled: bool,
 ) -> Table:
-    """The chosen columns as they are, and the labels."""
+    """The chosen columns as they are, of all rows, and the labels; of those ``rows`` that have one, if so asked."""
     frame = frame.rename(columns=str)
     columns = list(frame.columns)
     refuse_repeats(name, columns)
@@ -483,28 +499,36 @@ def _make_table(
         for c in wanted:
             if c not in known:
                 raise TableError(unknown_name(c, columns, f"{name} has no column", what))
-    y = None if target is None else label_array(frame[target], target, target_is)
+    y: np.ndarray | None = None
+    rows: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+    if target is not None:
+        labels = frame[target]
+        if drop_unlabelled and labels.isna().any():
+            rows = labelled_rows(labels)
+            labels, notes = labels.iloc[rows], (told_left_out(len(frame) - len(rows), len(frame), target),)
+        y = label_array(labels, target, target_is, rows=rows, way_out=BY_OPTION)
+    elif drop_unlabelled:
+        raise TableError("rows without a label are left out by the column of labels: name it with --target (target=…)")
     rest = [c for c in features or columns if c != target and c not in dropped]
     chosen = rest if features else without_index(frame, rest)
     if not chosen:
         raise TableError(f"{name} has no feature column left: the columns are {listing(columns)}")
     numbers = expand_vectors(frame[chosen])
     refuse_repeats(name, list(numbers.columns))  # a column may be called as the place of a vector
-    return Table(numbers, y, list(numbers.columns), target, name)
+    return Table(numbers, y, list(numbers.columns), target, name, notes, rows)
 
 
 def without_index(frame: pd.DataFrame, columns: list[str]) -> list[str]:
     """The columns without the row numbers that DataFrame.to_csv writes: in sorted data they give the class away."""
     unnamed = [c for c in columns if re.fullmatch(r"Unnamed: \d+(\.\d+)?", c)]
     if unnamed and unnamed[0] == frame.columns[0] and _counts_rows(frame[unnamed[0]]):
-        warnings.warn("the first column has no name and counts the rows: it is left out", UserWarning, stacklevel=4)
+        warn_user("the first column has no name and counts the rows: it is left out")
         columns, unnamed = columns[1:], unnamed[1:]
     if unnamed:
-        warnings.warn(
+        warn_user(
             f"{len(unnamed)} columns have no name in the file and are used as features: {listing(unnamed)}. If they "
-            f"number the rows, they may give the labels away: leave them out with {how_to_drop(unnamed)}",
-            UserWarning,
-            stacklevel=4,
+            f"number the rows, they may give the labels away: leave them out with {how_to_drop(unnamed)}"
         )
     return columns
 
@@ -520,5 +544,9 @@ def _as_list(names: str | Sequence[str] | None) -> list[str] | None:
 def unknown_name(name: str, names: Sequence[str], problem: str, what: str) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    alone = "" if len(names) != 1 else ". If these are several columns, say what separates them: --delimiter"
+    alone = (
+        ""
+        if len(names) != 1
+        else ". If these are several columns, say what separates them: --delimiter ';' (in Python delimiter=';')"
+    )
     return f"{problem} {name!r} ({what}){hint} It has {listing(names)}{alone}"

@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from isometry.core.warn import warn_user
 from isometry.io.columns import TableError, import_optional, refuse_repeats, with_decimal_commas
 
 if TYPE_CHECKING:
@@ -49,15 +50,14 @@ def read_text(
             raise TableError(
                 f"{path}: rows have more cells than the header has names ({len(names)}), so that it is not known which "
                 "name belongs to which cell. Give every column a name, also one of row numbers, or say what separates "
-                "the cells: --delimiter"
+                "the cells: --delimiter ';' (in Python delimiter=';')"
             ) from error
         except TEXT_ERRORS + (pandas.errors.EmptyDataError, pandas.errors.ParserError) as error:
             raise TableError(f"{path} cannot be read as a text table: {error}") from error
     if options["decimal"] == "," and decimal is None:
-        warnings.warn(
-            "numbers are read with a decimal comma, 1,5 as one and a half; otherwise give `decimal` (--decimal)",
-            UserWarning,
-            stacklevel=3,
+        warn_user(
+            "numbers are read with a decimal comma, 1,5 as one and a half; otherwise say --decimal . (in Python "
+            "decimal='.')"
         )
     return frame
 

@@ -56,8 +56,8 @@ class LaplacianKernelML(MetricLearner):
         Largest number of rounds, each of which solves for Y and then updates the multipliers.
     tol : float ≥ 0, default=0.0001
         Largest relative violation of the constraints before the positions are scaled to meet them, relative gap between
-        ``objective_`` and the value of the dual problem, and −``certificate_``: how far the multipliers are outside its
-        constraints.
+        ``objective_`` and the value of the dual problem, and minus ``certificate_``: how far the multipliers are
+        outside its constraints.
     random_state : int, RandomState instance or None, default=None
         Seed of what is random; an int gives the same result again.
     verbose : bool or int, default=False

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
+import numpy as np
+
 from isometry.registry import get
 from isometry.report import page, pictures, views
 from isometry.select.heldout import Refits, refit_best
@@ -39,6 +41,7 @@ def write_report(
     y: Any = None,
     max_points: int = 2000,
     command: str | None = None,
+    rows: Any = None,
 ) -> Path:
     """Write the page of a comparison and return where it is.
 
@@ -57,6 +60,8 @@ def write_report(
         Number of points drawn in a picture, at most.
     command : str or None, default=None
         The command line that made the comparison, if one did.
+    rows : sequence of int or None, default=None
+        Numbers by which the rows are called; None: their places.
 
     Returns
     -------
@@ -78,6 +83,8 @@ def write_report(
     """
     path = page.report_file(path)  # before the fits: a path that cannot be written is an error at once
     refits = refit_best(comparison, X, y, max_points)
+    if refits is not None and rows is not None:
+        refits.rows = np.asarray(rows)[refits.rows]
     learners = _fitted_learners(comparison, refits)
     name = str(comparison.data.get("name") or "data")
     seed = comparison.settings.get("random_state") or 0

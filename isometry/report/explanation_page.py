@@ -28,6 +28,7 @@ def write_explanation(
     name: str = "data",
     y: Any = None,
     pair: tuple[int, int] | None = None,
+    rows: Any = None,
 ) -> Path:
     """Write the page of an explanation and return where it is.
 
@@ -43,7 +44,10 @@ def write_explanation(
         Labels of the rows, to be shown beside their numbers.
     pair : two int, default=None
         Rows whose distance is taken apart.
+    rows : sequence of int, default=None
+        Numbers by which the rows are called; by default their places.
     """
+    names = _row_names(len(found._X), y, rows)
     ranked = found.ranking()
     leading = ", ".join(f"{label} ({share:.0%})" for label, share, *_ in ranked[:3])
     return page.write_page(
@@ -56,9 +60,9 @@ def write_explanation(
         sections=[
             importance_section(found),
             _ball_section(found),
-            _pair_section(found, pair) if pair is not None else "",
-            _changed_section(found, y),
-            _neighbors_section(found, y),
+            _pair_section(found, pair, rows) if pair is not None else "",
+            _changed_section(found, names),
+            _neighbors_section(found, y, names),
         ],
     )
 
@@ -120,7 +124,7 @@ def _ball_section(found: Explanation) -> str:
     )
 
 
-def _pair_section(found: Explanation, pair: tuple[int, int]) -> str:
+def _pair_section(found: Explanation, pair: tuple[int, int], rows: Any) -> str:
     shares = found.distance(*pair)
     order = np.argsort(-np.abs(shares), kind="stable")[:SHOWN]
     body = [
@@ -128,12 +132,13 @@ def _pair_section(found: Explanation, pair: tuple[int, int]) -> str:
         f"<td>{page.number(float(shares[k]), signed=True)}</td></tr>"
         for k in order
     ]
-    intro = f"The squared distance of rows {pair[0]} and {pair[1]} is {shares.sum():.4g}; this is what it is made of."
-    heads = ["feature", f"row {pair[0]}", f"row {pair[1]}", "share"]
+    first, second = pair if rows is None else (rows[pair[0]], rows[pair[1]])
+    intro = f"The squared distance of rows {first} and {second} is {shares.sum():.4g}; this is what it is made of."
+    heads = ["feature", f"row {first}", f"row {second}", "share"]
     return page.section("One distance, taken apart", page.paragraph(intro), page.table(heads, body, "numbers"))
 
 
-def _changed_section(found: Explanation, y: Any) -> str:
+def _changed_section(found: Explanation, names: list[str]) -> str:
     nearer, farther = found.changed(N_PAIRS)
     if not nearer and not farther:
         return ""
@@ -141,7 +146,7 @@ def _changed_section(found: Explanation, y: Any) -> str:
     def line(change: Changed) -> str:
         shares = found.distance(change.i, change.j)
         why = found.names[int(np.abs(shares).argmax())]
-        rows = "".join(f"<td>{escape(_row_name(r, y))}</td>" for r in (change.i, change.j))
+        rows = "".join(f"<td>{escape(names[r])}</td>" for r in (change.i, change.j))
         return f"<tr>{rows}<td>× {change.factor:.2f}</td><td>{escape(why)}</td></tr>"
 
     heads = ["row", "row", "distance", "largest share now"]
@@ -157,14 +162,14 @@ def _changed_section(found: Explanation, y: Any) -> str:
     return page.section("What has changed", page.paragraph(intro), page.grid(panels, "wide"))
 
 
-def _neighbors_section(found: Explanation, y: Any) -> str:
+def _neighbors_section(found: Explanation, y: Any, names: list[str]) -> str:
     n = len(found._X)
     rows = draw_queries(np.zeros(n, dtype=int) if y is None else np.asarray(y).astype(str), 0, N_QUERIES)
     k = min(N_NEIGHBORS, n - 1)
     before, after = found.neighbors(rows, k)
     body = [
-        f"<tr><th>{escape(_row_name(int(row), y))}</th>"
-        + "".join(f"<td>{', '.join(escape(_row_name(int(r), y)) for r in near)}</td>" for near in (old, new))
+        f"<tr><th>{escape(names[row])}</th>"
+        + "".join(f"<td>{', '.join(escape(names[r]) for r in near)}</td>" for near in (old, new))
         + "</tr>"
         for row, old, new in zip(rows, before, after, strict=True)
     ]
@@ -173,5 +178,9 @@ def _neighbors_section(found: Explanation, y: Any) -> str:
     return page.section("Neighbours, before and after", page.paragraph(intro), page.table(heads, body))
 
 
-def _row_name(row: int, y: Any) -> str:
-    return str(row) if y is None else f"{row} ({np.asarray(y)[row]})"
+def _row_names(n: int, y: Any, rows: Any) -> list[str]:
+    """What each row is called: its number, and its label if there is one."""
+    numbers = [str(row) for row in (range(n) if rows is None else rows)]
+    return (
+        numbers if y is None else [f"{number} ({label})" for number, label in zip(numbers, np.asarray(y), strict=True)]
+    )

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from isometry.base import text_columns
 from isometry.core.distance import pair_distances, pair_sqdist
 from isometry.core.graph import components
+from isometry.core.progress import report
 from isometry.core.warn import warn_user
 from isometry.eval import Reliability, Roc, pair_auc_scorer, reliability, roc
 from isometry.fixed import FixedMetric
@@ -193,6 +194,7 @@ class PairVerifier(BaseEstimator):
         self.classes_ = np.array([-1, 1])
         target = fit_target(side)
         self.metric_, self.scale_ = _fit_metric(self._learner(), X, target)
+        report(len(X))
         self.protocol_ = self._protocol(side)
         held_out, fold = self._hold_out(X, side, target, rng)
         if held_out.same.all() or not held_out.same.any():
@@ -631,6 +633,7 @@ class PairVerifier(BaseEstimator):
                 metric, scale = _fit_metric(
                     of_same_strength(self.metric_), take_rows(X, split.train), target[split.train]
                 )
+            report(len(split.train))
         X_test = take_rows(X, split.test)
         S, D = _held_out_pairs(X_test, side[split.test], max(2, self.max_pairs // n_folds), rng)
         i, j, weight = (np.concatenate(part) for part in zip(S, D, strict=True))

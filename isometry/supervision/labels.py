@@ -48,8 +48,9 @@ class Labels(Supervision):
         missing = missing_entries(y)
         if missing.any():
             raise ValueError(
-                f"y has {missing.sum()} missing labels (first at row {np.flatnonzero(missing)[0]}); drop those rows, "
-                "or code them with a value of their own and pass Labels(y, unlabelled=that_value)"
+                f"y has {missing.sum()} missing label{'' if missing.sum() == 1 else 's'} (first at row "
+                f"{np.flatnonzero(missing)[0]}); drop such rows, or code them with a value of their own and pass "
+                "Labels(y, unlabelled=that_value)"
             )
         if y.dtype.kind == "f" and type_of_target(y) == "continuous":
             raise ValueError(

@@ -51,6 +51,8 @@ def test_table_page_and_silence(folder, tmp_path):
     for title in ("What the metric looks at", "The unit ball", "One distance, taken apart", "What has changed"):
         assert title in page.text
     assert run(*args, "--quiet").stdout == ""
+    labelled = ("explain", folder / "metric.safetensors", folder / "wine.csv", "--target", "target", "--draws", 2)
+    assert run(*labelled).stderr == ""  # a bar is for terminals
 
 
 @pytest.mark.parametrize(

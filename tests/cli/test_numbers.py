@@ -64,8 +64,8 @@ def test_numbers_are_carried_along_unchanged(table, tmp_path):
 def test_what_is_no_number_is_refused(table, tmp_path):
     cells = pd.read_csv(table)
     for column, bad, message in (
-        ("price", np.nan, "1 missing labels, the first in row 3"),
-        ("price", np.inf, "1 infinite numbers, the first in row 3"),
+        ("price", np.nan, "1 missing label, the first in row 3"),
+        ("price", np.inf, "1 infinite number, the first in row 3"),
         ("rooms", "many", "numbers to predict must be numbers"),
     ):
         broken = cells.assign(**{column: cells[column].astype(object)})

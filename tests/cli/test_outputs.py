@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isometry.cli import app
+from isometry.cli.outputs import as_options, explain
 from isometry.io import load
 
 KIND = ("-y", "kind")
@@ -187,3 +188,20 @@ def test_a_page_that_cannot_be_written_loses_nothing_else(command, page, folder,
     assert "report:" not in done.stdout
     if save:
         assert load("new") is not None and "saved: new" in done.stdout
+
+
+def test_settings_are_named_as_options():
+    """What `compare` says in Python by a setting, with the option in brackets, the command says by the option."""
+    told = as_options(
+        "to try them: learners='all' (--methods all); scoring='precision@3' (--scoring precision@3) shows"
+    )
+    assert told == "to try them: --methods all; --scoring precision@3 shows"
+    plain = "A larger budget (--budget) adds them; leave it out with --drop c (in Python drop=['c'])"
+    assert as_options(plain) == plain
+    assert explain(ValueError("Lower n_splits=5 (--folds), or")) == "Lower --folds, or"
+
+
+def test_notes_of_a_comparison_name_options():
+    done = CliRunner().invoke(app, ["compare", "iris", "--folds", "3", "--budget", "5"])
+    assert "--methods all" in done.stdout and "--scoring precision@3 shows its table" in done.stdout
+    assert "learners=" not in done.stdout and "scoring=" not in done.stdout

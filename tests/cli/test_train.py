@@ -370,7 +370,7 @@ def test_ways_out_are_ways_of_this_command(folder, tmp_path):
     error = run(tmp_path / "gap.csv", "-y", "kind", "-o", tmp_path / "run", code=2)
     assert "--drop p" in error and "`isometry fit` do it inside each fold if given --impute" in error
     error = run(folder / "three.csv", "-y", "kind", "-o", tmp_path / "run", code=2)
-    assert "(--protocol closed)" in error
+    assert "use --protocol closed" in error
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_ways_out_are_ways_of_this_command(folder, tmp_path):
         (["t.csv", "-y", "kind", "--validation", "1.5"], "between 0 and 1"),
         (["t.csv", "-y", "kind", "--protocol", "ajar"], "expected 'open' or 'closed'"),
         (["t.csv", "-y", "kind", "--precision", "int4"], "expected 'no', 'bf16', 'fp16' or 'auto'"),
-        (["three.csv", "-y", "kind"], "use protocol='closed'"),
+        (["three.csv", "-y", "kind"], "use --protocol closed"),
         (["t.csv", "-y", "kind", "--validation", "0", "--patience", "2"], "give --validation"),
         (["t.csv", "-y", "kind", "--epochs", "0"], "--epochs"),
     ],

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -40,6 +43,24 @@ def folder(tmp_path_factory):
         folder / "numbers.csv", index=False
     )
     return folder
+
+
+@pytest.mark.parametrize(("more", "shown"), [((), True), (("--quiet",), False), (("--json",), False)])
+def test_fits_are_counted_on_a_terminal(more, shown, folder):
+    """One of all rows, and one for each fold; silent where nobody looks."""
+    pty = pytest.importorskip("pty")  # not on Windows
+    args = ["verify", folder / "t.csv", "--target", "person", "--drop", "name", "--folds", 3, *more]
+    ours, theirs = pty.openpty()
+    pytest.importorskip("termios").tcsetwinsize(theirs, (24, 100))
+    try:
+        command = [sys.executable, "-m", "isometry", *map(str, args)]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, check=True)
+        os.write(theirs, b"end")  # so that there is something to read
+        told = os.read(ours, 100_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert ("verify: 100%" in told and "4/4" in told) if shown else told == "end"
 
 
 def test_labels_give_a_threshold_with_its_errors_a_page_and_a_file(folder):
@@ -170,7 +191,7 @@ def test_wrong_usage_is_named(folder, tmp_path):
         ((table,), "say which rows are the same"),
         (
             (table, *id_, "--pairs", bad),
-            "3 names in .* are not in the table (x1, x2, x3): --id names their column",
+            "3 names in .* are not in the table (x1, x2, x3): --id says which column names them",
         ),
         ((table, "--drop", "person,name", "--pairs", bad), "the rows are numbered 0 to 599"),
         ((table, *id_, "--pairs", odd), "holds 'perhaps': expected 1 or 0"),
@@ -250,3 +271,15 @@ def test_columns_of_text_are_named_in_python(folder):
     judge = PairVerifier(random_state=0).fit(frame[list("pqr")], frame["person"])
     with pytest.raises(ValueError, match=r"read_table\(table, model=verifier\)"):
         judge.predict(frame, [[0, 1]])
+
+
+def test_one_of_a_kind_is_told_in_the_singular_and_warnings_once(folder, tmp_path):
+    frame = pd.read_csv(folder / "t.csv")
+    frame.to_csv(tmp_path / "t.csv", sep=";", decimal=",", index=False)
+    run(folder / "t.csv", "--target", "person", "--drop", "name", "--save", tmp_path / "v.safetensors", "-q")
+    asked = (tmp_path / "t.csv", "--model", tmp_path / "v.safetensors", "--id", "name", "--drop", "person", "--pairs")
+    (tmp_path / "p.csv").write_text("a,b\nr1,r2\n")
+    done = CliRunner().invoke(app, ["verify", *map(str, asked), str(tmp_path / "p.csv")])
+    assert "1 pair: " in done.stdout and done.stderr.count("decimal comma") == 1
+    (tmp_path / "p.csv").write_text("a,b\nr1,r2\nr1,gone\n")
+    assert "1 name in " in run(*asked, tmp_path / "p.csv", code=2)

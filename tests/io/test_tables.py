@@ -367,7 +367,7 @@ def test_a_column_called_as_the_place_of_a_vector(tmp_path):
 
 def test_gaps_among_labels_that_are_numbers(tmp_path):
     for gap in ("nan", "NA", "?", ""):
-        refused("1 missing labels, the first in row 1", text(tmp_path, f"a,y\n1,0\n2,{gap}\n3,1\n"), "y")
+        refused("1 missing label, the first in row 1", text(tmp_path, f"a,y\n1,0\n2,{gap}\n3,1\n"), "y")
     assert read_table(text(tmp_path, "a,y\n1,x\n2,NA\n3,None\n"), "y").y.tolist() == ["x", "NA", "None"]
 
 
@@ -568,3 +568,65 @@ def test_numbers_that_32_bits_cannot_tell_apart_are_named(change, tmp_path):
     assert read_table(tmp_path / "t.csv").X.shape == (3, 3)
     with pytest.raises(TableError, match=r"too large, too small or too far from 0 for 32 bits.*: b\. Subtract"):
         read_table(tmp_path / "t.csv", dtype=np.float32)
+
+
+def test_rows_without_a_label_are_left_out_if_asked_for(tmp_path):
+    """Those that are left keep their numbers, in errors as well, and what counts the rows is still seen to do so."""
+    path = text(tmp_path, ",a,b,y\n0,1,1,u\n1,2,,\n2,3,3,v\n3,nan,4,u\n4,5,5,\n5,6,6,v\n")
+    way_out = r"fill them, or leave out these rows with --unlabelled drop \(in Python unlabelled='drop'\)"
+    refused(f"2 missing labels, the first in row 1, counted from 0: {way_out}", path, "y")
+    with pytest.warns(UserWarning, match="counts the rows"):
+        table = read_table(path, "y", prepare=("impute",), unlabelled="drop")
+    assert table.y.tolist() == ["u", "v", "u", "v"] and table.rows.tolist() == [0, 2, 3, 5]
+    assert table.feature_names == ["a", "b"] and table.X["b"].tolist() == [1.0, 3.0, 4.0, 6.0]
+    assert table.notes == ("2 of 6 rows have no label in y: left out",)
+    with pytest.warns(UserWarning, match="counts the rows"):
+        refused(r"1 columns: a \(1 of 4 rows\); and in 1 rows, counted from 0: 3", path, "y", unlabelled="drop")
+    with pytest.warns(UserWarning, match="counts the rows"):
+        whole = read_table(path, "y", drop="a", unlabelled="drop")
+    assert isinstance(whole.X, np.ndarray) and whole.X.ravel().tolist() == [1.0, 3.0, 4.0, 6.0]
+
+
+def test_what_leaving_out_rows_needs(tmp_path):
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "n": [1.0, np.nan, 3.0], "none": [None] * 3}, index=list("abc"))
+    table = read_table(frame.drop(columns="none"), "n", unlabelled="drop")
+    assert table.y.tolist() == [1, 3] and table.y.dtype == np.int64
+    assert table.notes == ("1 of 3 rows has no label in n: left out",)
+    assert read_table(frame.drop(columns="none").dropna(), "n", unlabelled="drop").rows is None
+    refused("no row has a label in the target column none", frame, "none", unlabelled="drop")
+    refused("name it with --target", frame, drop=["n", "none"], unlabelled="drop")
+    infinite = frame.assign(n=[np.nan, 1.5, np.inf]).drop(columns="none")
+    refused("1 infinite number, the first in row 2", infinite, "n", target_is="numbers", unlabelled="drop")
+    with pytest.raises(ValueError, match="must be 'refuse' or 'drop'"):
+        read_table(frame, "n", unlabelled="skip")
+
+
+def test_ways_out_are_named_for_python_too(tmp_path):
+    """Errors of a reader that the command line and Python share."""
+    refused(r"--delimiter ';' \(in Python delimiter=';'\)", text(tmp_path, "a|b\n1|2\n"), "y", delimiter=",")
+    refused(r"--target-is numbers \(in Python target_is='numbers'\)", text(tmp_path, "a,y\n1,0.5\n2,1.5\n"), "y")
+    refused(r"--decimal , \(in Python decimal=','\)", text(tmp_path, 'a,y\n"1,5",u\n"2,5",v\n'), "y")
+    refused(r"given --impute \(read_table\(…, prepare=\['impute'\]\)", text(tmp_path, "a,y\n1,u\n,v\n"), "y")
+    refused(r"given --one-hot \(read_table\(…, prepare=\['one_hot'\]\)", text(tmp_path, "a,y\nx,u\nz,v\n"), "y")
+    with pytest.warns(UserWarning, match=r"--decimal \. \(in Python decimal='\.'\)"):
+        read_table(text(tmp_path, "a;y\n1,5;u\n2,5;v\n"), "y")
+
+
+def test_warnings_point_at_who_asked(tmp_path):
+    """Not at a line of the library, nor past the user's own."""
+    path = text(tmp_path, "key;a;y\nxa;1,5;u\nxb;2,5;v\nxc;3,5;u\n")
+    with pytest.warns(UserWarning) as told:
+        read_table(path, "y", prepare="auto")
+    assert len(told) == 2 and {w.filename for w in told} == {__file__}
+    with pytest.warns(UserWarning) as told:
+        read_table(pd.DataFrame({"key": ["xa", "xb", "xc"], "a": [1.0, np.inf, 2.0]}), prepare="auto")
+    assert len(told) == 2 and {w.filename for w in told} == {__file__}
+
+
+def test_preparation_by_the_words_of_the_command_line():
+    frame = pd.DataFrame({"x": [1.0, np.nan, 2.0, 3.0], "c": ["a", "b", "a", "b"]})
+    every = read_table(frame, prepare=("impute", "one_hot", "dates", "ids")).X
+    pd.testing.assert_frame_equal(read_table(frame, prepare="auto").X, every)
+    refused("not numbers: c", frame, prepare="none")
+    assert read_table(frame[["x"]], prepare="impute").X["x"].isna().sum() == 1
+    refused("prepare='automatic' is unknown", frame, prepare="automatic")
