@@ -181,7 +181,7 @@ def work(task: Task, splits: list[Fold], limit: float, sink: Connection) -> None
                 learner = task.row.make(task.protocol)
                 start = time.process_time()
                 with aim(task.protocol):
-                    learner.fit(fold.X, fold.y)
+                    learner.fit(fold.X, isometry.Labels(fold.y))  # codes might be numbers to predict
                 outcome["seconds"] = time.process_time() - start
                 maps = learner.transform(fold.X), learner.transform(fold.X_test)
                 outcome["values"] = values(fold, task.protocol, *maps)

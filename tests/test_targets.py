@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, cross_val_score, train_test_split
 from sklearn.neighbors import KNeighborsRegressor
 
-from isometry import LMNN, Euclidean, Labels, Pairs, PairVerifier, Targets, compare
+from isometry import LMNN, MLKR, Euclidean, Labels, Pairs, PairVerifier, Targets, compare
 from isometry.base import LinearMetric, MetricLearner
 from isometry.eval import SCORERS, get_scorer, knn_residuals, loo_residuals, r2_values
 from isometry.select.folds import make_plan
@@ -194,3 +197,20 @@ class _Weighted(MetricLearner):
 
     def _transform(self, X):
         return X[:, :2]
+
+
+def test_codes_of_classes_are_not_taken_for_numbers_without_a_word():
+    """Said where a method could take them for either, and only then."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % 4
+    with pytest.warns(UserWarning, match=r"whole numbers from 0 to 3, as codes of classes do, and MLKR takes .*Labels"):
+        as_numbers = MLKR(strength=1.0, max_iter=5).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        said = MLKR(strength=1.0, max_iter=5).fit(X, Targets(y))
+        classes = MLKR(strength=1.0, max_iter=5).fit(X, Labels(y))
+        for numbers in (y + 1, y.astype(float), 10 * y, np.arange(60), y % 2, rng.poisson(30, size=60)):
+            MLKR(strength=1.0, max_iter=5).fit(X, numbers)
+    assert np.array_equal(as_numbers.components_, said.components_)
+    assert np.abs(said.components_ - classes.components_).max() > 1e-3

@@ -145,3 +145,12 @@ def _quantile_edges(y: np.ndarray, n_slices: int) -> np.ndarray:
     edges = np.unique(np.quantile(y, np.arange(1, n_slices) / n_slices))
     edges = edges[edges < distinct[-1]]  # many samples may share the largest value
     return edges if len(edges) else distinct[-2:-1]
+
+
+def looks_like_codes(y: Any) -> bool:
+    """Whether an array of whole numbers may be codes of three or more classes: all from 0 on, each more than once."""
+    y = np.asarray([] if isinstance(y, Supervision) else y)
+    if y.ndim != 1 or y.dtype.kind not in "iu" or not len(y) or y.min() != 0:
+        return False
+    counts = np.bincount(y.astype(np.intp)) if y.max() < len(y) else np.zeros(1)
+    return len(counts) > 2 and int(counts.min()) > 1

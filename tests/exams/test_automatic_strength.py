@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler, normalize
 
-from isometry import AutoMetric
+from isometry import AutoMetric, Labels
 from isometry.eval import knn_hits, paired_interval, retrieval
 from isometry.registry import all_methods
 from tests.test_strength import planted, seeded
@@ -70,7 +70,7 @@ def change(row, name, seed=0):
     """Of 3-NN accuracy against Euclidean distance, in points."""
     gains = []
     for A, a, B, b, plain in folds(name, seed):
-        model = seeded(row.make()).fit(A, a)
+        model = seeded(row.make()).fit(A, Labels(a))
         gains.append(knn_hits(model.transform(A), a, model.transform(B), b, 3) - plain)
     return 100 * np.concatenate(gains).mean()
 
@@ -102,7 +102,7 @@ def test_new_classes_of_embeddings_lose_nothing(name, labels):
     train = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:labels] for c in known])
     plain = retrieval(X[test], y[test])
     for row in LINEAR:
-        model = seeded(row.make()).fit(X[train], y[train])
+        model = seeded(row.make()).fit(X[train], Labels(y[train]))
         learned = retrieval(model.transform(X[test]), y[test])
         gain = paired_interval(learned.map_at_r, plain.map_at_r, groups=y[test][plain.queries])
         assert gain.high >= 0, (row.name, gain)
