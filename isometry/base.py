@@ -171,12 +171,12 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 raise ValueError(f"{name} requires y to be passed, but the target y is None")
             return None
         unlabelled = -1 if self._unlabelled == "minus one" else None
+        side: Any = as_supervision(y, n, unlabelled=unlabelled, numbers=Targets in kinds)
         if {Targets, Labels} <= set(kinds) and looks_like_codes(y):
             warn_user(
                 f"y holds the whole numbers from 0 to {np.max(y)}, as codes of classes do, and {name} takes them for "
                 "numbers to predict. Pass Labels(y) if they are classes, Targets(y) to say that they are numbers"
             )
-        side: Any = as_supervision(y, n, unlabelled=unlabelled, numbers=Targets in kinds)
         if not part:
             side = self._completed(side)
         if not isinstance(side, tuple(kinds)):
