@@ -60,7 +60,7 @@ class HoldsOut(LinearMetric):
         return X[:, : X.shape[1] - self._beyond]
 
     def _in_all_features(self, L: np.ndarray) -> np.ndarray:
-        """A map of the features that the metric sees, as one of all features."""
+        """A map of the features that the metric sees, or points in them, with a column for every feature: 0."""
         return np.pad(L, ((0, 0), (0, self._beyond))) if self._beyond else L
 
     def _as_map(self, learner: LinearMetric) -> Map:

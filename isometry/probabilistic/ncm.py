@@ -128,6 +128,10 @@ class NCM(SearchedMetric):
     def _find_centroids(self, X: np.ndarray, side: Labels, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
         return class_centroids(X, side.codes, self.n_centroids, rng.randint(2**31), share=0.5)
 
+    def _take(self, learner: Any) -> None:
+        super()._take(learner)
+        self.centroids_ = self._in_all_features(self.centroids_)
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, in the order of ``np.unique`` of the labels.
 

@@ -119,6 +119,10 @@ class GMLVQ(SearchedMetric):
         self._store(L / np.linalg.norm(L), X.dtype)
         return solution
 
+    def _take(self, learner: Any) -> None:
+        super()._take(learner)
+        self.prototypes_ = self._in_all_features(self.prototypes_)
+
     def predict(self, X: Any) -> np.ndarray:
         """The class of the nearest prototype.
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.metrics.pairwise import polynomial_kernel
 
-from isometry import KDCA, KISSME, LMNN, RCA, Euclidean, Kernelized, KernelLMNN, Labels, RankOneMMC
+from isometry import GMLVQ, KDCA, KISSME, LMNN, NCM, RCA, Euclidean, Kernelized, KernelLMNN, Labels, RankOneMMC
 from isometry.core.distance import sqdist
 from isometry.kernelized import HeldOut, kernel_coordinates
 from isometry.trial import Split, as_new, trial_of
@@ -166,3 +166,16 @@ def test_fewer_dimensions_begin_at_the_leading_components():
     assert metric.learner_.share_ == 0 and metric.basis_.shape[1] < 59
     found, expected = sqdist(metric.transform(X)), sqdist(leading)
     assert_allclose(found / found.mean(), expected / expected.mean(), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", [NCM(strength=0.5, random_state=0), GMLVQ(strength=0.5, max_iter=50)], ids=repr)
+def test_centres_of_classes_have_a_place_among_all_components(method):
+    """In those that the metric does not see they are 0, which leaves all of them equally far from a sample there."""
+    X, y = planted(n=90, noise=4)
+    metric = Kernelized(method, gamma=GAMMA, center=True, variance=0.9).fit(X, y)
+    inner, Z = metric.learner_, metric._phi(X)
+    centres = inner.centroids_ if isinstance(inner, NCM) else inner.prototypes_
+    beyond = ~centres.any(axis=0)
+    assert centres.shape[1] == Z.shape[1] and beyond.any() and Z[:, beyond].any()
+    found = inner.predict(Z)
+    assert np.array_equal(found, inner.predict(np.where(beyond, 0.0, Z))) and np.mean(found == y) > 0.8
