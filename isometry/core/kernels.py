@@ -119,7 +119,9 @@ def fit_kernel_map(
     spread = float(np.trace(K) - means.sum())  # trace of the centred kernel: a large common part is no variance
     trace = float(np.trace(K))
     if center:
-        K = K - means - means[:, None] + means.mean()
+        K -= means
+        K -= means[:, None]
+        K += means.mean()
     l, vectors = spectrum(K)
     l = l[::-1]
     if l[-1] < -max(1e-6, eps * len(l)) * max(l[0], 0) - 1e-12:

@@ -12,7 +12,7 @@ from isometry.core.distance import pair_sqdist, row_blocks, sqdist
 from isometry.core.edges import ListedEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors, unique_pairs
-from isometry.core.linalg import clearly_definite, definite, fix_signs, scatter_range, symmetrize
+from isometry.core.linalg import clearly_definite, definite, fix_signs, scatter_range, symmetric_product, symmetrize
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Share, parameters
 from isometry.strength import Reg, ScatterMetric
@@ -113,26 +113,25 @@ class LFDA(ScatterMetric):
             Local scatter between classes, in it.
         S_w : ndarray
             Local scatter within classes, in it.
-        S_t : ndarray
-            Scatter of all samples, in it.
+        S_m : ndarray
+            A scatter that is 0 only where no two samples differ, in it.
         """
-        frame = Frame.of(X.astype(np.float64))
+        frame = Frame.of(X.astype(np.float64, copy=False))
         Z, known, b = frame.X, side.labelled, self.beta
-        total = scatter(Z)
-        S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors, total if known.all() else None)
-        S_t = known.sum() / len(Z) * total
-        S_b, S_w = S_lm - S_lw, S_lw
-        if b:
-            S_b, S_w = (1 - b) * S_b + b * S_t, (1 - b) * S_w + b * np.trace(S_t) / len(S_t) * np.eye(len(S_t))
-        return frame, S_b, S_w, S_t
+        S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors)
+        if not b:
+            return frame, S_lm - S_lw, S_lw, S_lm
+        S_t = known.sum() / len(Z) * scatter(Z)
+        S_w = (1 - b) * S_lw + b * np.trace(S_t) / len(S_t) * np.eye(len(S_t))
+        return frame, (1 - b) * (S_lm - S_lw) + b * S_t, S_w, S_t
 
     def _fit(self, X: np.ndarray, side: Labels, scatters: Any = None) -> None:
         p = check_components(self.n_components, X.shape[1])
-        frame, S_b, S_w, S_t = scatters or self.scatters(X, side)
-        Q = None if clearly_definite(S_t) else scatter_range(S_t)  # (r, q): elsewhere no two samples differ
+        frame, S_b, S_w, S_m = scatters or self.scatters(X, side)
+        Q = None if clearly_definite(S_m) else scatter_range(S_m)  # (r, q): elsewhere no two samples differ
         if Q is not None:
-            S_w, S_b, S_t = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_t))
-        lam, V = sla.eigh(S_b, definite(S_w, float(self.reg), beside=S_t))
+            S_w, S_b, S_m = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_m))
+        lam, V = sla.eigh(S_b, definite(S_w, float(self.reg), beside=S_m))
         lam, V = lam[::-1], (V if Q is None else Q @ V)[:, ::-1]
         n_positive = int(np.sum(lam > 0))
         if n_positive == 0:
@@ -152,28 +151,28 @@ def scatter(X: np.ndarray) -> np.ndarray:
     return X.T @ X
 
 
-def local_scatters(
-    X: np.ndarray, codes: np.ndarray, k: int, total: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """S_lw and S_lm = S_lb + S_lw, which is PSD: T + Σ_c (G_c − n_cW_c)/n with G_c = ½ Σ A_ij zzᵀ over the class.
+def local_scatters(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """S_lw = Σ_c G_c/n_c, and S_lm = S_lb + S_lw = B + Σ_c (1 − n_c/n) W_c + G_c/n with G_c = ½ Σ A_ij zzᵀ over class c.
 
-    With rows x̃ about the mean of their class and Laplacians Δ of the affinities, G_c = X̃ᵀΔX̃, so that each of the two
-    is one product. ``total`` is T, if it is known already.
+    W_c is the scatter of the class and B that of the means. With rows x̃ about the mean of their class and Laplacians Δ
+    of the affinities, G_c = X̃ᵀΔX̃ and W_c = X̃ᵀX̃, so that each of the two is one product over all rows.
     """
     n, sizes = len(X), np.bincount(codes)
     near = target_neighbors(X, codes, k)  # (n, k), −1 where a class has fewer
     last = np.maximum((near >= 0).sum(axis=1) - 1, 0)
     kth = near[np.arange(n), last]
     sigma = np.sqrt(pair_sqdist(X, np.arange(n), np.where(kth < 0, np.arange(n), kth)))
-    residuals, pulls = np.zeros_like(X), np.zeros_like(X)  # X̃ and ΔX̃; of a class of one both are 0
-    for c in np.flatnonzero(sizes > 1):
-        rows = np.flatnonzero(codes == c)
-        residuals[rows] = X[rows] - X[rows].mean(axis=0)
-        pulls[rows] = affinity_pull(residuals[rows], sigma[rows])
-    size = sizes[codes][:, None]
-    S_lw = residuals.T @ (pulls / size)
-    S_lm = (scatter(X) if total is None else total) + residuals.T @ ((pulls - size * residuals) / n)
-    return symmetrize(S_lw), symmetrize(S_lm)
+    residuals, pulls, mixed = np.zeros_like(X), np.zeros_like(X), np.zeros_like(X)  # of a class of one all are 0
+    means = np.zeros((len(sizes), X.shape[1]))
+    for c in np.flatnonzero(sizes):
+        rows, share = np.flatnonzero(codes == c), sizes[c] / n
+        means[c] = X[rows].mean(axis=0)
+        if sizes[c] > 1:
+            own = X[rows] - means[c]
+            pull = affinity_pull(own, sigma[rows]) / sizes[c]
+            residuals[rows], pulls[rows], mixed[rows] = own, pull, (1 - share) * own + share * pull
+    means = np.sqrt(sizes)[:, None] * (means - X.mean(axis=0))
+    return symmetric_product(residuals, pulls), means.T @ means + symmetric_product(residuals, mixed)
 
 
 def affinity_pull(X: np.ndarray, sigma: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.linalg as sla
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from isometry.core import linalg, spd
 from isometry.core.edges import ListedEdges
@@ -31,6 +31,15 @@ def test_simplex_projection(rng):
     for _ in range(200):  # no feasible point is nearer
         other = rng.dirichlet(np.ones(6))
         assert np.sum((v - x) ** 2) <= np.sum((v - other) ** 2) + 1e-12
+
+
+@pytest.mark.parametrize("d", [1, 95, 96, 97, 200])
+def test_half_of_a_symmetric_product_is_all_of_it(d, rng):
+    A = rng.standard_normal((30, d))
+    weight = rng.uniform(0.5, 2, size=(30, 1))
+    S = linalg.symmetric_product(A, weight * A)
+    assert_allclose(S, A.T @ (weight * A), rtol=0, atol=1e-12)
+    assert_array_equal(S, S.T)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3, 6])
