@@ -152,7 +152,7 @@ def scatter(X: np.ndarray) -> np.ndarray:
 
 
 def local_scatters(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """S_lw = Σ_c G_c/n_c, and S_lm = S_lb + S_lw = B + Σ_c (1 − n_c/n) W_c + G_c/n with G_c = ½ Σ A_ij zzᵀ over class c.
+    """S_lw = Σ_c G_c/n_c, and S_lm = S_lb + S_lw = B + Σ_c (1 − n_c/n)W_c + G_c/n with G_c = ½ Σ A_ij zzᵀ over class c.
 
     W_c is the scatter of the class and B that of the means. With rows x̃ about the mean of their class and Laplacians Δ
     of the affinities, G_c = X̃ᵀΔX̃ and W_c = X̃ᵀX̃, so that each of the two is one product over all rows.
