@@ -141,8 +141,10 @@ def fit_kernel_map(
         keep[int(max_rank) if max_rank >= 1 else max(1, int(max_rank * len(l))) :] = False
     n_beyond = rank - int(np.sum(keep)) if beyond else 0
     keep[: int(np.sum(keep)) + n_beyond] = True
-    l, V = l[keep], vectors(keep[::-1])[:, ::-1]
-    return KernelMap(kernel, params, marks, V / np.sqrt(l), l, means if center else None, rows, origin, n_beyond)
+    l, basis = l[keep], vectors(keep[::-1])[:, ::-1] / np.sqrt(l[keep])
+    if center:  # as exact eigenvectors are: rounding would leave parts of the means of a row, the more the smaller l
+        basis -= basis.mean(axis=0)
+    return KernelMap(kernel, params, marks, basis, l, means if center else None, rows, origin, n_beyond)
 
 
 def _about(X: Any, origin: np.ndarray | None) -> Any:

@@ -60,6 +60,30 @@ def test_the_neighbours_of_euclidean_distance_stay_the_same():
     assert_allclose(sqdist(H, Z[learn]).argsort(axis=1)[:, :5], sqdist(X[held], X[learn]).argsort(axis=1)[:, :5])
 
 
+def steep(n=150):
+    """Few features with long tails: eigenvalues of the kernel go on down to where they count as zero."""
+    return np.random.default_rng(0).standard_t(3, size=(n, 3))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
+def test_old_samples_are_mapped_as_they_were_fitted_also_by_the_last_components(kernel):
+    """A centred eigenvector sums to 0; the rounding errors of its sum, divided by √l, were as large as its images."""
+    X = steep()
+    phi, Z = coordinates(X, kernel, True)
+    assert kernel == "linear" or phi.spectrum[-1] < 1e-8 * phi.spectrum[0]
+    assert_allclose(Z, phi.fitted(X), rtol=0, atol=1e-2 * np.sqrt(phi.spectrum[-1]))
+
+
+def test_neighbours_stay_the_same_where_the_spectrum_falls_to_nothing():
+    X = steep()
+    learn, held = np.arange(110), np.arange(110, 150)
+    phi, Z = coordinates(X, "rbf", True)
+    D = sqdist(HeldOut(phi, X, Z, True, np.arange(150))(learn, held), Z[learn])
+    true = sqdist(Z[held], Z[learn])
+    assert D.max() <= 1.01 * true.max()
+    assert_allclose(np.take_along_axis(true, D.argsort(axis=1), axis=1), np.sort(true, axis=1), rtol=0, atol=0.02)
+
+
 def test_of_landmarks_those_held_out_do_not_span_and_rows_without_a_label_do():
     X, _ = planted(n=60)
     phi, Z = coordinates(X, "rbf", True, landmarks=20)
