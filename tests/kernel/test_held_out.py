@@ -70,8 +70,8 @@ def test_old_samples_are_mapped_as_they_were_fitted_also_by_the_last_components(
     """A centred eigenvector sums to 0; the rounding errors of its sum, divided by √l, were as large as its images."""
     X = steep()
     phi, Z = coordinates(X, kernel, True)
-    assert kernel == "linear" or phi.spectrum[-1] < 1e-8 * phi.spectrum[0]
-    assert_allclose(Z, phi.fitted(X), rtol=0, atol=1e-2 * np.sqrt(phi.spectrum[-1]))
+    assert kernel != "rbf" or phi.spectrum[-1] < 1e-8 * phi.spectrum[0]
+    assert_allclose(Z, phi.fitted(X), rtol=0, atol=1e-4 * np.sqrt(phi.spectrum[-1]))
 
 
 def test_neighbours_stay_the_same_where_the_spectrum_falls_to_nothing():
