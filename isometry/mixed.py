@@ -26,12 +26,25 @@ from isometry.strength import (
     fewer_dimensions,
     mixed_map,
     name_of_plain,
+    paired,
     some_rows,
     weakest_of_the_best,
 )
-from isometry.trial import MAX_WHOLE, NeighborTrial, TargetTrial, Trial, as_new, scarcity, thin, trial_of
+from isometry.trial import (
+    MAX_WHOLE,
+    Aim,
+    NeighborTrial,
+    TargetTrial,
+    Trial,
+    as_new,
+    is_told_of_new_classes,
+    scarcity,
+    thin,
+    trial_of,
+)
 
 FOLDS = 3
+FEW_ROWS, FEW_ROWS_FOLDS = 500, 20  # where two thirds of the rows of a class are too few to tell what all of them do
 MAX_LEARNED = 3_000  # rows of a trial, since what an iteration costs mostly grows with their square
 
 
@@ -45,6 +58,9 @@ class MixedMetric(HoldsOut):
     Euclidean distance itself, if the best is not so much better. Where fewer dimensions than features are asked for,
     every mixture is brought to the directions in which the samples vary most under it, and the share 0 is that of their
     principal components. A number for ``strength`` is the share: 1 is the method as published.
+
+    With 20 classes or more, of which nobody said what the metric is for (`aiming_at`), the share is chosen for new
+    classes, and then made so small that the vote of three neighbours among known ones loses nothing.
 
     It leaves ``strength_``, the share; ``strength_path_``, how each metric on trial did; and ``strength_reason_``, why
     this one was chosen. Of a mixture, thresholds on distances that the method learns are those of the learned metric,
@@ -107,7 +123,10 @@ class MixedMetric(HoldsOut):
         with warnings.catch_warnings(), progress(False), remembering(), rows_elsewhere(None):
             warnings.simplefilter("ignore")  # of parts of the data; what holds for all of it is said by the last fit
             try:
-                return self._try(trial, X, side, more).noting(scarcity(trial, FOLDS))
+                choice = self._try(trial, X, side, more)
+                if choice.share and getattr(trial, "open", False) and not is_told_of_new_classes():
+                    choice = self._sparing(choice, X, side, more)
+                return choice.noting(scarcity(trial, FOLDS))
             except np.linalg.LinAlgError:
                 raise  # not a matter of too few rows
             except (ValueError, FloatingPointError) as error:
@@ -118,32 +137,63 @@ class MixedMetric(HoldsOut):
 
     def _try(self, trial: Trial, X: np.ndarray, side: Any, more: dict[str, Any]) -> Choice:
         """Ever longer searches, until one does no better than those before."""
-        p = fewer_dimensions(self, X.shape[1])
-        mixtures = [Mixtures(trial, as_new(X, split, self._outside), split, p) for split in trial.splits]
+        mixtures = self._mixtures(trial, X)
         values: dict[tuple[float, float], np.ndarray] = {}
         values[0.0, 0.0] = np.concatenate([m.euclidean() for m in mixtures])
         best = -np.inf
         for length in self._lengths():
-            found: dict[float, list[np.ndarray]] = {share: [] for share in SHARES}
-            ended = True  # by itself
-            for split, mixture_of in zip(trial.splits, mixtures, strict=True):
-                learner = self._with(length)
-                part = None if side is None else side[split.learn]
-                if part is not None:
-                    check_side(part, self._needs, type(self).__name__)
-                rest = {name: value[split.learn] for name, value in more.items()}
-                solution = learner._fit(self._seen(X)[split.learn], part, **rest)
-                ended &= solution is None or solution.converged
-                for share, worth in mixture_of.with_map(self._as_map(learner), SHARES):
-                    found[share].append(worth)
-            values |= {(share, float(length)): np.concatenate(found[share]) for share in SHARES}
-            score = max(np.mean(values[share, length]) for share in SHARES)
+            found, ended = self._values(mixtures, length, X, side, more)
+            values |= {(share, float(length)): found[share] for share in SHARES}
+            score = max(np.mean(worth) for worth in found.values())
             if ended or score <= best:
                 break
             best = score
-        choice = weakest_of_the_best(list(values), np.stack(list(values.values())), name_of_plain(p))
+        plain = name_of_plain(fewer_dimensions(self, X.shape[1]))
+        choice = weakest_of_the_best(list(values), np.stack(list(values.values())), plain)
         path = {("n_iter" if name == "reg" else name): column for name, column in choice.path.items()}
         return replace(choice, reg=choice.reg or self._lengths()[0], path=path)
+
+    def _mixtures(self, trial: Trial, X: np.ndarray) -> list[Mixtures]:
+        p = fewer_dimensions(self, X.shape[1])
+        return [Mixtures(trial, as_new(X, split, self._outside), split, p) for split in trial.splits]
+
+    def _values(
+        self, mixtures: list[Mixtures], length: float, X: np.ndarray, side: Any, more: dict[str, Any]
+    ) -> tuple[dict[float, np.ndarray], bool]:
+        """What each share of a metric of this length is worth on each item held out; and whether all searches ended."""
+        found: dict[float, list[np.ndarray]] = {share: [] for share in SHARES}
+        ended = True  # by itself
+        for mixture_of in mixtures:
+            rows = mixture_of.split.learn
+            learner = self._with(length)
+            part = None if side is None else side[rows]
+            if part is not None:
+                check_side(part, self._needs, type(self).__name__)
+            rest = {name: value[rows] for name, value in more.items()}
+            solution = learner._fit(self._seen(X)[rows], part, **rest)
+            ended &= solution is None or solution.converged
+            for share, worth in mixture_of.with_map(self._as_map(learner), SHARES):
+                found[share].append(worth)
+        return {share: np.concatenate(worth) for share, worth in found.items()}, ended
+
+    def _sparing(self, choice: Choice, X: np.ndarray, side: Any, more: dict[str, Any]) -> Choice:
+        """A choice made for new classes, with the largest share up to its own by which known ones lose nothing."""
+        trial = _small_trial(X, side, "closed", FEW_ROWS_FOLDS if len(X) <= FEW_ROWS else FOLDS)
+        mixtures = self._mixtures(replace(trial, aim=Aim("vote")), X)
+        plain = np.concatenate([m.euclidean() for m in mixtures])
+        found, _ = self._values(mixtures, choice.reg, X, side, more)
+        lost = {share: paired(plain, worth) for share, worth in found.items()}
+        spared = [share for share, (loss, error) in lost.items() if share <= choice.share and loss <= error]
+        if choice.share in spared:
+            return choice
+        why = "where known classes lose {:.3f} (standard error {:.3f})".format(*lost[choice.share])
+        if spared:
+            return replace(choice, share=max(spared)).noting(
+                f"a share of {choice.share:g} is best for new classes, {why}"
+            )
+        plain_name = name_of_plain(fewer_dimensions(self, X.shape[1]))
+        reason = f"{plain_name}: a share of {choice.share:g} {choice.reason} for new classes, {why}"
+        return replace(choice, share=0.0, reg=self._lengths()[0], reason=reason)
 
 
 def _fit_unused(learner: Any, X: np.ndarray, side: Any, more: dict[str, Any]) -> Solution | None:
@@ -165,9 +215,9 @@ def _few_rows(X: np.ndarray, side: Any, more: dict[str, Any]) -> tuple[np.ndarra
     return X[rows], side[rows], {name: value[rows] for name, value in more.items()}
 
 
-def _small_trial(X: np.ndarray, side: Any) -> Any:
+def _small_trial(X: np.ndarray, side: Any, protocol: str = "auto", folds: int = FOLDS) -> Any:
     """A trial of few rows to learn from, where pairs do not say which, and of one split for large tables."""
-    trial: Any = trial_of(X, side, folds=FOLDS)
+    trial: Any = trial_of(X, side, protocol=protocol, folds=folds)
     if trial is None:
         return None
     splits = trial.splits if len(X) <= MAX_WHOLE else trial.splits[:1]

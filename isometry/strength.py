@@ -314,7 +314,7 @@ def weakest_of_the_best(
     """Choose among metrics with values V (k, m), from the weakest to the strongest, by paired standard errors."""
     score = V.mean(axis=1)
     best = int(score.argmax())  # the weakest of equals
-    gain, error = np.array([_paired(v, V[0]) for v in V]).T
+    gain, error = np.array([paired(v, V[0]) for v in V]).T
     share, reg = np.array(steps).T
     path = {"share": share.copy(), "reg": reg.copy(), "score": score, "gain": gain.copy(), "error": error.copy()}
     if best == 0:
@@ -324,14 +324,14 @@ def weakest_of_the_best(
         return Choice(*steps[0], path, f"{plain}: {little}, which is not enough to rely on")
     reliable = gain > ERRORS_TO_LEAVE * error  # by itself: beside the best, what varies more is soon as good
     for k in np.flatnonzero(reliable[: best + 1]).tolist():
-        lack, spread = _paired(V[best], V[k])
+        lack, spread = paired(V[best], V[k])
         if lack <= ERRORS_OF_BEST * spread:
             break
     gained = f"gained {gain[k]:.3f} on what was held out (standard error {error[k]:.3f})"
     return Choice(*steps[k], path, f"{gained}; the best gained {gain[best]:.3f}")
 
 
-def _paired(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+def paired(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Mean of a − b, and its standard error."""
     d = a - b
     return float(d.mean()), float(d.std(ddof=1) / np.sqrt(len(d))) if len(d) > 1 else np.inf

@@ -41,7 +41,7 @@ Embed = Callable[[np.ndarray], np.ndarray]  # rows → their images
 class Aim:
     """What the neighbours of a metric are for: by which score a trial of classes values them."""
 
-    score: Literal["neighbors", "map@r", "pair_auc"] = "neighbors"
+    score: Literal["neighbors", "vote", "map@r", "pair_auc"] = "neighbors"
     n_neighbors: int = NEIGHBORS
     protocol: str = "auto"  # "closed", "open", or the latter from 20 classes on
 
@@ -117,6 +117,11 @@ def aiming_at(
         _aim.reset(before)
 
 
+def is_told_of_new_classes() -> bool:
+    """Whether somebody said that new samples are of classes never seen, instead of saying nothing."""
+    return _aim.get().protocol == "open"
+
+
 class Split(NamedTuple):
     """Rows to learn from, rows held out, and those among which the neighbours of the latter are looked for."""
 
@@ -173,8 +178,8 @@ class NeighborTrial:
 
     def values(self, D: np.ndarray, split: Split) -> np.ndarray:
         own = self.codes[split.held]
-        valued = {"neighbors": self._shares, "map@r": self._precisions, "pair_auc": self._areas}[self.aim.score]
-        found = valued(D, own, self.codes[split.gallery])
+        valued = {"neighbors": self._shares, "vote": self._hits, "map@r": self._precisions, "pair_auc": self._areas}
+        found = valued[self.aim.score](D, own, self.codes[split.gallery])
         if not self.open:
             return found
         own = np.unique(own, return_inverse=True)[1]  # (m,)
@@ -185,6 +190,11 @@ class NeighborTrial:
         """(m,) the share of the own class among the nearest."""
         nearest = _nearest(D, min(self.aim.n_neighbors, D.shape[1] - self.open))
         return np.asarray((of_gallery[nearest] == own[:, None]).mean(axis=1))
+
+    def _hits(self, D: np.ndarray, own: np.ndarray, of_gallery: np.ndarray) -> np.ndarray:
+        """(m,) whether the three nearest name the own class: two of them, or the first of three different ones."""
+        first, second, third = of_gallery[_nearest(D, NEIGHBORS)].T
+        return np.asarray(np.where(second == third, second, first) == own, dtype=np.float64)
 
     def _precisions(self, D: np.ndarray, own: np.ndarray, of_gallery: np.ndarray) -> np.ndarray:
         """(m,) MAP@R."""
