@@ -295,7 +295,7 @@ def _again(tasks: Sequence[Task], cells: dict[str, Cell]) -> list[str]:
         "interval of 95 % over the rows of the set, the lowest and the highest. Where few dimensions were asked for, "
         "no strength brings back what they lose; these rows are left out. A strength is chosen by the share of the own "
         "class among three neighbours, from 20 classes on by MAP@R of new ones: where samples of a class are few, that "
-        "may rise while the vote, which can do with one right neighbour in front, falls (KernelLMNN on orl_faces).",
+        "may rise while the vote, which can do with one right neighbour in front, falls.",
         "",
         "| method | set | one split | p | further ones | interval | lowest | highest |",
         "|---|---|---:|---:|---:|---|---:|---:|",
