@@ -71,7 +71,8 @@ def aiming_at(
 ) -> Iterator[None]:
     """Learners that are fitted inside choose their strength (``reg="auto"``, ``strength="auto"``) by this score.
 
-    Without it they look at the three nearest neighbours, and from 20 classes on at MAP@R of classes held out whole.
+    Without it they look at the three nearest neighbours, and from 20 classes on at MAP@R of classes held out whole;
+    those that search then see to it that known classes lose nothing.
     `compare` and `AutoMetric` aim at their own score; what is written here is for searches of one's own::
 
         with isometry.aiming_at("map@r", protocol="closed"):
