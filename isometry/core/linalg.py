@@ -26,11 +26,13 @@ def symmetrize(A: np.ndarray) -> np.ndarray:
 
 def symmetric_product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """AᵀB, of which is known that it is symmetric: only its lower half is computed."""
-    S = np.zeros((A.shape[1], B.shape[1]))
+    S = np.empty((A.shape[1], B.shape[1]))
     for start in range(0, len(S), PANEL):
-        stop = start + PANEL
-        S[start:stop, :stop] = A[:, start:stop].T @ B[:, :stop]
-    return np.tril(S) + np.tril(S, -1).T
+        rows = slice(start, start + PANEL)
+        lower = A[:, rows].T @ B[:, : rows.stop]
+        S[rows, :start], S[:start, rows] = lower[:, :start], lower[:, :start].T
+        S[rows, rows] = symmetrize(lower[:, start:])
+    return S
 
 
 def svd(A: np.ndarray, full_matrices: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,7 +12,15 @@ from isometry.core.distance import pair_sqdist, row_blocks, sqdist
 from isometry.core.edges import ListedEdges
 from isometry.core.frame import Frame
 from isometry.core.graph import target_neighbors, unique_pairs
-from isometry.core.linalg import clearly_definite, definite, fix_signs, scatter_range, symmetric_product, symmetrize
+from isometry.core.linalg import (
+    clearly_definite,
+    definite,
+    fix_signs,
+    ridge,
+    scatter_range,
+    symmetric_product,
+    symmetrize,
+)
 from isometry.core.warn import warn_user
 from isometry.parameters import KW_ONLY, Count, Share, parameters
 from isometry.strength import Reg, ScatterMetric
@@ -20,6 +28,7 @@ from isometry.supervision import Labels
 
 DENSE_UP_TO = 5_000  # samples of a class; above, affinities join near ones only
 NEAREST = 50  # that many
+AT_ONCE = 2_000  # samples of a class whose distances are kept, 32 MiB
 
 
 @parameters
@@ -118,7 +127,8 @@ class LFDA(ScatterMetric):
         """
         frame = Frame.of(X.astype(np.float64, copy=False))
         Z, known, b = frame.X, side.labelled, self.beta
-        S_lw, S_lm = local_scatters(Z[known], side.codes[known], self.n_neighbors)
+        some = slice(None) if known.all() else known  # which does not copy Z
+        S_lw, S_lm = local_scatters(Z[some], side.codes[some], self.n_neighbors)
         if not b:
             return frame, S_lm - S_lw, S_lw, S_lm
         S_t = known.sum() / len(Z) * scatter(Z)
@@ -128,10 +138,15 @@ class LFDA(ScatterMetric):
     def _fit(self, X: np.ndarray, side: Labels, scatters: Any = None) -> None:
         p = check_components(self.n_components, X.shape[1])
         frame, S_b, S_w, S_m = scatters or self.scatters(X, side)
-        Q = None if clearly_definite(S_m) else scatter_range(S_m)  # (r, q): elsewhere no two samples differ
-        if Q is not None:
-            S_w, S_b, S_m = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_m))
-        lam, V = sla.eigh(S_b, definite(S_w, float(self.reg), beside=S_m))
+        Q, reg = None, float(self.reg)
+        if clearly_definite(S_w):
+            S_w = ridge(S_w, reg)
+        else:
+            if not clearly_definite(S_m):
+                Q = scatter_range(S_m)  # (r, q): elsewhere no two samples differ
+                S_w, S_b, S_m = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_m))
+            S_w = definite(S_w, reg, beside=S_m)
+        lam, V = sla.eigh(S_b, S_w)
         lam, V = lam[::-1], (V if Q is None else Q @ V)[:, ::-1]
         n_positive = int(np.sum(lam > 0))
         if n_positive == 0:
@@ -158,10 +173,6 @@ def local_scatters(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray
     of the affinities, G_c = X̃ᵀΔX̃ and W_c = X̃ᵀX̃, so that each of the two is one product over all rows.
     """
     n, sizes = len(X), np.bincount(codes)
-    near = target_neighbors(X, codes, k)  # (n, k), −1 where a class has fewer
-    last = np.maximum((near >= 0).sum(axis=1) - 1, 0)
-    kth = near[np.arange(n), last]
-    sigma = np.sqrt(pair_sqdist(X, np.arange(n), np.where(kth < 0, np.arange(n), kth)))
     residuals, pulls, mixed = np.zeros_like(X), np.zeros_like(X), np.zeros_like(X)  # of a class of one all are 0
     means = np.zeros((len(sizes), X.shape[1]))
     for c in np.flatnonzero(sizes):
@@ -169,15 +180,20 @@ def local_scatters(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray
         means[c] = X[rows].mean(axis=0)
         if sizes[c] > 1:
             own = X[rows] - means[c]
-            pull = affinity_pull(own, sigma[rows]) / sizes[c]
+            pull = affinity_pull(own, k) / sizes[c]
             residuals[rows], pulls[rows], mixed[rows] = own, pull, (1 - share) * own + share * pull
     means = np.sqrt(sizes)[:, None] * (means - X.mean(axis=0))
     return symmetric_product(residuals, pulls), means.T @ means + symmetric_product(residuals, mixed)
 
 
-def affinity_pull(X: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """Σ_j A_ij (x_i − x_j), A_ij = exp(−d_ij/(σ_iσ_j)); for σ = 0, 1 of duplicates and 0 of others."""
+def affinity_pull(X: np.ndarray, k: int) -> np.ndarray:
+    """Σ_j A_ij (x_i − x_j), A_ij = exp(−d_ij/(σ_iσ_j)), σ_i the distance to the k-th nearest row, or the farthest.
+
+    For σ = 0, A is 1 of duplicates and 0 of others.
+    """
     n = len(X)
+    D = sqdist(X) if n <= AT_ONCE else None
+    sigma = local_scales(X, min(k, n - 1), D)
     if n > DENSE_UP_TO:
         from sklearn.neighbors import NearestNeighbors
 
@@ -186,9 +202,22 @@ def affinity_pull(X: np.ndarray, sigma: np.ndarray) -> np.ndarray:
         return ListedEdges(i, j, n).pull(affinity(pair_sqdist(X, i, j), sigma[i] * sigma[j], 0.0), X)
     pull, duplicate = np.empty_like(X), 1e-12 * np.einsum("ij,ij->i", X, X).max(initial=0)
     for rows in row_blocks(n, 8 * n):
-        A = affinity(sqdist(X[rows], X), sigma[rows, None] * sigma, duplicate)  # (b, n)
+        d = sqdist(X[rows], X) if D is None else D[rows]
+        A = affinity(d, sigma[rows, None] * sigma, duplicate)  # (b, n)
         pull[rows] = A.sum(axis=1)[:, None] * X[rows] - A @ X
     return pull
+
+
+def local_scales(X: np.ndarray, k: int, D: np.ndarray | None) -> np.ndarray:
+    """(n,) the distance of each row to the k-th nearest other one; D are the squared distances, if they are known."""
+    n = len(X)
+    if D is None:
+        kth = target_neighbors(X, np.zeros(n, dtype=np.intp), k)[:, -1]
+    else:
+        np.fill_diagonal(D, np.inf)
+        kth = np.argpartition(D, k - 1, axis=1)[:, k - 1]
+        np.fill_diagonal(D, 0)
+    return np.sqrt(pair_sqdist(X, np.arange(n), kth))
 
 
 def affinity(d: np.ndarray, product: np.ndarray, duplicate: float) -> np.ndarray:

@@ -80,8 +80,10 @@ def slow_lfda(X, y, k):
     return S_w, S_b
 
 
+@pytest.mark.parametrize("at_once", [0, 2_000])
 @pytest.mark.parametrize("k", [1, 7, 100])
-def test_B01b_scatters_are_the_double_sums(k):
+def test_B01b_scatters_are_the_double_sums(k, at_once, monkeypatch):
+    monkeypatch.setattr(lfda, "AT_ONCE", at_once)
     X, y = make_blobs(n=40)
     S_w, S_b = slow_lfda(X, y, k)
     S_lw, S_lm = lfda.local_scatters(X, y, k)
@@ -147,8 +149,7 @@ def test_B01_duplicates_and_classes_of_one_member():
     X, y = np.r_[X, np.repeat(X[:1], 12, axis=0), X[-1:] + 1], np.r_[y, np.repeat(y[:1], 12), 9]
     S_lw, S_lm = lfda.local_scatters(X, y, 7)
     assert np.isfinite(S_lw).all() and np.linalg.eigvalsh(S_lm)[0] > -1e-9
-    sigma = np.array([0.0, 0.0, 1.0])  # two duplicates and a third sample
-    pull = lfda.affinity_pull(np.array([[0.0], [0.0], [2.0]]), sigma)
+    pull = lfda.affinity_pull(np.array([[0.0], [0.0], [2.0]]), 1)  # two duplicates and a third sample
     assert_allclose(pull, 0, atol=1e-15)
 
 
@@ -161,10 +162,10 @@ def test_B01_large_classes_use_near_samples_only(monkeypatch):
     near = LFDA(reg=1e-3).fit(X, y).mahalanobis_
     assert 0 < np.abs(near - whole).max() < 0.2 * np.abs(whole).max()
     X, y = X[y == 0], y[y == 0]
-    near = lfda.affinity_pull(X, np.ones(len(X)))
+    near = lfda.affinity_pull(X, 7)
     monkeypatch.setattr(lfda, "DENSE_UP_TO", 1000)
     monkeypatch.undo()
-    dense = lfda.affinity_pull(X, np.ones(len(X)))
+    dense = lfda.affinity_pull(X, 7)
     assert_allclose(near, dense, rtol=1e-9, atol=1e-12 * np.abs(dense).max())  # all others are near
 
 
