@@ -16,7 +16,6 @@ from isometry.core.linalg import (
     clearly_definite,
     definite,
     fix_signs,
-    ridge,
     scatter_range,
     symmetric_product,
     symmetrize,
@@ -138,15 +137,10 @@ class LFDA(ScatterMetric):
     def _fit(self, X: np.ndarray, side: Labels, scatters: Any = None) -> None:
         p = check_components(self.n_components, X.shape[1])
         frame, S_b, S_w, S_m = scatters or self.scatters(X, side)
-        Q, reg = None, float(self.reg)
-        if clearly_definite(S_w):
-            S_w = ridge(S_w, reg)
-        else:
-            if not clearly_definite(S_m):
-                Q = scatter_range(S_m)  # (r, q): elsewhere no two samples differ
-                S_w, S_b, S_m = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_m))
-            S_w = definite(S_w, reg, beside=S_m)
-        lam, V = sla.eigh(S_b, S_w)
+        Q = None if clearly_definite(S_m) else scatter_range(S_m)  # (r, q): elsewhere no two samples differ
+        if Q is not None:
+            S_w, S_b, S_m = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_m))
+        lam, V = sla.eigh(S_b, definite(S_w, float(self.reg), beside=S_m))
         lam, V = lam[::-1], (V if Q is None else Q @ V)[:, ::-1]
         n_positive = int(np.sum(lam > 0))
         if n_positive == 0:

@@ -153,6 +153,18 @@ def test_B01_duplicates_and_classes_of_one_member():
     assert_allclose(pull, 0, atol=1e-15)
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize("embedding", ["plain", "weighted"])
+def test_B01_directions_in_which_no_samples_differ_are_not_learned(data, beta, embedding):
+    """With a share of all samples, S_w is definite there as well, and λ is 0 but for rounding."""
+    X, y = data
+    wide = np.column_stack([X, X @ np.ones((4, 3)), X[:, 0] - X[:, 1]])
+    components = LFDA(reg=1e-3, beta=beta, embedding=embedding).fit(wide, y).components_
+    assert len(components) <= 4
+    basis = np.linalg.svd(wide - wide.mean(axis=0))[2][:4]
+    assert_allclose(components @ basis.T @ basis, components, rtol=0, atol=1e-7 * np.abs(components).max())
+
+
 def test_B01_large_classes_use_near_samples_only(monkeypatch):
     X, y = make_blobs(n=60)
     whole = LFDA(reg=1e-3).fit(X, y).mahalanobis_
