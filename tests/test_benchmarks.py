@@ -146,20 +146,20 @@ def test_every_learner_of_the_peers_takes_part():
     pydml = (
         "ANMM Covariance DMLMJ DML_eig ITML KANMM KDA KDMLMJ KLLDA KLMNN LDA LDML LLDA LMNN LSI MCML NCA NCMC NCMML PCA"
     )
-    sides = [side for one in learners((1.0, 2.0)) for side in one.theirs]
+    sides = [side for one in learners((1.0, 2.0), 5) for side in one.theirs]
     for environment, names in (("metric-learn", metric_learn), ("pydml", pydml)):
         there = {s.params["name"].removesuffix("_Supervised") for s in sides if s.environment == environment}
         assert there == set(names.split())
 
 
 def test_ours_stands_there_as_published_and_by_default():
-    for one in learners((1.0, 2.0)):
+    for one in learners((1.0, 2.0), 5):
         assert one.default.params["name"] == one.mine.params["name"] and one.default.call == one.mine.call
         assert not {"reg", "strength", "tol", "max_iter", "init"} & set(one.default.params)
 
 
 def test_every_call_is_known():
-    shared = [side for one in learners((1.0, 2.0)) for side in (one.mine, one.default, *one.theirs)]
+    shared = [side for one in learners((1.0, 2.0), 5) for side in (one.mine, one.default, *one.theirs)]
     assert {side.call for side in shared} | {call for call, _, _ in THREADED.values()} <= set(CALLS)
 
 

@@ -113,7 +113,9 @@ def fit_kernel_map(
     invariant = isinstance(kernel, str) and kernel in SHIFT_INVARIANT
     origin = X.mean(axis=0, dtype=np.float64) if invariant else None  # else a kernel of the place of X, not of X alone
     about = _about(marks, origin)
-    K = symmetrize(kernel_matrix(X if marks is None else about, about, kernel, params))
+    K = kernel_matrix(X if marks is None else about, about, kernel, params)
+    if marks is None or callable(kernel):  # what is named is symmetric to rounding, and only one half of it is read
+        K = symmetrize(K)
     eps = np.finfo(X.dtype if marks is None else np.float64).eps  # a precomputed kernel is as exact as its type
     means = K.mean(axis=0)
     spread = float(np.trace(K) - means.sum())  # trace of the centred kernel: a large common part is no variance
@@ -123,7 +125,6 @@ def fit_kernel_map(
         K -= means[:, None]
         K += means.mean()
     l, vectors = spectrum(K)
-    l = l[::-1]
     if l[-1] < -max(1e-6, eps * len(l)) * max(l[0], 0) - 1e-12:
         raise ValueError(
             f"the kernel is not positive semi-definite: its eigenvalues go from {l[-1]:.3g} to {l[0]:.3g}; "
@@ -141,7 +142,8 @@ def fit_kernel_map(
         keep[int(max_rank) if max_rank >= 1 else max(1, int(max_rank * len(l))) :] = False
     n_beyond = rank - int(np.sum(keep)) if beyond else 0
     keep[: int(np.sum(keep)) + n_beyond] = True
-    l, basis = l[keep], vectors(keep[::-1])[:, ::-1] / np.sqrt(l[keep])
+    l, basis = l[keep], vectors(int(np.sum(keep)))
+    basis /= np.sqrt(l)
     if center:  # as exact eigenvectors are: rounding would leave parts of the means of a row, the more the smaller l
         basis -= basis.mean(axis=0)
     return KernelMap(kernel, params, marks, basis, l, means if center else None, rows, origin, n_beyond)

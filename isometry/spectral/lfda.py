@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import scipy.linalg as sla
 
 from isometry.base import check_components
 from isometry.core.distance import pair_sqdist, row_blocks, sqdist
@@ -16,6 +15,7 @@ from isometry.core.linalg import (
     clearly_definite,
     definite,
     fix_signs,
+    leading_eigenpairs,
     scatter_range,
     symmetric_product,
     symmetrize,
@@ -140,12 +140,12 @@ class LFDA(ScatterMetric):
         Q = None if clearly_definite(S_m) else scatter_range(S_m)  # (r, q): elsewhere no two samples differ
         if Q is not None:
             S_w, S_b, S_m = (symmetrize(Q.T @ S @ Q) for S in (S_w, S_b, S_m))
-        lam, V = sla.eigh(S_b, definite(S_w, float(self.reg), beside=S_m))
-        lam, V = lam[::-1], (V if Q is None else Q @ V)[:, ::-1]
+        lam, V = leading_eigenpairs(S_b, definite(S_w, float(self.reg), beside=S_m), p or len(S_b))
+        V = V if Q is None else Q @ V
         n_positive = int(np.sum(lam > 0))
         if n_positive == 0:
             warn_user("no direction separates the classes more than it spreads them: the best of them is kept")
-        keep = max(1, min(p or n_positive, n_positive))
+        keep = max(1, n_positive)
         lam, V = lam[:keep], V[:, :keep]
         if self.embedding == "orthonormal":
             V = np.linalg.qr(V)[0]
@@ -166,18 +166,20 @@ def local_scatters(X: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray
     W_c is the scatter of the class and B that of the means. With rows x̃ about the mean of their class and Laplacians Δ
     of the affinities, G_c = X̃ᵀΔX̃ and W_c = X̃ᵀX̃, so that each of the two is one product over all rows.
     """
-    n, sizes = len(X), np.bincount(codes)
-    residuals, pulls, mixed = np.zeros_like(X), np.zeros_like(X), np.zeros_like(X)  # of a class of one all are 0
-    means = np.zeros((len(sizes), X.shape[1]))
+    n, sizes, centre = len(X), np.bincount(codes), X.mean(axis=0)
+    own = X[np.argsort(codes, kind="stable")]  # class by class; about their means below
+    pulls, means, ends = np.empty_like(own), np.zeros((len(sizes), X.shape[1])), np.cumsum(sizes)
     for c in np.flatnonzero(sizes):
-        rows, share = np.flatnonzero(codes == c), sizes[c] / n
-        means[c] = X[rows].mean(axis=0)
-        if sizes[c] > 1:
-            own = X[rows] - means[c]
-            pull = affinity_pull(own, k) / sizes[c]
-            residuals[rows], pulls[rows], mixed[rows] = own, pull, (1 - share) * own + share * pull
-    means = np.sqrt(sizes)[:, None] * (means - X.mean(axis=0))
-    return symmetric_product(residuals, pulls), means.T @ means + symmetric_product(residuals, mixed)
+        rows = slice(ends[c] - sizes[c], ends[c])
+        means[c] = own[rows].mean(axis=0)
+        own[rows] -= means[c]
+        pulls[rows] = affinity_pull(own[rows], k) / sizes[c] if sizes[c] > 1 else 0
+    S_lw = symmetric_product(own, pulls)
+    share = np.repeat(sizes / n, sizes)[:, None]  # (n, 1) of the class of each row
+    pulls *= share
+    pulls += (1 - share) * own
+    means = np.sqrt(sizes)[:, None] * (means - centre)
+    return S_lw, means.T @ means + symmetric_product(own, pulls)
 
 
 def affinity_pull(X: np.ndarray, k: int) -> np.ndarray:

@@ -54,30 +54,46 @@ def test_triangular_factor_has_as_many_rows_as_the_rank(rank, rng):
 def test_spectrum_gives_all_eigenvalues_and_the_vectors_asked_for(n, rng):
     A = rng.standard_normal((n, n))
     A = A + A.T
-    w, vectors = linalg.spectrum(A)
-    assert_allclose(w, np.linalg.eigvalsh(A), atol=1e-12)
-    mask = np.arange(n) % 2 == 0
-    V = vectors(mask)
-    assert_allclose(A @ V, V * w[mask], atol=1e-12)
-    assert_allclose(V.T @ V, np.eye(mask.sum()), atol=1e-12)
+    w, vectors = linalg.spectrum(A.copy())
+    assert_allclose(w, np.linalg.eigvalsh(A)[::-1], atol=1e-12)
+    for k in range(n, 0, -1):
+        V = vectors(k)
+        assert_allclose(A @ V, V * w[:k], atol=1e-12)
+        assert_allclose(V.T @ V, np.eye(k), atol=1e-12)
 
 
 def test_spectrum_of_clustered_eigenvalues(rng, monkeypatch):
     B = rng.standard_normal((40, 3))
-    A, top = B @ B.T + 5 * np.eye(40), np.arange(40) >= 37  # 37 eigenvalues are equal
+    A = B @ B.T + 5 * np.eye(40)  # 37 eigenvalues are equal
     projector = B @ np.linalg.inv(B.T @ B) @ B.T
-    for gives_up in (False, True):
-        if gives_up:
+    plain = sla.eigh_tridiagonal
 
-            def give_up(*args, **kwargs):
-                raise np.linalg.LinAlgError
+    def give_up(*args, lapack_driver):
+        if lapack_driver != "stev":
+            raise np.linalg.LinAlgError
+        return plain(*args, lapack_driver=lapack_driver)
 
-            monkeypatch.setattr(sla, "eigh_tridiagonal", give_up)
-        w, vectors = linalg.spectrum(A)
-        assert_allclose(w[:37], 5, rtol=1e-12)
-        assert_allclose(vectors(top) @ vectors(top).T, projector, atol=1e-12)
-        rest = vectors(~top)
-        assert_allclose(rest.T @ rest, np.eye(37), atol=1e-12)
+    for driver in (plain, give_up):
+        monkeypatch.setattr(sla, "eigh_tridiagonal", driver)
+        w, vectors = linalg.spectrum(A.copy())
+        assert_allclose(w[3:], 5, rtol=1e-12)
+        assert_allclose(vectors(3) @ vectors(3).T, projector, atol=1e-12)
+        every = vectors(40)
+        assert_allclose(every.T @ every, np.eye(40), atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 12])
+def test_leading_eigenpairs_solve_the_problem_of_two_matrices(n, rng):
+    A, B = (M + M.T for M in rng.standard_normal((2, n, n)))
+    B = B @ B + np.eye(n)
+    before = A.copy(), B.copy()
+    values = sla.eigvals(A, B).real
+    for p in range(1, n + 1):
+        w, V = linalg.leading_eigenpairs(A, B, p)
+        assert_allclose(w, np.sort(values)[::-1][:p], atol=1e-10)
+        assert_allclose(A @ V, B @ V * w, atol=1e-10)
+        assert_allclose(V.T @ B @ V, np.eye(p), atol=1e-10)
+    assert_array_equal([A, B], before)
 
 
 def test_cholesky_proves_only_what_holds(rng):
