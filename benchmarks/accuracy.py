@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from multiprocessing.connection import Connection
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,8 @@ from threadpoolctl import threadpool_limits
 
 import isometry
 from benchmarks.stamps import Code
-from benchmarks.tables import DATA, MANY_CLASSES, ROOT, Fold, folds, names_of_sets, shape_of, shuffled_folds
-from isometry.eval import knn_hits, mean_interval, retrieval
+from benchmarks.tables import DATA, MANY_CLASSES, ROOT, Fold, folds, names_of_sets, shape_of, shuffled_folds, shuffles
+from isometry.eval import knn_hits, retrieval
 from isometry.registry import Method, all_methods, get
 from isometry.select import candidates
 from isometry.select.budget import Budget
@@ -42,11 +43,10 @@ N_NEIGHBORS = 3
 AUTO = "AutoMetric"
 AUTO_SECONDS = 20.0  # its budget, of CPU time
 LIMIT = 60.0
-MARGIN = 0.02  # so far below Euclidean a published method must say why, and an automatic one is measured again
-SHUFFLES = 9  # of its table, in which it is
-Cell = dict[str, Any]  # score, gain, p, seconds, unconverged, failure, over, stamp: see `measure`; and `again`
+MARGIN = 0.02  # so far below Euclidean a published method must say why, and an automatic one is named
+Cell = dict[str, Any]  # score, gain, gains, p, seconds, unconverged, failure, over, stamp: see `measure`
 HERE = Code()
-ALWAYS = (("benchmarks.tables", "folds"), ("isometry.base", "LinearMetric"))
+ALWAYS = (("benchmarks.tables", "folds"), ("benchmarks.tables", "shuffled_folds"), ("isometry.base", "LinearMetric"))
 CALLS = ("fit", "transform")
 NO_PART = (  # in what a fit finds in a good table
     *("isometry.base", "isometry.eval", "isometry.supervision"),  # what all have in common, and tests hold in place
@@ -193,23 +193,43 @@ def work(task: Task, splits: list[Fold], limit: float, sink: Connection) -> None
             return
 
 
-@lru_cache(maxsize=2)
-def prepared(data: str, protocol: str) -> tuple[list[Fold], np.ndarray]:
-    """The folds of a set, and the values (n,) of its rows under Euclidean distance: the same for all methods."""
-    splits = folds(data, protocol)
+@dataclass(frozen=True)
+class Prepared:
+    """The folds of a set, shuffle by shuffle: the same for all methods."""
+
+    splits: list[Fold]
+    held: np.ndarray  # (shuffles, n) which row it is that was held out
+    plain: np.ndarray  # (shuffles, n) the value of each under Euclidean distance
+
+
+@lru_cache(maxsize=3)
+def prepared(data: str, protocol: str) -> Prepared:
+    if protocol == "closed":
+        splits, held = zip(*(shuffled_folds(data, seed) for seed in range(shuffles(data))), strict=True)
+        every, rows = [fold for several in splits for fold in several], np.stack(held)
+    else:
+        every = folds(data, protocol)
+        rows = np.arange(sum(len(fold.y_test) for fold in every))[None]
     with threadpool_limits(1):
-        return splits, np.concatenate([values(fold, protocol, fold.X, fold.X_test) for fold in splits])
+        plain = np.concatenate([values(fold, protocol, fold.X, fold.X_test) for fold in every])
+    return Prepared(every, rows, plain.reshape(rows.shape))
 
 
 def measure(task: Task, limit: float) -> Cell:
-    """One cell: all folds, ended at the first that fails or takes longer than the limit."""
-    splits, plain = prepared(task.data, task.protocol)
-    cell, found = outcome(task, splits, limit)
+    """One cell: all folds of all shuffles, ended at the first that fails or takes longer than the limit.
+
+    What a row gains is its mean over the shuffles, in each of which it is held out once.
+    """
+    given = prepared(task.data, task.protocol)
+    cell, found = outcome(task, given.splits, limit)
     if found is None:
         return cell
-    groups = None if task.protocol == "closed" else np.concatenate([fold.y_test for fold in splits])
-    exact = {"score": found.mean(), "gain": (found - plain).mean(), "p": p_value(found - plain, groups)}
-    return cell | {k: float(f"{v:.6g}") for k, v in exact.items()}
+    change = found.reshape(given.held.shape) - given.plain
+    of_row = np.bincount(given.held.ravel(), weights=change.ravel()) / len(change)  # (n,)
+    groups = None if task.protocol == "closed" else np.concatenate([fold.y_test for fold in given.splits])
+    exact = {"score": found.mean(), "gain": change.mean(), "p": p_value(of_row, groups)}
+    gains = [float(f"{gain:.4g}") for gain in change.mean(axis=1)]
+    return cell | {k: float(f"{v:.6g}") for k, v in exact.items()} | {"gains": gains}
 
 
 def outcome(task: Task, splits: list[Fold], limit: float) -> tuple[Cell, np.ndarray | None]:
@@ -238,46 +258,21 @@ def outcome(task: Task, splits: list[Fold], limit: float) -> tuple[Cell, np.ndar
             process.kill()
         process.join()
     cell["unconverged"] = sum(o["unconverged"] for o in outcomes)
-    cell["seconds"] = [round(o["seconds"], 4) for o in outcomes if "seconds" in o]
+    seconds = [o["seconds"] for o in outcomes if "seconds" in o]
+    cell["seconds"] = round(float(np.mean(seconds)), 4) if seconds else None
     failed = "over" in cell or "failure" in cell
     return cell, None if failed else np.concatenate([o["values"] for o in outcomes])
 
 
-def is_low(task: Task, cell: Cell) -> bool:
-    """Whether an automatic strength lost so much that one split of the table has to be told from the method.
-
-    Not where few dimensions were asked for: what these lose, no strength brings back.
-    """
-    reduced = task.row.method is not None and "n_components" in task.row.method.params
-    automatic = task.row.setting == "automatic" and task.protocol == "closed" and not reduced
-    return automatic and cell.get("gain", 0.0) < -MARGIN
+def is_current(cell: Cell, task: Task) -> bool:
+    """Whether a cell is of this code, and of as many shuffles as are wanted now."""
+    wanted = shuffles(task.data) if task.protocol == "closed" else 1
+    return bool(cell["stamp"] == stamp(task.row) and ("gain" not in cell or len(cell.get("gains", ())) == wanted))
 
 
-def is_doubtful(task: Task, cell: Cell) -> bool:
-    """Whether a low cell has not been measured again."""
-    return is_low(task, cell) and "again" not in cell
-
-
-def again(task: Task, limit: float) -> dict[str, Any]:
-    """The change of a cell in further shuffles of its table: of each, and with the interval of its mean over the rows.
-
-    Every row is held out once in each shuffle; the mean of what it gains is its value.
-    """
-    gains, total = [], np.zeros(shape_of(task.data)[0])
-    for seed in range(1, SHUFFLES + 1):
-        splits, held = shuffled_folds(task.data, seed)
-        found = outcome(task, splits, limit)[1]
-        if found is None:
-            return {"gains": gains}
-        change = found - np.concatenate([values(fold, task.protocol, fold.X, fold.X_test) for fold in splits])
-        gains.append(float(f"{change.mean():.6g}"))
-        total[held] += change
-    return {"gains": gains, "interval": [float(f"{end:.6g}") for end in mean_interval(total / SHUFFLES)[1:]]}
-
-
-def is_done(cell: Cell | None, row: Row, limit: float) -> bool:
-    """Whether a cell need not be measured: it is of this code, and was not given up sooner than it would be now."""
-    return cell is not None and cell["stamp"] == stamp(row) and cell.get("over", limit) >= limit
+def is_done(cell: Cell | None, task: Task, limit: float) -> bool:
+    """Whether a cell need not be measured: it is current, and was not given up sooner than it would be now."""
+    return cell is not None and is_current(cell, task) and cell.get("over", limit) >= limit
 
 
 def read_store() -> dict[str, Cell]:
@@ -292,21 +287,22 @@ def write_store(cells: dict[str, Cell]) -> None:
     os.replace(part, STORE)
 
 
-def fill(tasks: list[Task], cells: dict[str, Cell], limit: float, minutes: float) -> Iterator[Task]:
+def fill(tasks: list[Task], cells: dict[str, Cell], limit: float, minutes: float, jobs: int = 1) -> Iterator[Task]:
     """Measure what is missing or of older code, and yield each cell as it is there; what took too long comes last."""
     until = time.monotonic() + 60 * minutes
-    todo = [t for t in tasks if not is_done(cells.get(t.name), t.row, limit) or is_doubtful(t, cells[t.name])]
+    todo = [t for t in tasks if not is_done(cells.get(t.name), t, limit)]
     todo.sort(key=lambda t: ("over" in cells.get(t.name, {}), t.name in cells))  # else what is missing comes first
     print(f"{len(todo)} of {len(tasks)} cells are to be measured", flush=True)
-    for task in todo:
-        if time.monotonic() > until:
-            return
-        if not is_done(cells.get(task.name), task.row, limit):
-            cells[task.name] = measure(task, limit)
-        if is_doubtful(task, cells[task.name]):
-            cells[task.name]["again"] = again(task, limit)
-        write_store(cells)
-        yield task
+
+    def measured(task: Task) -> tuple[Task, Cell | None]:
+        return task, measure(task, limit) if time.monotonic() < until else None
+
+    with ThreadPool(jobs) as pool:  # each cell has a process of its own
+        for task, cell in pool.imap_unordered(measured, todo):
+            if cell is not None:
+                cells[task.name] = cell
+                write_store(cells)
+                yield task
 
 
 def main() -> int:
@@ -319,6 +315,7 @@ def main() -> int:
     parser.add_argument("--protocol", choices=["closed", "open"], help="by default both")
     parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds that a fit may take (default 60)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="end the run after so long (default: never)")
+    parser.add_argument("--jobs", type=int, default=1, help="cells measured at the same time (default 1)")
     args = parser.parse_args()
     if not DATA.is_dir():
         print(
@@ -343,7 +340,7 @@ def main() -> int:
     multiprocessing.get_context("forkserver").set_forkserver_preload(sorted(used))  # imported once, not in every cell
     cells = read_store()
     try:
-        for task in fill(asked, cells, args.limit, args.minutes):
+        for task in fill(asked, cells, args.limit, args.minutes, args.jobs):
             cell = cells[task.name]
             told = cell.get("failure") or (
                 f"over {cell['over']:g} s" if "over" in cell else f"{100 * cell['gain']:+.1f}"

@@ -26,6 +26,7 @@ EMBEDDED: dict[str, Callable[..., Any]] = {
 }
 N_FOLDS = 3
 MOST_ROWS = 2_000
+MOST_SHUFFLES = 10
 MIN_MEMBERS = 10  # rows of a class, if a set has so many classes that some are left out
 MANY_CLASSES = 20  # from so many on, whole classes are held out as well
 
@@ -93,9 +94,9 @@ def folds(name: str, protocol: str) -> list[Fold]:
 
 
 def shuffled_folds(name: str, seed: int) -> tuple[list[Fold], np.ndarray]:
-    """Three further folds of known classes, of the table in another order; and which row each row held out is (n,)."""
+    """Three folds of known classes, of the table in another order (0: as it is), and which rows are held out (n,)."""
     X, y = sample(name)
-    order = np.random.default_rng(seed).permutation(len(y))
+    order = np.random.default_rng(seed).permutation(len(y)) if seed else np.arange(len(y))
     X, y, scaler = X[order], y[order], make_scaler("standard")
     made, held = [], []
     for train, test in _splits(y, "closed"):
@@ -103,6 +104,11 @@ def shuffled_folds(name: str, seed: int) -> tuple[list[Fold], np.ndarray]:
         made.append(Fold(fitted.transform(X[train]), y[train], fitted.transform(X[test]), y[test]))
         held.append(order[test])
     return made, np.concatenate(held)
+
+
+def shuffles(name: str) -> int:
+    """In how many orders a table is split: chance in small ones is then as small as in large ones, up to ten."""
+    return min(MOST_SHUFFLES, -(-MOST_ROWS // shape_of(name)[0]))
 
 
 def _splits(y: np.ndarray, protocol: str) -> list[tuple[np.ndarray, np.ndarray]]:
