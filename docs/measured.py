@@ -43,7 +43,7 @@ def measured() -> dict[str, Measured]:
     cells = {data: rows for data, rows in cells.items() if len(rows) >= FEWEST_ROWS}  # type: ignore[assignment]
     ranks: dict[str, list[float]] = defaultdict(list)
     for rows in cells.values():
-        for key, rank in zip(rows, rankdata([-round(c["score"], 6) for c in rows.values()]), strict=True):
+        for key, rank in zip(rows, rankdata([-round(c["gain"], 6) for c in rows.values()]), strict=True):
             ranks[key].append(float(rank))
     out = {}
     for key, places in ranks.items():

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from isometry.core.distance import row_blocks
 from isometry.core.frame import Frame
-from isometry.core.linalg import fix_signs
+from isometry.core.linalg import fix_signs, triangular_factor
 from isometry.core.scatter import pair_scatter
 
 BLOCK_MIB = 16  # size of a block of rows, which must fit in the cache
@@ -103,6 +103,10 @@ class ClassMoments(Moments):
         """(c, d, d) W_c of each class."""
         raise NotImplementedError
 
+    def class_factors(self, classes: np.ndarray) -> list[np.ndarray]:
+        """F (r, d) of each of these classes, r ≤ d, with W_c = FᵀF."""
+        return [triangular_factor(W) for W in self.class_scatters()[classes]]
+
     def covariance(self, within: np.ndarray | None = None, *, ddof: int = 0) -> np.ndarray:
         """T / (n − ddof) over all rows, those of no class included; ``within`` is Σ_c W_c, if it is known already."""
         T = total_scatter(self, self.pooled() if within is None else within)
@@ -163,6 +167,13 @@ class ArrayMoments(ClassMoments):
 
     def class_scatters(self) -> np.ndarray:
         return _class_scatters(self._X, self._codes, self.means)
+
+    def class_factors(self, classes: np.ndarray) -> list[np.ndarray]:
+        factors, d = {}, self._X.shape[1]
+        for k, Z in _by_class(self._X, self._codes):
+            Z -= self.means[k]
+            factors[k] = Z if len(Z) <= d else triangular_factor(Z.T @ Z)
+        return [factors[k] for k in classes.tolist()]
 
     def residuals(self, *, within: bool = True) -> np.ndarray:
         """(n, d) rows about their class means, or about the mean of all."""

@@ -73,7 +73,7 @@ class DMBK(MixedMetric, MomentsMetric):
     much as those of large ones. Classes are taken for Gaussian clouds; it reduces the dimension, which loses detail
     where d is small.
 
-    An evaluation costs O(c² p³ + c d² p) for c classes, plus O(n² p) for the distances of dissimilar pairs.
+    An evaluation costs O(c p³ + c² p² + n d p) for c classes, plus O(n² p) for the distances of dissimilar pairs.
 
     The survey takes i < j under a root of c(c − 1), and its KL lacks −p. Classes of one sample have no divergence and
     count in S and D only.
@@ -168,20 +168,22 @@ class DMBK(MixedMetric, MomentsMetric):
 
     def _gaussians(self, moments: ClassMoments) -> BalancedDivergence:
         """The divergences alone: a Gaussian for every class of two samples or more."""
-        used = moments.counts > 1
+        used = np.flatnonzero(moments.counts > 1)
         counts, means = moments.counts[used], moments.offsets[used]
-        covariances = moments.class_scatters()[used] / counts[:, None, None]
-        d = means.shape[1]
-        pooled = np.tensordot(counts / counts.sum(), covariances, axes=1)
+        factors = [F / np.sqrt(n) for F, n in zip(moments.class_factors(used), counts, strict=True)]
+        d, sizes = means.shape[1], [len(F) for F in factors]
+        factor = np.concatenate([np.zeros((0, d)), *factors])
+        share = np.repeat(counts / max(counts.sum(), 1), sizes)[:, None]  # of the class of each row
+        pooled = (share * factor).T @ factor
         if is_zero(pooled, beside=moments.covariance()):
             raise ValueError("in every class all samples are equal: a Gaussian of no variance has no divergence")
-        spread = np.maximum(
-            np.trace(covariances, axis1=1, axis2=2), 1e-3 * np.trace(pooled)
-        )  # not 0, even if the rows of a class are equal
-        covariances += (self.shrinkage * spread / d)[:, None, None] * np.eye(d)
+        spread = np.array([np.vdot(F, F) for F in factors])
+        spread = np.maximum(spread, 1e-3 * np.trace(pooled))  # not 0, even if the rows of a class are equal
         similar = ridge(moments.mean_pair_scatters()[0], 1e-12)
-        terms = DIVERGENCES[self.divergence]
-        return BalancedDivergence(similar, pooled, counts, means, covariances, terms, self.kl_constant)
+        terms, ends = DIVERGENCES[self.divergence], np.cumsum([0, *sizes])
+        rows = [slice(*ends[k : k + 2]) for k in range(len(sizes))]
+        floor = self.shrinkage * spread / d
+        return BalancedDivergence(similar, pooled, counts, means, factor, rows, floor, terms, self.kl_constant)
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,9 @@ class BalancedDivergence:
     pooled: np.ndarray  # (d, d) covariance within classes
     counts: np.ndarray  # (c,)
     means: np.ndarray  # (c, d) about any point
-    covariances: np.ndarray  # (c, d, d)
+    factor: np.ndarray  # (m, d) F, with Σ_i = F_iᵀF_i + floor_i I for the rows F_i of class i
+    rows: list[slice]  # (c,)
+    floor: np.ndarray  # (c,)
     terms: tuple[float, float]
     constant: bool = True
     distance_term: tuple[np.ndarray, Edges, EdgeLoss] | None = None  # rows (n, d), pairs, −reg · mean_D |Uᵀ(x − x')|
@@ -213,22 +217,23 @@ class BalancedDivergence:
 
     def kl(self, U: np.ndarray):
         """KL of each projected class i from class j (c, c), a row for each j, and what its gradient needs."""
-        c, d = self.means.shape
-        SU = (self.covariances.reshape(-1, d) @ U).reshape(c, d, -1)  # (c, d, p)
-        S = U.T @ SU  # (c, p, p)
+        c, FU = len(self.means), self.factor @ U  # (m, p)
+        S = self.floor[:, None, None] * (U.T @ U)  # (c, p, p)
+        for S_i, rows in zip(S, self.rows, strict=True):
+            S_i += FU[rows].T @ FU[rows]
         A, logdet = np.linalg.inv(S), np.linalg.slogdet(S)[1]
         M = self.means @ U
         delta = M - M[:, None]  # (c, c, p), m_i − m_j
         pulled = delta @ A  # (c, c, p), A_j(m_i − m_j)
         traces = A.reshape(c, -1) @ S.reshape(c, -1).T + np.einsum("jip,jip->ji", pulled, delta)
-        return (logdet[:, None] - logdet + traces - U.shape[1] * self.constant) / 2, SU, S, A, delta, pulled
+        return (logdet[:, None] - logdet + traces - U.shape[1] * self.constant) / 2, FU, S, A, delta, pulled
 
     def divergence(self, U: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean of log e_ij (and of log KL_ij) over ordered pairs of classes, and its gradient in U."""
         c = len(self.counts)
         if c < 2:
             return 0.0, np.zeros_like(U)
-        KL, SU, S, A, delta, pulled = self.kl(U)
+        KL, FU, S, A, delta, pulled = self.kl(U)
         off = ~np.eye(c, dtype=bool)
         KL = np.maximum(KL, 1e-12)
         mass = np.outer(self.counts, self.counts) * off
@@ -242,7 +247,8 @@ class BalancedDivergence:
         R = (w.sum(axis=1) - w.sum(axis=0))[:, None, None] * A - A @ T @ A
         R += (w.T @ A.reshape(c, -1)).reshape(A.shape)
         E = w[:, :, None] * pulled
-        G = SU.transpose(1, 0, 2).reshape(len(U), -1) @ R.reshape(-1, U.shape[1])
+        FUR = np.concatenate([FU[rows] @ R_i for R_i, rows in zip(R, self.rows, strict=True)])
+        G = self.factor.T @ FUR + U @ np.tensordot(self.floor, R, axes=1)  # Σ_i Σ_iUR_i
         return value, G + self.means.T @ (E.sum(axis=0) - E.sum(axis=1))
 
 
