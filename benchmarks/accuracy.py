@@ -267,7 +267,7 @@ def outcome(task: Task, splits: list[Fold], limit: float) -> tuple[Cell, np.ndar
 def is_current(cell: Cell, task: Task) -> bool:
     """Whether a cell is of this code, and of as many shuffles as are wanted now."""
     wanted = shuffles(task.data) if task.protocol == "closed" else 1
-    return bool(cell["stamp"] == stamp(task.row) and ("gain" not in cell or len(cell.get("gains", ())) == wanted))
+    return bool(cell["stamp"] == stamp(task.row) and ("gain" not in cell or len(cell.get("gains", ())) >= wanted))
 
 
 def is_done(cell: Cell | None, task: Task, limit: float) -> bool:

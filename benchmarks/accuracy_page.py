@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.accuracy import AUTO, AUTO_SECONDS, MARGIN, N_NEIGHBORS, Cell, Row, Task, is_current
-from benchmarks.tables import MOST_ROWS, MOST_SHUFFLES, N_FOLDS, ROOT, shape_of
+from benchmarks.tables import ENOUGH_ROWS, MOST_ROWS, MOST_SHUFFLES, N_FOLDS, ROOT, shape_of
 from isometry.select.verdict import holm
 
 PAGE = ROOT / "docs" / "results" / "accuracy.md"
@@ -106,13 +106,13 @@ def write(tasks: Sequence[Task], cells: dict[str, Cell]) -> None:
 def _about() -> list[str]:
     return [
         f"Every classical method on real tables of up to {MOST_ROWS:,} rows, raw: no projection, features standardised "
-        f"by the rows that are learned from. {N_FOLDS} folds, in so many orders of the rows that {MOST_ROWS:,} are "
-        f"held out in all, {MOST_SHUFFLES} at most; what a row gains is its mean over these. In a single order three "
-        "rows are three points of a table of a hundred, and the least of some thousand changes is that of chance. "
-        "Fits of one BLAS thread, `random_state=0`. *Published* is the method with the settings of its paper, "
-        "*automatic* with the strength that the data choose, the default of the methods that have both. Nothing else "
-        "was tuned. `make accuracy` measures what is missing and writes this page; what has been measured is kept in "
-        "`accuracy.json`.",
+        f"by the rows that are learned from. {N_FOLDS} folds; smaller tables in so many orders of their rows that "
+        f"{ENOUGH_ROWS:,} are held out in all, {MOST_SHUFFLES} at most, and what a row gains is its mean over these. In "
+        "a single order three rows are three points of a table of a hundred, and the least of some thousand changes is "
+        "that of chance. Fits of one BLAS thread, `random_state=0`. *Published* is the method with the settings of its "
+        "paper, *automatic* with the strength that the data choose, the default of the methods that have both. Nothing "
+        "else was tuned. `make accuracy` measures what is missing and writes this page; what has been measured is kept "
+        "in `accuracy.json`.",
         "",
         "Changes are differences to Euclidean distance in points, on the same held-out rows. *Better* and *worse* "
         "count sets where the paired difference is reliable: at 5 %, for the sets of a row jointly (Holm's "

@@ -26,6 +26,7 @@ EMBEDDED: dict[str, Callable[..., Any]] = {
 }
 N_FOLDS = 3
 MOST_ROWS = 2_000
+ENOUGH_ROWS = 1_000  # held out in all, if need be in several orders of the rows
 MOST_SHUFFLES = 10
 MIN_MEMBERS = 10  # rows of a class, if a set has so many classes that some are left out
 MANY_CLASSES = 20  # from so many on, whole classes are held out as well
@@ -107,8 +108,8 @@ def shuffled_folds(name: str, seed: int) -> tuple[list[Fold], np.ndarray]:
 
 
 def shuffles(name: str) -> int:
-    """In how many orders a table is split: chance in small ones is then as small as in large ones, up to ten."""
-    return min(MOST_SHUFFLES, -(-MOST_ROWS // shape_of(name)[0]))
+    """In how many orders a table is split, so that chance in small ones is not much larger than in large ones."""
+    return min(MOST_SHUFFLES, -(-ENOUGH_ROWS // shape_of(name)[0]))
 
 
 def _splits(y: np.ndarray, protocol: str) -> list[tuple[np.ndarray, np.ndarray]]:

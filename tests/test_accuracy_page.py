@@ -65,7 +65,7 @@ def test_a_run_goes_on_where_the_last_one_stopped(store, monkeypatch):
     assert [t.data for t in fill(tasks, accuracy.read_store(), limit=6, minutes=1)] == ["slow"]  # given up too soon
     assert not list(fill(tasks, {}, limit=5, minutes=-1))
     assert not is_done(None, tasks[0], 5)
-    monkeypatch.setattr(tables, "shape_of", lambda name: (1_999, 3, 2))  # of which one order is not enough
+    monkeypatch.setattr(tables, "shape_of", lambda name: (999, 3, 2))  # of which one order is not enough
     again = fill(tasks, accuracy.read_store(), limit=5, minutes=1, jobs=2)
     assert {t.data for t in again} == {"old", "new", "slow"}
 
@@ -111,7 +111,7 @@ def test_what_a_row_gains_is_its_mean_over_the_orders(monkeypatch):
 
 
 def test_small_tables_are_split_in_more_orders(monkeypatch):
-    for n, wanted in ((2_000, 1), (1_999, 2), (700, 3), (101, 10)):
+    for n, wanted in ((1_000, 1), (999, 2), (350, 3), (99, 10)):
         monkeypatch.setattr(tables, "shape_of", lambda name, n=n: (n, 3, 2))
         assert tables.shuffles("any") == wanted
 
