@@ -109,8 +109,8 @@ def _about() -> list[str]:
         f"by the rows that are learned from. {N_FOLDS} folds; smaller tables in so many orders of their rows that "
         f"{ENOUGH_ROWS:,} are held out in all, {MOST_SHUFFLES} at most, and what a row gains is its mean over these. "
         "In a single order three rows are three points of a table of a hundred, and the least of some thousand changes "
-        "is that of chance. Fits of one BLAS thread, `random_state=0`. *Published* is the method with the settings of its "
-        "paper, *automatic* with the strength that the data choose, the default of the methods that have both. Nothing "
+        "is that of chance. Fits of one BLAS thread, `random_state=0`. *Published* is the method with the settings of "
+        "its paper, *automatic* with the strength that the data choose, the default of methods that have both. Nothing "
         "else was tuned. `make accuracy` measures what is missing and writes this page; what has been measured is kept "
         "in `accuracy.json`.",
         "",
