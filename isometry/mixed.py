@@ -81,10 +81,11 @@ class MixedMetric(HoldsOut):
             choice = self._choice(X, side, more)
         else:
             choice = Choice(float(self.strength), self._all_steps, {}, "given")
-        learner = self._with(choice.reg)
         if choice.share:
+            learner = self._with(choice.reg)
             solution = learner._fit(self._seen(X), side, **more)
         else:
+            learner = self._in_short(choice.reg)
             solution = _fit_unused(learner, self._seen(X), side, more)
         self._take(learner)
         if choice.share < 1 or self._beyond:
@@ -107,6 +108,10 @@ class MixedMetric(HoldsOut):
     def _with(self, length: float) -> Any:
         """The method as published, of this length."""
         return self._copy(strength=1.0)
+
+    def _in_short(self, length: float) -> Any:
+        """The same for trials, and where Euclidean distance is kept: without what makes no difference there."""
+        return self._with(length)
 
     def _ended(self, solution: Solution | None, choice: Choice) -> Solution | None:
         """What is to be said of how the search for the chosen metric ended: nothing, if it is not used."""
@@ -165,7 +170,7 @@ class MixedMetric(HoldsOut):
         ended = True  # by itself
         for mixture_of in mixtures:
             rows = mixture_of.split.learn
-            learner = self._with(length)
+            learner = self._in_short(length)
             part = None if side is None else side[rows]
             if part is not None:
                 check_side(part, self._needs, type(self).__name__)

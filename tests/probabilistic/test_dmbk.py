@@ -134,3 +134,18 @@ def test_wrong_parameters_are_named(data):
         DMBK(divergence="kl", strength=1.0).fit(*data)
     with pytest.raises(ValueError, match="n_init=0 must be at least 1"):
         DMBK(n_init=0, strength=1.0).fit(*data)
+
+
+def test_trials_go_from_one_start_and_what_is_chosen_from_all(overlapping, monkeypatch):
+    X, y = overlapping(sizes=(30, 30, 30), d=4)
+    starts = []
+    plain = DMBK._starts
+    monkeypatch.setattr(DMBK, "_starts", lambda self, *a: starts.append(self.n_init) or plain(self, *a))
+    model = DMBK(2, random_state=0, n_init=4, max_iter=20).fit(X, y)
+    assert starts == [1, 1, 1, 4 if model.strength_ else 1]
+    starts.clear()
+    noise = DMBK(2, random_state=0, n_init=4, max_iter=20).fit(X, np.random.default_rng(0).permutation(y))
+    assert noise.strength_ == 0 and starts == [1, 1, 1, 1]
+    starts.clear()
+    DMBK(2, random_state=0, n_init=4, max_iter=20, strength=1.0).fit(X, y)
+    assert starts == [4]
