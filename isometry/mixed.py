@@ -110,8 +110,9 @@ class MixedMetric(HoldsOut):
         return self._copy(strength=1.0)
 
     def _in_short(self, length: float) -> Any:
-        """The same for trials, and where Euclidean distance is kept: without what makes no difference there."""
-        return self._with(length)
+        """The same for trials, and where Euclidean distance is kept: from one start, as rows held out cannot tell."""
+        learner = self._with(length)
+        return learner.set_params(n_init=1) if "n_init" in learner.get_params(deep=False) else learner
 
     def _ended(self, solution: Solution | None, choice: Choice) -> Solution | None:
         """What is to be said of how the search for the chosen metric ended: nothing, if it is not used."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
@@ -129,10 +128,6 @@ class DMBK(MixedMetric, MomentsMetric):
 
     def _check_parameters(self) -> None:
         check_choices(self, divergence=DIVERGENCES)
-
-    def _in_short(self, length: float) -> Any:
-        """From the first start alone: what others gain is far below what rows held out can tell."""
-        return self._with(length).set_params(n_init=1)
 
     def _solve(
         self, problem: BalancedDivergence, moments: ClassMoments, rng: np.random.RandomState
