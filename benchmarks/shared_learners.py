@@ -319,11 +319,11 @@ INTRODUCTION = """# Learners shared with metric-learn and pyDML
 
 Two thirds of the rows are learned from, standardised; one thread, all fits of a library one after another, all in one
 run of `python -m benchmarks.shared_learners`. Seconds are CPU seconds of the fit alone, so that other work on the
-machine counts little; a fit of less than 1.5 is repeated for so long, and counts with the mean of the further ones. A
-peer's fit is ended after {limit:g} of them, after {patience:g} where it minimises the same objective as ours, or after
-six times ours if that is more. Accuracy is that of three neighbours for the rows held out. Where a library learns from
-pairs or comparisons, both get the same list. Kernel maps that pyDML gives as many dimensions as there are features have
-as many of ours as published, and all by default.
+machine counts little; a fit of less than 1.5 is repeated five times, or for so long, and counts with the mean of these.
+A peer's fit is ended after {limit:g} of them, after {patience:g} where it minimises the same objective as ours, or
+after six times ours if that is more. Accuracy is that of three neighbours for the rows held out. Where a library learns
+from pairs or comparisons, both get the same list. Kernel maps that pyDML gives as many dimensions as there are features
+have as many of ours as published, and all by default.
 
 Our learners are fitted twice: as published (`reg` or `strength` is a number), which is what the peers do and what the
 ratio and the objective are about, and by default, where most choose their strength by trials on rows held out, which

@@ -16,9 +16,9 @@ import warnings
 import numpy as np
 import peers
 
-# of a series: fits below SHORT CPU seconds are repeated for as long, at most MOST times: clocks have steps, and the
-# first fit of its kind pays for memory and code that have to be fetched; three times SHORT is within every limit
-SHORT, MOST = 1.5, 2000
+# of a series: fits below SHORT CPU seconds are repeated TIMES or for as long, and for LEAST seconds: clocks have steps,
+# and the first fit of its kind pays for memory and code that have to be fetched; thrice SHORT is within every limit
+SHORT, TIMES, LEAST, MOST = 1.5, 5, 0.2, 2000
 
 
 def run(path, *, repeated=False):
@@ -35,7 +35,7 @@ def run(path, *, repeated=False):
     times = {"cpu": time.process_time() - cpu, "start": start, "end": time.monotonic()}
     if repeated and times["cpu"] < SHORT:
         cpu, times["cpu"], n = time.process_time(), 0.0, 0
-        while times["cpu"] < SHORT and n < MOST:
+        while n < MOST and times["cpu"] < (SHORT if n < TIMES else LEAST):
             fit()
             times["cpu"], n = time.process_time() - cpu, n + 1
         times["cpu"] /= n
