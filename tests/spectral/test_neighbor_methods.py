@@ -165,6 +165,16 @@ def test_B01_directions_in_which_no_samples_differ_are_not_learned(data, beta, e
     assert_allclose(components @ basis.T @ basis, components, rtol=0, atol=1e-7 * np.abs(components).max())
 
 
+@pytest.mark.parametrize("reg", [0.0, 1e-3, "auto"])
+@pytest.mark.parametrize(("n", "rank"), [(60, 4), (12, 11)])
+def test_B01_more_dimensions_than_the_samples_span_are_those_they_span(n, rank, reg, rng):
+    """Features that depend on one another, and fewer samples than features."""
+    X = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, 20))
+    y = np.arange(n) % 3
+    most = len(LFDA(rank, reg=reg).fit(X, y).components_)
+    assert most <= rank and len(LFDA(18, reg=reg).fit(X, y).components_) == most
+
+
 def test_B01_large_classes_use_near_samples_only(monkeypatch):
     X, y = make_blobs(n=60)
     whole = LFDA(reg=1e-3).fit(X, y).mahalanobis_
